@@ -71,12 +71,11 @@ class Operands {
 // What costs less than to wake a thread for it.
 constexpr double kBriefNs = 2000;
 
-bool brief(const Plan& plan, const NodeProgram& program) {
+bool brief(const Plan& plan, const Bindings& bindings, const NodeProgram& program) {
   double cost_ns = 0;
   for (const KernelRun& run : program.kernels) {
     const plan::Kernel& kernel = plan.kernels[run.index];
-    if (kernel.cost_ns <= 0 || kernel.collective >= 0 || run.meeting != nullptr || !run.kernel->needs_cores())
-      return false;
+    if (kernel.cost_ns <= 0 || bindings.timely.empty() || !bindings.timely[run.index]) return false;
     cost_ns += kernel.cost_ns;
   }
   const auto waits_for_readers = [](const OutPort& out) { return !out.wait_edges.empty(); };
@@ -332,7 +331,7 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
     program->kernels.push_back(std::move(step));
   }
   program->touches_variables |= program->writes_variables;
-  program->brief = brief(plan, *program);
+  program->brief = brief(plan, bindings, *program);
   program->sink_outputs = static_cast<uint32_t>(program->pointers.size());
   if (own_async && bindings.chains)
     make_chains(*program, source.program, bindings.streams[source.stream]->stream(), bindings.exchanged);

@@ -17,8 +17,9 @@ struct Bindings {
   std::vector<std::byte*> packed;              // per packed copy
   std::vector<const PreparedKernel*> kernels;  // per kernel
   std::vector<bool> branches = {};             // per kernel: KernelDef::branches; empty: none has
-  std::vector<bool> exchanged = {};            // per register: its slots' addresses may change; empty: none does
-  bool chains = true;                          // streams may repeat kernels that follow each other as a whole
+  std::vector<bool> timely = {};     // per kernel: it takes what is predicted, and waits for nobody; empty: none
+  std::vector<bool> exchanged = {};  // per register: its slots' addresses may change; empty: none does
+  bool chains = true;                // streams may repeat kernels that follow each other as a whole
 };
 
 // Which of the plan's outputs a sink delivers, in the plan's order.

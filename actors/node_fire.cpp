@@ -135,9 +135,9 @@ void Node::fire_program() {
   }
   rule_.finish(host);
   if (receiving_ != nullptr) grant_slots();
+  if ((flags & kRunTraced) != 0) trace(step, -1, begin_ns, false);  // whoever sees the count sees the events
   published_firings_.store(rule_.firings(), std::memory_order_release);
   if (program.touches_variables) run_->listener->on_variables_done(program.writes_variables);
-  if ((flags & kRunTraced) != 0) trace(step, -1, begin_ns, false);
 }
 
 // Instead of a failure: once something has been told, or by others than sources, it is one like any other.

@@ -261,9 +261,8 @@ bool Runner::has_fired(uint64_t steps) const {
                      [&](const Node* node) { return node->firings() >= run_.counts.after(node->actor(), steps); });
 }
 
-bool Runner::set_trace(bool on, std::chrono::nanoseconds timeout) {
-  if (on == flag(kRunTraced)) return true;
-  bool ended = true;
+void Runner::set_trace(bool on) {
+  if (on == flag(kRunTraced)) return;
   if (on) run_.trace.start(run_.plan->streams.size());
   set_flag(kRunTraced, on);
   for (size_t s = 0; s < streams_.size(); ++s) {
@@ -271,9 +270,13 @@ bool Runner::set_trace(bool on, std::chrono::nanoseconds timeout) {
       streams_[s]->add_tracer(&run_.trace, stream_lanes_[s]);
     } else {
       streams_[s]->remove_tracer(&run_.trace);
-      ended &= streams_[s]->run_sync([] {}, timeout);  // a firing that began traced adds its event
     }
   }
+}
+
+bool Runner::end_trace(std::chrono::nanoseconds timeout) {
+  bool ended = true;
+  for (StreamExecutor* stream : streams_) ended &= stream->run_sync([] {}, timeout);
   return ended;
 }
 

@@ -85,9 +85,10 @@ class Runner {
   // nothing is pending.
   std::string protocol_breach();
 
-  // Tracing of firings and kernels, and of the streams' waits. When it is off, nothing more is added; false when that
-  // cannot be said after `timeout`.
-  bool set_trace(bool on, std::chrono::nanoseconds timeout);
+  // Tracing of firings and kernels, and of the streams' waits. Switched off, what is under way still adds its events.
+  void set_trace(bool on);
+  // REQUIRES: it is off. From now on nothing more is added; false when that cannot be said after `timeout`.
+  bool end_trace(std::chrono::nanoseconds timeout);
   Trace take_trace() { return run_.trace.take(); }
 
  private:

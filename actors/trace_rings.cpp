@@ -78,6 +78,7 @@ Trace TraceRings::take() {
   std::lock_guard lock(mutex_);
   Trace trace;
   trace.begin_unix_ns = begin_unix_ns_;
+  trace.begin_clock_ns = origin_ns_;
   for (size_t s = 0; s < rings_.size(); ++s) trace.lost += rings_[s]->take(static_cast<int>(s), trace.events);
   for (TraceEvent& event : trace.events) {
     event.begin_ns = std::max<int64_t>(event.begin_ns - origin_ns_, 0);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <limits>
 
 #include "base/error.h"
 
@@ -83,5 +84,18 @@ float to_float(Float16 v) {
 }
 
 Float16 to_float16(float v) { return {std::bit_cast<uint16_t>(static_cast<_Float16>(v))}; }
+
+double round_to(DType dtype, double number) {
+  const auto narrow = static_cast<float>(number);
+  if (dtype == DType::kFloat16) return to_float(to_float16(narrow));
+  if (dtype == DType::kBFloat16) return to_float(to_bfloat16(narrow));
+  return dtype == DType::kFloat32 ? narrow : number;
+}
+
+double largest(DType dtype) {
+  if (dtype == DType::kFloat16) return 65504;
+  if (dtype == DType::kBFloat16) return 0x1.fep127;
+  return dtype == DType::kFloat32 ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
+}
 
 }  // namespace sluice

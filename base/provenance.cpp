@@ -8,16 +8,20 @@ namespace sluice {
 static constexpr const char* kRoleNames[] = {"forward", "backward", "update", "data", "recompute"};
 static_assert(std::size(kRoleNames) == kRoles);
 
-const char* role_name(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
+static constexpr const char* kPlacedNames[] = {"default", "named", "order", "state", "view"};
+static_assert(std::size(kPlacedNames) == kPlacedReasons);
 
-Role parse_role(std::string_view name) {
-  std::string known;
-  for (size_t i = 0; i < std::size(kRoleNames); ++i) {
-    if (name == kRoleNames[i]) return static_cast<Role>(i);
-    known += (i == 0 ? "" : ", ") + std::string(kRoleNames[i]);
-  }
-  fail(ErrorKind::kValue, "role: \"{}\"; must be one of {}", name, known);
+static size_t index_of(const char* what, std::span<const char* const> names, std::string_view name) {
+  for (size_t i = 0; i < names.size(); ++i)
+    if (name == names[i]) return i;
+  fail(ErrorKind::kValue, "{}: \"{}\"; must be one of {}", what, name, fmt::join(names, ", "));
 }
+
+const char* role_name(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
+const char* placed_name(Placed placed) { return kPlacedNames[static_cast<size_t>(placed)]; }
+
+Role parse_role(std::string_view name) { return static_cast<Role>(index_of("role", kRoleNames, name)); }
+Placed parse_placed(std::string_view name) { return static_cast<Placed>(index_of("placed", kPlacedNames, name)); }
 
 std::string Provenance::prefix() const {
   return (source.known() ? source.str() + ", " : "") +

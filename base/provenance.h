@@ -15,12 +15,21 @@ inline constexpr int kRoles = 5;
 const char* role_name(Role role);        // "forward", "backward", "update", "data", "recompute"
 Role parse_role(std::string_view name);  // throws kValue naming the roles there are
 
+// Why a kernel runs on its device. kDefault: it is the graph's. kNamed: the program says so. kOrder: it is the first in
+// the order of devices that has a kernel. kState: where the state that it maintains is read. kView: where what it shows
+// lies.
+enum class Placed : uint8_t { kDefault, kNamed, kOrder, kState, kView };
+inline constexpr int kPlacedReasons = 5;
+const char* placed_name(Placed placed);  // "default", "named", "order", "state", "view"
+Placed parse_placed(std::string_view name);
+
 struct Provenance {
   SourceLocation source;
   std::string module;  // "model.layer1.conv1"
   Role role = Role::kForward;
   int region = 0;     // of those whose values are computed again instead of kept (checkpoints), which one; 0: none
   bool kept = false;  // its values are kept all the same, since they took long to compute
+  Placed placed = Placed::kDefault;
 
   // "train.py:41, backward, " as far as it is known, to stand in front of what names the module.
   std::string prefix() const;

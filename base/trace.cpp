@@ -22,6 +22,11 @@ std::string origin_args(const TraceEvent& e, const TraceNames& names) {
                      quoted_json(origin.module), role_name(origin.role));
 }
 
+std::string tag_arg(const TraceEvent& e, const TraceNames& names) {
+  const auto found = e.actor < 0 ? names.tags.end() : names.tags.find(e.step);
+  return found == names.tags.end() ? "" : ",\"tag\":" + quoted_json(found->second);
+}
+
 int process_of(const TraceNames& names) { return std::max(names.rank, 0) + 1; }
 
 }  // namespace
@@ -43,14 +48,14 @@ std::string chrome_trace_events(const std::vector<TraceEvent>& events, const Tra
     if (e.kernels > 1) what += fmt::format(" and {} more", e.kernels - 1);
     out += fmt::format(
         "{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{},\"cat\":\"{}\",\"args\":{{"
-        "\"step\":{}{}}}}},\n",
+        "\"step\":{}{}{}}}}},\n",
         process_of(names), e.stream, static_cast<double>(e.begin_ns) / 1e3,
         static_cast<double>(e.end_ns - e.begin_ns) / 1e3, quoted_json(what),
         e.wait          ? "wait"
         : e.left_out    ? "left out"
         : e.kernel >= 0 ? "kernel"
                         : "firing",
-        e.step, origin_args(e, names));
+        e.step, tag_arg(e, names), origin_args(e, names));
   }
   return out;
 }

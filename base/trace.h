@@ -1,6 +1,7 @@
 #pragma once
 // Trace events of a run, written as a Perfetto / Chrome trace.
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,15 +23,17 @@ struct TraceEvent {
 
 struct Trace {
   std::vector<TraceEvent> events;
-  uint64_t lost = 0;          // events that are missing, since nobody took them in time
-  int64_t begin_unix_ns = 0;  // since when, by the system's clock
+  uint64_t lost = 0;           // events that are missing, since nobody took them in time
+  int64_t begin_unix_ns = 0;   // since when, by the system's clock
+  int64_t begin_clock_ns = 0;  // and by now_ns()
 };
 
 // Names of lanes and of what runs on them, by index; whose trace it is.
 struct TraceNames {
   std::vector<std::string> streams, actors, kernels;
-  std::vector<Provenance> origins;  // of the kernels
-  int rank = -1;                    // of a job of several ranks
+  std::vector<Provenance> origins;            // of the kernels
+  int rank = -1;                              // of a job of several ranks
+  std::map<uint64_t, std::string> tags = {};  // of steps that have one
 };
 
 // The events in Chrome's JSON trace format, which Perfetto opens; a rank is a process. Pure function.

@@ -53,17 +53,31 @@ class Side:
         self._process.join(10)
 
 
-def measure(sides: list[Side], rounds: int = 9, seconds: float = 0.3) -> list[list[float]]:
-    """Seconds per step of each side for each round, sides taken in turn, after a warm-up of the same length.
+def _steps(side: Side, seconds: float) -> int:
+    """How many steps of a side take so long, after a warm-up of the same length; one step where that is longer."""
+    side.time(1)  # may compile
+    step = side.time(1)
+    if step > seconds / 2:
+        return 1
+    count = max(1, int(seconds / max(side.time(3), 1e-7)))
+    side.time(count)
+    return count
 
-    Ends the sides.
+
+def measure(sides: list[Side], rounds: int = 9, seconds: float = 0.3,
+            told: Callable[[str], None] = lambda text: None) -> list[list[float]]:
+    """Seconds per step of each side for each round, sides taken in turn. Ends the sides.
+
+    told: gets lines that say how far it is.
     """
     counts = []
-    for side in sides:
-        side.time(3)
-        counts.append(max(1, int(seconds / max(side.time(3), 1e-7))))
-        side.time(counts[-1])
-    times = [[side.time(n) for side, n in zip(sides, counts)] for _ in range(rounds)]
+    for i, side in enumerate(sides):
+        counts.append(_steps(side, seconds))
+        told(f"{i + 1} of {len(sides)} are warm")
+    times = []
+    for i in range(rounds):
+        times.append([side.time(n) for side, n in zip(sides, counts)])
+        told(f"round {i + 1} of {rounds}")
     for side in sides:
         side.close()
     return list(map(list, zip(*times)))

@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
@@ -39,9 +40,16 @@ PROGRAMS = [
     (("import",), ROOT / "benchmarks/import_time.py"),
     (("serve.",), ROOT / "benchmarks/serve.py"),
     (("ladder.",), ROOT / "benchmarks/ladder/ladder.py"),
+    (("zoo.",), ROOT / "benchmarks/zoo/zoo.py"),
     (("gpu.",), ROOT / "benchmarks/gpu/gpu_bench.py"),
 ]
 FIELDS = ("name", "ours", "peer", "peer_name", "unit", "ratio", "n", "spread", "command")
+
+
+def machine() -> str:
+    cpu = pathlib.Path("/proc/cpuinfo").read_text()
+    names = [line.partition(":")[2].strip() for line in cpu.splitlines() if line.startswith("model name")]
+    return f"{len(os.sched_getaffinity(0))} cores of {names[0] if names else os.uname().machine}"
 
 
 def related(prefixes: tuple[str, ...], only: str) -> bool:
@@ -97,9 +105,10 @@ def main() -> int:
         return 1
     print(f"{'name':<26} {'ours':>10} {'peer':>10} {'ratio':>8} {'n':>4} {'spread':>7}  a ratio above 1: ours is better")
     lines, broken = [], []
+    place = {"date": time.strftime("%Y-%m-%d"), "machine": machine()}  # lines of other runs stay in the file
     for program in chosen:
         results, error = run_program(program, arguments.only)
-        lines += results
+        lines += [line | place for line in results]
         if error:
             broken.append(f"{program.name}: {error}")
     path = ROOT / "out/bench.json"

@@ -15,6 +15,7 @@
 #include "plan/costs.h"
 #include "plan/json.h"
 #include "plan/ledger.h"
+#include "plan/placed.h"
 #include "plan/verify.h"
 
 namespace sluice {
@@ -100,6 +101,10 @@ void check_options(const CompileOptions& options) {
     refuse(fmt::format("outputs_buffer_size: {}; must be at least 1", options.outputs_buffer_size),
            option("outputs_buffer_size", 1));
   }
+  if (!options.devices.empty() && options.ranks > 1) {
+    refuse(fmt::format("devices: an order of devices with {} ranks; place tensors with to_global()", options.ranks),
+           {});
+  }
   if (options.cores < 0) {
     refuse(fmt::format("cores: {}; must be at least 0 (0 = what the target has)", options.cores), option("cores", 0));
   }
@@ -170,6 +175,7 @@ NamedAttrs record(const CompileOptions& options) {
     if (!(value == usual)) attrs.emplace_back(name, std::move(written));
   };
   add("device", options.device, defaults.device, options.device.str());
+  for (const DeviceId& device : options.devices) attrs.emplace_back(plan::kDeviceOrder + device.str(), true);
   add("granularity", options.granularity, defaults.granularity, std::string("op"));
   add("outputs_buffer_size", options.outputs_buffer_size, defaults.outputs_buffer_size,
       int64_t{options.outputs_buffer_size});
@@ -197,6 +203,9 @@ NamedAttrs record(const CompileOptions& options) {
   add("concurrency", options.concurrency, defaults.concurrency, int64_t{options.concurrency});
   add("updates", options.updates, defaults.updates, options.updates);
   add("scaled_updates", options.scaled_updates, defaults.scaled_updates, options.scaled_updates);
+  add("fuse_add", options.fuse_add, defaults.fuse_add, options.fuse_add);
+  add("cast_updates", options.cast_updates, defaults.cast_updates, options.cast_updates);
+  add("prims", options.prims, defaults.prims, options.prims);
   add("order", options.order, defaults.order, options.order);
   for (const Pattern& pattern : options.patterns) attrs.emplace_back("pattern." + pattern.name, true);
   return attrs;
@@ -271,6 +280,7 @@ CompileResult compile_as_said(graph::Graph graph, const plan::Target& target, co
     if (!contains(options.disabled_passes, pass.name)) run(pass.name, graph, [&] { return pass.run(graph, context); });
     if (last != passes.rend() && &pass == &*last) return stop(graph);
   }
+  result.passes.push_back({"fused additions", context.fused_adds, 0});
   for (const auto& [name, times] : context.applied) result.passes.push_back({"pattern " + name, times, 0});
   std::unordered_set<std::string> used;
   for (const graph::Variable& v : graph.variables()) used.insert(v.name);
@@ -336,6 +346,9 @@ CompileResult compile_as_said(graph::Graph graph, const plan::Target& target, co
       result.seconds * 1e3);
   if (log_enabled(LogLevel::kDebug, LogArea::kCompiler)) {
     log(LogLevel::kDebug, LogArea::kCompiler, "plan '{}':\n{}", options.name, stages.table());
+    for (const plan::PlacedKernel& placed : plan::placed_kernels(result.plan))
+      log(LogLevel::kDebug, LogArea::kCompiler, "plan '{}': {} runs on {}: {}", options.name,
+          result.plan.kernels[placed.kernel].name, placed.device.str(), placed.why);
   }
   return result;
 }

@@ -31,6 +31,9 @@ struct Pattern {
 struct CompileOptions {
   std::string name = "plan";
   DeviceId device;  // of nodes that name none
+  // In order of priority: a node that names no device runs on the first that has a kernel of its op, on `device` where
+  // none has. Empty: all of them on `device`.
+  std::vector<DeviceId> devices = {};
   Granularity granularity = Granularity::kProgram;
   int outputs_buffer_size = 2;        // steps in flight: quota of input and output registers
   std::map<std::string, int> quotas;  // by register name; wins over hints and the compiler's choice
@@ -69,6 +72,9 @@ struct CompileOptions {
   // too.
   std::string updates = "single";
   bool scaled_updates = false;
+  bool fuse_add = true;       // additions join what makes one of their operands: products, convolutions, norms, dropout
+  bool cast_updates = false;  // steps of optimizers also write what the graph casts their parameters to
+  bool prims = false;         // ops that have a decomposition are replaced by it, whether there are kernels or not
   std::vector<Pattern> patterns;  // of the caller, which the pass "patterns" looks for
   // In which kernels of a stream run: "memory", those that free memory as soon as they can; "program", as they were
   // written; by a preference (compiler/lowering/list_order.cpp), "speed", "overlap" or "short_last".

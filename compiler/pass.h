@@ -21,9 +21,14 @@ struct PassContext {
   std::map<std::string, std::vector<std::byte>>& constants;  // made so far, by variable name
   Partition& partition;
   std::map<graph::Placement, int> cores = {};  // of streams, which placement says; 1 of the others
+  int fused_adds = 0;                          // additions that have become a part of what makes one of their operands
   std::map<std::string, int> applied = {};     // how often each of the caller's patterns was found
 
-  DeviceId device_of(const graph::Node& node) const;
+  // Where a node runs, or would by the order of devices.
+  DeviceId device_of(const graph::Node& node) const { return device_for(*node.op, node.placement); }
+  DeviceId device_for(const OpDef& op, const graph::Placement& placement) const;
+  // Has the device a kernel that runs the op: its own, or the one that it is compiled to.
+  bool has_kernel(const OpDef& op, DeviceKind kind) const;
   // Contents of a constant variable, or null when unknown.
   const void* constant_data(const std::string& name) const;
 };
@@ -38,6 +43,7 @@ struct Pass {
 std::span<const Pass> graph_passes();
 
 // passes/<name>.cpp
+int assign_devices(graph::Graph& graph, PassContext& context);
 int dead_code(graph::Graph& graph, PassContext& context);
 int decompose(graph::Graph& graph, PassContext& context);
 int choose_regions(graph::Graph& graph, PassContext& context);
@@ -46,12 +52,14 @@ int simplify(graph::Graph& graph, PassContext& context);
 int fold_constants(graph::Graph& graph, PassContext& context);
 int partition(graph::Graph& graph, PassContext& context);
 int recompute(graph::Graph& graph, PassContext& context);
+int fuse_add(graph::Graph& graph, PassContext& context);
 int fuse_activation(graph::Graph& graph, PassContext& context);
 int fuse_batch_norm(graph::Graph& graph, PassContext& context);
 int fuse_bias(graph::Graph& graph, PassContext& context);
 int fuse_convolution(graph::Graph& graph, PassContext& context);
 int fuse_elementwise(graph::Graph& graph, PassContext& context);
 int fuse_pad(graph::Graph& graph, PassContext& context);
+int fuse_quantized(graph::Graph& graph, PassContext& context);
 int fuse_updates(graph::Graph& graph, PassContext& context);
 int loops(graph::Graph& graph, PassContext& context);
 int patterns(graph::Graph& graph, PassContext& context);

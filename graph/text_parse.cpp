@@ -159,7 +159,7 @@ class Parser {
     Node node;
     annotations(line, node);
     if (node.every != 1 || node.for_all || node.quota != 0 || node.source.known() || !node.module.empty() ||
-        node.region != 0 || node.kept)
+        node.region != 0 || node.kept || node.placed != Placed::kDefault)
       line.fail("annotations: found those of a node; inputs, variables and outputs have a device and a stream");
     return node.placement;
   }
@@ -179,6 +179,8 @@ class Parser {
         node.source = source(line);
       else if (key == "role")
         node.role = parse_role(line.string("role"));
+      else if (key == "placed")
+        node.placed = parse_placed(line.string("placed"));
       else if (key == "quota")
         node.quota = count(line, "quota");
       else if (key == "every")
@@ -191,8 +193,8 @@ class Parser {
         node.kept = true;
       else
         line.fail(
-            "annotations: found {}; known are device, stream, quota, every, for_all, role, region, kept, module, "
-            "source",
+            "annotations: found {}; known are device, stream, quota, every, for_all, role, region, kept, placed, "
+            "module, source",
             found);
     } while (line.accept(','));
     line.expect(']', "annotations");

@@ -34,6 +34,7 @@ std::string annotations(const Node& node) {
   if (node.role != Role::kForward) parts.push_back("role " + quoted(role_name(node.role)));
   if (node.region != 0) parts.push_back(fmt::format("region {}", node.region));
   if (node.kept) parts.emplace_back("kept");
+  if (node.placed != Placed::kDefault) parts.push_back("placed " + quoted(placed_name(node.placed)));
   if (!node.module.empty()) parts.push_back("module " + quoted(node.module));
   if (node.source.known()) parts.push_back("source " + quoted(node.source.str()));
   return in_brackets(parts);

@@ -37,7 +37,7 @@ void add_accumulate_kernel(KernelTable& table, DeviceKind kind) {
     };
     return std::make_unique<Accumulate>(made(copy, {in}), made(add, {out, in}));
   };
-  table.add(kind, {.op = "accumulate", .prepare = prepare, .layouts = add.layouts});
+  table.add(kind, {.op = "accumulate", .prepare = prepare, .layouts = add.layouts, .made_of = {"copy", "add"}});
 }
 
 }  // namespace sluice

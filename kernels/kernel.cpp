@@ -7,6 +7,7 @@ namespace sluice {
 KernelTable::KernelTable(const KernelTable& other) {
   const std::lock_guard lock(other.mutex_);
   defs_ = other.defs_;
+  left_out_by_ = other.left_out_by_;
 }
 
 void KernelTable::add(DeviceKind kind, KernelDef def) {
@@ -33,6 +34,14 @@ void KernelTable::replace(DeviceKind kind, KernelDef def) {
   version_.fetch_add(1, std::memory_order_release);
 }
 
+void KernelTable::keep_only(DeviceKind kind, const std::set<std::string>& ops, const std::string& option) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(defs_,
+                [&](const auto& entry) { return entry.first.first == kind && !ops.contains(entry.first.second); });
+  left_out_by_ = option;
+  version_.fetch_add(1, std::memory_order_release);
+}
+
 const KernelDef* KernelTable::find(const std::string& op, DeviceKind kind) const {
   const std::lock_guard lock(mutex_);
   const auto it = defs_.find({kind, op});
@@ -41,12 +50,16 @@ const KernelDef* KernelTable::find(const std::string& op, DeviceKind kind) const
 
 const KernelDef& KernelTable::get(const std::string& op, DeviceKind kind) const {
   if (const KernelDef* def = find(op, kind)) return *def;
-  std::string others;
+  std::string others, option;
   {
     const std::lock_guard lock(mutex_);
+    option = left_out_by_;
     for (const auto& [key, def] : defs_)
       if (key.second == op) others += (others.empty() ? "" : ", ") + key.first.str();
   }
+  SLUICE_CHECK_KIND(kUnsupported, option.empty() || !others.empty(),
+                    "{}: no kernel on {}: this build has those of the models in {} alone; build it with this one there",
+                    op, kind.str(), option);
   fail(ErrorKind::kUnsupported, "{}: no kernel on {}; {}", op, kind.str(),
        others.empty() ? "no device has one" : "place it on " + others);
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,7 @@ struct KernelDef {
   // run() takes void inputs and says which outputs are void (KernelArgs). Whoever fires it reads the answer when run()
   // returns, so it is a kernel of the host. Kernels without branches are left out where an input is void.
   bool branches = false;
+  std::vector<std::string> made_of = {};  // ops whose kernels on the same device it runs
 };
 
 // Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table). Thread-safe: an extension may add its
@@ -115,6 +117,8 @@ class KernelTable {
   void add(DeviceKind kind, KernelDef def);  // throws kValue when already there
   // Takes the place of the kernel that is there, which stays alive for those who hold it.
   void replace(DeviceKind kind, KernelDef def);
+  // Takes out the kernels of other ops. Errors about them name the build option that has chosen these.
+  void keep_only(DeviceKind kind, const std::set<std::string>& ops, const std::string& option);
   const KernelDef* find(const std::string& op, DeviceKind kind) const;  // null when absent
   // The kernel, or throws kUnsupported "<op>: no kernel on <device>; ..." naming the devices that have one.
   const KernelDef& get(const std::string& op, DeviceKind kind) const;
@@ -126,6 +130,7 @@ class KernelTable {
   mutable std::mutex mutex_;
   std::map<std::pair<DeviceKind, std::string>, std::shared_ptr<const KernelDef>> defs_;
   std::vector<std::shared_ptr<const KernelDef>> replaced_;
+  std::string left_out_by_;  // the option of keep_only()
   std::atomic<uint64_t> version_{0};
 };
 

@@ -167,6 +167,7 @@ void read(Fields& f, Kernel& v) {
   v.source.line = f.integer("line");
   v.module = f.string("module");
   if (f.has("role")) v.role = f.name("role", role_name, kRoles);
+  if (f.has("placed")) v.placed = f.name("placed", placed_name, kPlacedReasons);
   v.cost_ns = f.number("cost_ns");
   v.collective = f.integer("collective", -1);
 }

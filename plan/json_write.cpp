@@ -110,11 +110,12 @@ std::string json(const PackedCopy& v) {
 }
 std::string json(const Kernel& v) {
   return fmt::format(R"({{"name": {}, "op": {}, "attrs": {}, "inputs": {}, "outputs": {}, "workspace": {}, )"
-                     R"("file": {}, "line": {}, "module": {}, {}"cost_ns": {}, "collective": {}}})",
+                     R"("file": {}, "line": {}, "module": {}, {}{}"cost_ns": {}, "collective": {}}})",
                      quoted_json(v.name), quoted_json(v.op), attrs_json(v.attrs), list_json(v.inputs, view_json),
                      list_json(v.outputs, view_json), v.workspace, quoted_json(v.source.file), v.source.line,
                      quoted_json(v.module),
                      v.role == Role::kForward ? "" : fmt::format(R"("role": "{}", )", role_name(v.role)),
+                     v.placed == Placed::kDefault ? "" : fmt::format(R"("placed": "{}", )", placed_name(v.placed)),
                      cost_json(v.cost_ns), v.collective);
 }
 std::string json(const Actor& v) {

@@ -4,31 +4,6 @@
 namespace api = sluice::api;
 using namespace sluice::c_api;
 
-namespace {
-
-// Copies as much of `filled`, whose first field is its size, as the caller's struct has; that one keeps its size.
-template <class Struct>
-void give_struct(Struct filled, Struct* to, const char* where, const char* what) {
-  check_pointer(to, where, what);
-  const size_t size = to->size;
-  if (size < sizeof size || size > 4096)
-    fail(ErrorKind::kValue,
-         std::string(where) + ": " + what + "->size: " + std::to_string(size) + "; set it to sizeof the struct");
-  filled.size = size;
-  std::memset(to, 0, size);
-  std::memcpy(to, &filled, std::min(size, sizeof filled));
-}
-
-template <class T>
-const T& entry(const std::vector<T>& all, size_t index, const char* where) {
-  if (index >= all.size())
-    fail(ErrorKind::kIndex,
-         std::string(where) + ": index " + std::to_string(index) + "; there are " + std::to_string(all.size()));
-  return all[index];
-}
-
-}  // namespace
-
 sluice_status* sluice_session_counters(const sluice_session* session, sluice_counters** counters) {
   return guarded([&] {
     const char* where = "sluice_session_counters";

@@ -5,14 +5,6 @@
 namespace api = sluice::api;
 using namespace sluice::c_api;
 
-namespace {
-
-void give_text(std::string made, sluice_text** text) {
-  *text = handles().add<sluice_text>(std::make_shared<std::string>(std::move(made)));
-}
-
-}  // namespace
-
 const char* sluice_text_data(const sluice_text* text) {
   return answered("", [&] { return get<std::string>(text, "", "")->c_str(); });
 }

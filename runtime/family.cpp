@@ -103,6 +103,7 @@ struct SessionFamily::Core {
   std::vector<Session> members;
   std::mutex telling;  // with a teller, submissions come one after another
   std::atomic<uint64_t> submitted{0};
+  FamilyTracing tracing;
   bool alone() const { return members.size() == 1 && family->dims.empty(); }
 };
 
@@ -230,6 +231,7 @@ void SessionFamily::run(std::span<const InputTensor> inputs, std::span<const Out
     return;
   }
   StepHandle step = core_->members.front().submit(inputs, {.outputs = outputs});
+  core_->tracing.note(0, step.step(), step.step(), {});
   step.wait().throw_if_error();
   step.let_go_of_outputs();
 }
@@ -265,6 +267,7 @@ std::optional<FamilyStep> SessionFamily::submit(std::span<const InputTensor> inp
         try_only ? core.members.front().try_submit(inputs, call) : core.members.front().submit(inputs, call);
     if (!handle) return std::nullopt;
     state.number = handle->step();
+    core.tracing.note(0, state.number, state.number, call.tag);
     state.steps.push_back(*std::move(handle));
     return step;
   }
@@ -298,6 +301,7 @@ std::optional<FamilyStep> SessionFamily::submit(std::span<const InputTensor> inp
         not_due();
         return std::nullopt;
       }
+      core.tracing.note(part.member, handle->step(), state.number, call.tag);
       state.steps.push_back(*std::move(handle));
     } catch (...) {
       not_due();
@@ -313,11 +317,15 @@ void SessionFamily::wait_all() {
 
 void SessionFamily::reset() {
   for (Session& member : core_->members) member.reset();
+  core_->tracing.forget();
 }
 
 void SessionFamily::stop() {
   for (Session& member : core_->members) member.stop();
 }
+
+void SessionFamily::set_trace(bool on) { core_->tracing.set(core_->members, on); }
+FamilyTrace SessionFamily::take_trace() { return core_->tracing.take(core_->members, core_->alone()); }
 
 namespace {
 

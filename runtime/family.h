@@ -14,6 +14,7 @@
 
 #include "plan/family.h"
 #include "runtime/bundle_source.h"
+#include "runtime/family_trace.h"
 #include "runtime/session.h"
 
 namespace sluice {
@@ -69,6 +70,9 @@ class SessionFamily {
   // Of every member: Session::reset().
   void reset();
   void stop();
+  // As Session's, of all members. Switching it off waits for nothing.
+  void set_trace(bool on);
+  FamilyTrace take_trace();
   // Of all members; actors, streams and registers of several are called "<n>/<name>".
   SessionStats stats() const;
 

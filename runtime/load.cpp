@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "actors/stream_executor.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "kernels/cpu/collectives.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/kernel_cache.h"
 #include "plan/ledger.h"
 #include "plan/query.h"
@@ -118,12 +120,24 @@ void pack_inputs(Engine& engine, SessionCore::Loaded& loaded, int kernel, const 
   }
 }
 
+// Kernels of Sluice's own: those of others may take any time, and wait for anything.
+bool is_own(const std::string& op) {
+  static const std::set<std::string> own = [] {
+    KernelTable table;
+    add_cpu_kernels(table);
+    const std::vector<std::string> ops = table.ops(DeviceKind::kCpu);
+    return std::set<std::string>(ops.begin(), ops.end());
+  }();
+  return own.contains(op);
+}
+
 void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
   plan::Plan& plan = loaded.plan;
   plan.packed.clear();
   const std::vector<int> stream_of = plan::streams_of_kernels(plan);
   loaded.bindings.kernels.resize(plan.kernels.size());
   loaded.bindings.branches.resize(plan.kernels.size());
+  loaded.bindings.timely.resize(plan.kernels.size());
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
     plan::Kernel& kernel = plan.kernels[k];
     const bool runs = stream_of[k] >= 0;
@@ -151,6 +165,7 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
     loaded.bindings.kernels[k] = &prepared;
     const KernelDef* const def = engine.kernels().find(kernel.op, query.device.kind);
     loaded.bindings.branches[k] = def != nullptr && def->branches;
+    loaded.bindings.timely[k] = kernel.collective < 0 && prepared.needs_cores() && is_own(kernel.op);
     pack_inputs(engine, loaded, static_cast<int>(k), prepared, query.cores);
   }
 }

@@ -82,7 +82,8 @@ void Session::wait_all(Timeout timeout) { core_->wait_all(timeout); }
 SessionStats Session::stats() const { return core_->stats(); }
 SessionMemory Session::memory() const { return core_->memory(); }
 std::string Session::wait_report() const { return core_->wait_report(); }
-void Session::set_trace(bool on) { core_->set_trace(on); }
+void Session::set_trace(bool on, bool wait) { core_->set_trace(on, wait); }
+bool Session::has_fired(uint64_t steps) const { return core_->has_fired(steps); }
 Trace Session::take_trace() { return core_->take_trace(); }
 TraceNames Session::trace_names() const { return core_->trace_names(); }
 

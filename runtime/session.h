@@ -242,7 +242,10 @@ class Session {
 
   // Records firings, kernels and waits into rings of a fixed size, made when it is first switched on; each stream keeps
   // its latest 32,768 events. See also TraceFile.
-  void set_trace(bool on);
+  // Switched off, it waits for those that are under way, or, without `wait`, lets them add their events.
+  void set_trace(bool on, bool wait = true);
+  // Every actor has fired for the first `steps` steps, so that their events are there; so it is once stopped.
+  bool has_fired(uint64_t steps) const;
   // Events since tracing was switched on or they were last taken, sorted by time.
   Trace take_trace();
   TraceNames trace_names() const;

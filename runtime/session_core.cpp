@@ -100,7 +100,7 @@ void SessionCore::open() {
   try {
     control_ = engine_.actor_system().register_run(*this, runner_->nodes());
     engine_.adopt(shared_from_this());
-    if (loaded_->options.trace) runner_->set_trace(true, wait_timeout());
+    if (loaded_->options.trace) runner_->set_trace(true);
     runner_->activate(wait_timeout());
   } catch (...) {
     never_active_ = !runner_->activated();

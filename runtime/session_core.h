@@ -106,7 +106,8 @@ class SessionCore final : public actors::RunListener,
   SessionStats stats() const;
   SessionMemory memory() const;
   std::string wait_report() const;
-  void set_trace(bool on);
+  void set_trace(bool on, bool wait);
+  bool has_fired(uint64_t steps) const;
   Trace take_trace();
   TraceNames trace_names() const;
 

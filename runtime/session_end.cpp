@@ -185,7 +185,7 @@ void SessionCore::renew() {
   runner.reset();
   try {
     control_ = engine_.actor_system().register_run(*this, runner_->nodes());
-    if (traced) runner_->set_trace(true, wait_timeout());
+    if (traced) runner_->set_trace(true);
     runner_->activate(wait_timeout());
   } catch (...) {
     never_active_ = !runner_->activated();

@@ -144,10 +144,18 @@ std::string SessionCore::wait_report() const {
   return runner == nullptr ? std::string() : runner->wait_report(published_);
 }
 
-void SessionCore::set_trace(bool on) {
+void SessionCore::set_trace(bool on, bool wait) {
   const RunnerInUse runner = this->runner();
-  if (runner != nullptr && !runner->set_trace(on, wait_timeout()))
+  if (runner == nullptr) return;
+  const bool was_on = runner->flag(actors::kRunTraced);
+  runner->set_trace(on);
+  if (was_on && !on && wait && !runner->end_trace(wait_timeout()))
     fail_timeout("a firing that is traced is not finished", wait_timeout());
+}
+
+bool SessionCore::has_fired(uint64_t steps) const {
+  const RunnerInUse runner = this->runner();
+  return runner == nullptr || runner->has_fired(steps);
 }
 
 Trace SessionCore::take_trace() {

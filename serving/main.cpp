@@ -163,7 +163,7 @@ void add_log(CLI::App& app, Arguments& args, Texts& texts) {
   app.add_option(
          "--trace-config", texts.trace,
          "file=PATH, level=TIMESTAMPS or TENSORS, rate=N (one of N requests), count=N, log-frequency=N (traces of "
-         "a file)")
+         "a file), mode=triton or opentelemetry")
       ->group(group);
   app.add_option("--request-log", texts.request_log, "file to keep requests in, whole, for sluice-perf --replay")
       ->group(group);

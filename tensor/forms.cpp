@@ -6,6 +6,7 @@
 #include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/movement.h"
@@ -31,9 +32,24 @@ Value view(const Value& x, const Ints& size) {
   return ops::reshape(x, size);
 }
 
-Value view_as_dtype(const Value&, DType) {
-  fail(ErrorKind::kUnsupported,
-       "view: reinterpreting as another dtype is not supported; to(dtype) converts the values");
+Value view_as_dtype(const Value& x, DType dtype) {
+  const OpDef& op = builtin_ops().get("view_as_dtype");
+  const bool present = true;
+  infer_types(op, {&x.type(), 1}, {&present, 1}, {dtype});  // checks the sizes
+  const TensorSpec& spec = Tensor(x).spec();
+  const int64_t ratio = static_cast<int64_t>(dtype_size(dtype) / dtype_size(x.dtype()));
+  const char *from = dtype_name(x.dtype()), *to = dtype_name(dtype);
+  for (int i = x.rank() - 1; i >= 0 && dtype_size(dtype) != dtype_size(x.dtype()); --i) {
+    const bool last = i == x.rank() - 1;
+    SLUICE_CHECK_KIND(kRuntime, !last || spec.strides[i] == 1,
+                      "self.stride(-1) must be 1 to view {} as {} (different element sizes), but got {}", from, to,
+                      spec.strides[i]);
+    SLUICE_CHECK_KIND(kRuntime, last || ratio == 0 || spec.strides[i] % ratio == 0,
+                      "self.stride({}) must be divisible by {} to view {} as {} (different element sizes), but got {}",
+                      i, ratio, from, to, spec.strides[i]);
+  }
+  const GradMode no_grad(false);  // as torch: bits have no gradient
+  return ops::view_as_dtype(x, dtype);
 }
 
 Value view_as(const Value& x, const Value& other) { return view(x, other.shape().vec()); }

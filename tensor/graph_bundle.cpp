@@ -52,6 +52,10 @@ Bundle GraphSession::bundle(BundledTensors* known) const {
                       "graph '{}': '{}' lies as {}; what a bundle is fed must be whole, or split", name, input,
                       component.str());
   }
+  SLUICE_CHECK_KIND(kUnsupported, !impl.half_copies.any(),
+                    "graph '{}': has copies of parameters that only this process keeps up to date "
+                    "(enable_fused_model_update_cast); save a graph without them",
+                    name);
   Bundle bundle;
   bundle.plan = impl.result.plan;
   bundle.shards = impl.shards;

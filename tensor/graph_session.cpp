@@ -91,6 +91,7 @@ std::vector<plan::DeviceDesc> GraphSession::Impl::devices() const {
   };
   on_each_rank({});
   on_each_rank(options.compile.device);
+  for (const DeviceId& device : options.compile.devices) on_each_rank(device);
   for (const graph::Node& node : graph.nodes()) {
     if (node.placement.device) on_each_rank(*node.placement.device);
     if (node.op != &ops::to_global_op()) continue;
@@ -123,7 +124,10 @@ void GraphSession::Impl::meet_ranks() {
 
 void GraphSession::Impl::compile_graph() {
   meet_ranks();
-  const KernelTarget target(eager.engine().kernel_cache(), devices(), {}, &eager.engine().kernel_trials());
+  std::optional<KernelTarget> own;
+  if (options.target == nullptr)
+    own.emplace(eager.engine().kernel_cache(), devices(), MachineRates{}, &eager.engine().kernel_trials());
+  const plan::Target& target = own ? *own : *options.target;
   const auto lookup = [this](const std::string& name) -> const void* {
     const auto found = captured.variables.find(name);
     if (found == captured.variables.end() || !eager_impl(found->second).on_host() || is_component(name)) return nullptr;
@@ -292,6 +296,13 @@ GraphSession::GraphSession(EagerExecutor& eager, CapturedGraph captured, GraphSe
     : GraphSession(std::make_unique<Impl>(eager, std::move(captured), std::move(options))) {
   log(LogLevel::kDebug, LogArea::kTensor, "graph '{}': captured {} nodes, {} variables", impl_->captured.graph.name,
       impl_->captured.graph.nodes().size(), impl_->captured.graph.variables().size());
+  if (impl_->options.compile.cast_updates) {
+    SLUICE_CHECK_KIND(kUnsupported, !compiler::is_global(impl_->captured.graph),
+                      "graph '{}': copies of parameters that updates write (cast_updates): the graph is for several "
+                      "devices; leave the option out",
+                      impl_->captured.graph.name);
+    impl_->half_copies.add_to(impl_->captured);
+  }
   impl_->compile_graph();
   if (!impl_->options.dry_run) impl_->start();
 }
@@ -377,12 +388,14 @@ std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>&
   if (!local.empty()) check_same_inputs(*impl_->world, impl_->result.plan.name, local);
   impl_->inputs_agree = true;
   for (const auto& [name, variable] : impl_->sharded) variable.parts->before_step(variable.updated);
+  if (impl_->half_copies.any()) impl_->half_copies.refresh(impl_->eager);
   donations.check_apart(host);
   donations.take(data);
   const std::optional<StepHandle> submitted =
       try_only ? impl_->session.try_submit(data) : impl_->session.submit(data, timeout);
   if (!submitted) return std::nullopt;
   donations.keep();
+  if (impl_->half_copies.any()) impl_->half_copies.submitted();
   const StepHandle& step = *submitted;
   for (const auto& [name, variable] : impl_->sharded)
     if (variable.updated) variable.parts->step_submitted();

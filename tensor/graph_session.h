@@ -40,6 +40,7 @@ struct GraphSessionOptions {
   std::shared_ptr<PlanCache> plans = nullptr;      // compiled before, and to be kept
   NamedAttrs recorded;   // options of the session and of its callers that differ from the defaults, kept in the plan
   bool dry_run = false;  // compile only: nothing is allocated, and calls are errors
+  const plan::Target* target = nullptr;  // of a dry run: what it compiles for, in place of the engine's devices
   // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.
   std::map<std::string, std::string> meta;
 };

@@ -13,6 +13,7 @@
 #include "tensor/eager.h"
 #include "tensor/eager_memory.h"
 #include "tensor/graph_session.h"
+#include "tensor/half_copies.h"
 #include "tensor/sharded_variable.h"
 #include "tensor/versions.h"
 
@@ -34,6 +35,7 @@ struct GraphSession::Impl {
   std::string replanned;                 // of a bundle: why its plan was not used
   std::map<std::string, Tensor> folded;  // constants the compiler made
   std::vector<VersionCounter> updated;   // of variables that a step writes
+  HalfCopies half_copies;                // where options.compile.cast_updates asks for them
   std::vector<Tensor> bound;             // all variables
   struct Sharded {
     std::shared_ptr<ShardedVariable> parts;

@@ -48,9 +48,11 @@ namespace {
 int64_t offset_in(DType to, DType from, int64_t offset) {
   if (to == from) return offset;
   const int64_t bytes = offset * static_cast<int64_t>(dtype_size(from)), size = static_cast<int64_t>(dtype_size(to));
-  SLUICE_CHECK_KIND(kRuntime, bytes % size == 0,
-                    "view: Tensor must have a storage_offset divisible by {}: it is {}, of {} seen as {}; clone() it",
-                    size / static_cast<int64_t>(dtype_size(from)), offset, dtype_name(from), dtype_name(to));
+  SLUICE_CHECK_KIND(
+      kRuntime, bytes % size == 0,
+      "view: self.storage_offset() must be divisible by {}: Tensor must have a storage_offset divisible by it: got "
+      "{}, of {} seen as {}; clone() it",
+      size / static_cast<int64_t>(dtype_size(from)), offset, dtype_name(from), dtype_name(to));
   return bytes / size;
 }
 

@@ -37,18 +37,22 @@ void add_contents(Key& key, const Pattern::Contents& contents) {
 
 // Each option by its name here, so that a new one does not compile before it is part of the key.
 void add_options(Key& key, const CompileOptions& options) {
-  const auto& [name, device, granularity, outputs_buffer_size, quotas, machine, fast_quotas, reuse_memory, packing,
-               in_place, donated, pack_weights, memory_budget, auto_memory, workspace_limit, kernel_trials, cores,
-               float32_matmul_precision, float32_conv_precision, disabled_passes, activations, keep_ops, updates,
-               scaled_updates, patterns, order, concurrency, ranks, components, stages, dump_dir, until] = options;
-  key.add(name).add(device).add(granularity).add(outputs_buffer_size).add(plan::to_json(machine));
+  const auto& [name, device, devices, granularity, outputs_buffer_size, quotas, machine, fast_quotas, reuse_memory,
+               packing, in_place, donated, pack_weights, memory_budget, auto_memory, workspace_limit, kernel_trials,
+               cores, float32_matmul_precision, float32_conv_precision, disabled_passes, activations, keep_ops, updates,
+               scaled_updates, fuse_add, cast_updates, prims, patterns, order, concurrency, ranks, components, stages,
+               dump_dir, until] = options;
+  key.add(name).add(device).add(devices.size());
+  for (const DeviceId& each : devices) key.add(each);
+  key.add(granularity).add(outputs_buffer_size).add(plan::to_json(machine));
   add_map(key, quotas, [&](int quota) { key.add(quota); });
   key.add(fast_quotas).add(reuse_memory).add(packing).add(in_place);
   add_texts(key, donated);
   key.add(pack_weights).add(memory_budget).add(auto_memory).add(workspace_limit).add(kernel_trials).add(cores);
   key.add(float32_matmul_precision).add(float32_conv_precision);
   add_texts(key, disabled_passes);
-  key.add(activations).add(keep_ops).add(updates).add(scaled_updates).add(patterns.size());
+  key.add(activations).add(keep_ops).add(updates).add(scaled_updates).add(fuse_add).add(cast_updates).add(prims);
+  key.add(patterns.size());
   for (const Pattern& pattern : patterns) {
     key.add(pattern.name).add(graph::to_text(pattern.before)).add(graph::to_text(pattern.after));
     add_contents(key, pattern.before_constants);

@@ -165,6 +165,7 @@ def _linear(a, x, out):
     y = np.matmul(wide(x[0]), wide(x[1]).T) + 0 + (0 if x[2] is None else x[2])
     return [np.where(y < 0, 0, y) if a["activation"] == "relu" else y]
 
+OPS["fused_matmul"] = lambda a, x, out: [OPS["matmul"](a, x[:2], out)[0] + x[2] + (0 if len(x) < 4 or x[3] is None else x[3])]
 def taps(a, kernel, positions):  # of each position of the kernel: where it lies in the padded input, for all windows
     dilation = a.get("dilation") or [1] * len(kernel)
     for k in np.ndindex(*kernel):
@@ -255,12 +256,13 @@ def _fused(a, x, out):
 
 @op("multi_update")  # of each call first what is replaced, then of each the others
 def _multi_update(a, x, out):
-    n, r, more, (*calls, last), made = a["count"], len(out) // a["count"], (len(x) - len(out)) // a["count"], a["body"]["calls"], []
+    n, copy, (*calls, last), made = a["count"], bool(a.get("copy")), a["body"]["calls"], []
+    r, more = (len(out) - copy) // n, (len(x) - len(out) + copy) // n
     for c in range(n):
         own = [*range(c * r, c * r + r), *range(n * r + c * more, n * r + c * more + more)]
         y = steps(calls, [x[i] for i in own], [a["dtypes"][i] for i in own])
         made += OPS[last["op"]](attributes(last), [y[i] for i in last["operands"]], None)
-    return made
+    return made + made[:1] * copy
 
 
 # --- The machine ---

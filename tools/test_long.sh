@@ -27,7 +27,7 @@ find "$build/tests" -name "*_tests" -type f -perm -u+x | sort | xargs -P 2 -I{} 
 .venv/bin/python -m pytest -q -s tests/serving/python/test_load.py | tee "$logs/load.log" || failed=1
 PYTHONPATH=tests/python:$PYTHONPATH .venv/bin/python -m differential --seed 300 --count 20000 --jobs 2 --shrink |
   tee "$logs/differential.log" || failed=1
-for flags in "--n 200" "--n 40 --graph" "--n 40 --global"; do
+for flags in "--n 200" "--n 40 --graph" "--n 40 --global" "--n 20 --decomp"; do
   .venv/bin/python -m sluice.testing.autotest --ops all --seed 7 $flags | tee "$logs/autotest${flags// /}.log" || failed=1
 done
 echo "--- counts"

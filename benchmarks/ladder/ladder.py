@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """The ladder: what each step from an eager program to a compiled one is worth, from one run.
 
-Each rung is measured beside the one below it, both in turn in processes of their own; its factor is the ratio of their times per
-image, and the last line measures the first rung beside the last. The second table switches options one at a time. Writes
-out/ladder/ladder.md and ladder.png. On two cores it takes more than ten minutes.
+All rungs are measured in turn, each in a process of its own; the factor of a rung is the ratio of the one below to it, in
+median times per image, and their product is the whole ladder's. The second table switches options one at a time, measured in
+turn as well. Writes out/ladder/ladder.md and ladder.png. On two cores that nobody else uses it takes some minutes, and says
+how far it is.
 """
 import argparse
+import contextlib
+import io
 import os
 import pathlib
 import statistics
 import sys
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -30,10 +34,10 @@ def program(library):
     return names
 
 
-def eager(library, batch, tiny):
+def eager(library, batch, side):
     task = program(library)
     task["torch"].set_num_threads(THREADS)
-    net, x = task["classifier"](tiny), task["images"](batch, tiny)
+    net, x = task["classifier"](side == TINY), task["images"](batch, side)
 
     def run(steps):
         for _ in range(steps):
@@ -42,7 +46,7 @@ def eager(library, batch, tiny):
     return run
 
 
-def graph_of(passes, batch, packed=False, amp=False, tiny=False):
+def graph_of(passes, batch, side, packed=False, search=False, amp=False):
     """The task as an nn.Graph with `passes` alone, beside those that every plan needs; and its images."""
     import sluice
 
@@ -51,10 +55,11 @@ def graph_of(passes, batch, packed=False, amp=False, tiny=False):
     class Look(sluice.nn.Graph):
         def __init__(self):
             super().__init__()
-            self.net = task["classifier"](tiny)
+            self.net = task["classifier"](side == TINY)
             self.config.set_cores(THREADS)
             self.config.set_optimization_level(0)
             self.config.enable_pack_weights(packed)
+            self.config.enable_kernel_trial_run(search)
             for name in passes:
                 self.config.enable_pass(name)
             if amp:
@@ -63,73 +68,83 @@ def graph_of(passes, batch, packed=False, amp=False, tiny=False):
         def build(self, x):
             return task["look"](self.net, x)
 
-    return Look(), task["images"](batch, tiny).requires_grad_()
+    return Look(), task["images"](batch, side).requires_grad_()
 
 
-def graph(passes, batch, packed, amp, tiny):
-    look, x = graph_of(passes, batch, packed, amp, tiny)
+def graph(options, batch, side):
+    look, x = graph_of(batch=batch, side=side, **options)
+    with contextlib.redirect_stderr(io.StringIO()):  # the tables of all searches
+        look.compile(x)
 
     def run(steps):
         for _ in range(steps):
             result = look(x)
         result[2].tolist()
-    run(1)
     return run
 
 
+TINY = 32  # pixels of the small net's images
 PRUNED = ("dead_code",)
 ONCE = (*PRUNED, "simplify", "common_subexpressions", "fold_constants")
 FUSED = (*ONCE, "fuse_bias", "fuse_activation", "fuse_pad", "fuse_convolution", "fuse_elementwise")
 
-# (name, what is new, side, batch)
+# (name, what is new, how it runs, images at a time)
 RUNGS = [
-    ("eager", "PyTorch, eager", lambda b, t: Side(eager, "torch", b, t), 1),
-    ("import", "the import changed", lambda b, t: Side(eager, "sluice", b, t), 1),
-    ("graph", "nn.Graph, nothing left out", lambda b, t: Side(graph, (), b, False, False, t), 1),
-    ("pruned", "unread gradients of weights left out", lambda b, t: Side(graph, PRUNED, b, False, False, t), 1),
-    ("once", "the second forward pass left out", lambda b, t: Side(graph, ONCE, b, False, False, t), 1),
-    ("batch", "16 images at a time", lambda b, t: Side(graph, ONCE, b, False, False, t), 16),
-    ("fused", "ops fused, weights packed", lambda b, t: Side(graph, FUSED, b, True, False, t), 16),
-    ("amp", "bfloat16", lambda b, t: Side(graph, FUSED, b, True, True, t), 16),
+    ("eager", "PyTorch, eager", (eager, "torch"), 1),
+    ("import", "the import changed", (eager, "sluice"), 1),
+    ("graph", "nn.Graph, nothing left out", (graph, dict(passes=())), 1),
+    ("pruned", "unread gradients of weights left out", (graph, dict(passes=PRUNED)), 1),
+    ("once", "the second forward pass left out", (graph, dict(passes=ONCE)), 1),
+    ("batch", "16 images at a time", (graph, dict(passes=ONCE)), 16),
+    ("amp", "bfloat16", (graph, dict(passes=ONCE, amp=True)), 16),
+    ("fused", "ops fused, weights packed", (graph, dict(passes=FUSED, amp=True, packed=True)), 16),
+    ("search", "the fastest implementation of each convolution",
+     (graph, dict(passes=FUSED, amp=True, packed=True, search=True)), 16),
 ]
 # Of the rung "batch", one at a time.
 SWITCHES = [
-    ("fuse_bias", "a row in the product", (("fuse_bias", "fuse_activation"), False, False)),
-    ("fuse_pad", "allow_fuse_pad_to_conv", (("fuse_pad",), False, False)),
-    ("fuse_add", "batch norm, addition and relu in the convolution", (("fuse_convolution",), False, False)),
-    ("packed", "enable_pack_weights", ((), True, False)),
-    ("amp", "enable_amp", ((), False, True)),
+    ("amp", "enable_amp", dict(passes=ONCE, amp=True)),
+    ("search", "enable_kernel_trial_run", dict(passes=ONCE, search=True)),
+    ("fuse_add", "batch norm, addition and relu in the convolution", dict(passes=(*ONCE, "fuse_convolution"))),
+    ("fuse_pad", "allow_fuse_pad_to_conv", dict(passes=(*ONCE, "fuse_pad"))),
+    ("packed", "enable_pack_weights", dict(passes=ONCE, packed=True)),
 ]
 
 
-def factor(below, above, sizes, rounds, seconds):
-    """Times per image of two sides in turn, in ms, and their spread."""
-    times = [[t / n * 1e3 for t in side] for side, n in zip(measure([below, above], rounds, seconds), sizes)]
-    return *(statistics.median(t) for t in times), max(map(spread, times))
+def measured(what, ways, options):
+    """[(ms per image, spread)] of (how it runs, images at a time), all in turn."""
+    begin = time.perf_counter()
+
+    def told(text):
+        print(f"ladder: {time.perf_counter() - begin:.0f} s: {what}: {text}", file=sys.stderr, flush=True)
+
+    sides = []
+    for (make, how), batch in ways:
+        sides.append(Side(make, how, batch, options.side))
+        told(f"{len(sides)} of {len(ways)} have started")
+    times = measure(sides, options.rounds, options.seconds, told)
+    return [(statistics.median(t) / n * 1e3, spread(t)) for t, (_, n) in zip(times, ways)]
 
 
 def climb(options):
     """Lines of the ladder: (name, what is new, ms per image below, ms per image, spread)."""
-    tiny, how = options.tiny, (options.rounds, 0.01 if options.tiny else 0.5)
-    lines = []
-    for (_, _, below, n), (name, new, above, m) in zip(RUNGS, RUNGS[1:]):
-        lines.append((name, new, *factor(below(n, tiny), above(m, tiny), (n, m), *how)))
-    first, last = RUNGS[0], RUNGS[-1]
-    lines.append(("whole", "the first beside the last", *factor(first[2](1, tiny), last[2](16, tiny), (1, 16), *how)))
-    return lines
+    times = measured("rungs", [rung[2:] for rung in RUNGS], options)
+    lines = [(name, new, below[0], here[0], max(below[1], here[1]))
+             for (name, new, *_), below, here in zip(RUNGS[1:], times, times[1:])]
+    (first, noise), (last, more) = times[0], times[-1]
+    return [*lines, ("whole", "the last instead of the first", first, last, max(noise, more))]
 
 
 def ablation(options):
-    tiny, how, n = options.tiny, (options.rounds, 0.01 if options.tiny else 0.5), 16
-    lines = []
-    for name, what, (passes, packed, amp) in SWITCHES:
-        sides = Side(graph, ONCE, n, False, False, tiny), Side(graph, (*ONCE, *passes), n, packed, amp, tiny)
-        lines.append((f"switch.{name}", what, *factor(*sides, (n, n), *how)))
-    return lines
+    ways = [((graph, how), 16) for how in (dict(passes=ONCE), *(how for *_, how in SWITCHES))]
+    plain, *times = measured("options", ways, options)
+    return [(f"switch.{name}", what, plain[0], here[0], max(plain[1], here[1]))
+            for (name, what, _), here in zip(SWITCHES, times)]
 
 
-def tables(ladder, switches):
-    yield f"ResNet-101, {THREADS} threads; ms per image, each rung beside the one below it\n"
+def tables(ladder, switches, side):
+    net = "A small ResNet" if side == TINY else "ResNet-101"
+    yield f"{net}, {side} x {side}, {THREADS} threads, {time.strftime('%Y-%m-%d')}; ms per image\n"
     yield "| rung | what is new | below | here | factor | so far | images/s |\n|---|---|---:|---:|---:|---:|---:|"
     yield f"| {RUNGS[0][0]} | {RUNGS[0][1]} | | {ladder[0][2]:.2f} | 1 | 1 | {1e3 / ladder[0][2]:.1f} |"
     product = 1.0
@@ -165,17 +180,21 @@ def draw(ladder, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prefix", nargs="?", default="ladder.", help="benchmarks/run.py asks for lines by it")
-    parser.add_argument("--rounds", type=int, default=5, help="measurements of each side of a pair (default 5)")
-    parser.add_argument("--tiny", action="store_true", help="a small net, to see that it works")
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each rung (default 5)")
+    parser.add_argument("--side", type=int, default=128, help="pixels of a side of the images (default 128)")
+    parser.add_argument("--tiny", action="store_true", help="a small net and small images, to see that it works")
     parser.add_argument("--target-qps", type=float, help="images per second that the last rung must reach; else the exit status is 3")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "out/ladder", help="where the table and the picture go")
     options = parser.parse_args()
+    if options.side < 2 * TINY:
+        parser.error(f"--side: got {options.side}; must be at least {2 * TINY}")
+    options.side, options.seconds = (TINY, 0.01) if options.tiny else (options.side, 0.3)
     ladder, switches = climb(options), ablation(options)
     for name, what, below, here, noise in [*ladder, *switches]:
         report(f"ladder.{name}", here, below, f"without: {what}" if name != "whole" else "PyTorch eager", "ms/image", options.rounds,
                noise)
     options.out.mkdir(parents=True, exist_ok=True)
-    text = "\n".join(tables(ladder, switches)) + "\n"
+    text = "\n".join(tables(ladder, switches, options.side)) + "\n"
     (options.out / "ladder.md").write_text(text)
     draw(ladder, options.out / "ladder.png")
     print(text, f"{options.out}/ladder.png", sep="\n", file=sys.stderr)

@@ -10,8 +10,7 @@ def classifier(tiny=False):
     return resnet50(torch, (1, 1, 1, 1), 4, 10).eval() if tiny else resnet50(torch, (3, 4, 23, 3), 64, 1000).eval()
 
 
-def images(batch, tiny=False):
-    side = 32 if tiny else 224
+def images(batch, side=224):
     return torch.randn(batch, 3, side, side)
 
 

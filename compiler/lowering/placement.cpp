@@ -37,6 +37,8 @@ class Placer {
     places_.desc(context.options.device);
     for (const Node& node : graph.nodes()) {
       at_.push_back(place(node));
+      const bool named = node.placement.device || !node.placement.stream.empty();
+      why_.push_back(named && node.placed == Placed::kDefault ? Placed::kNamed : node.placed);
       beside_.push_back(is_collective(*node.op) ? Places::at(*node.placement.device, StreamKind::kCompute)
                                                 : at_.back());
       if (!node.op->view) check_kernel(node, *at_.back().device);
@@ -44,10 +46,11 @@ class Placer {
     move_state_updates();
     find_homes();
     for (size_t i = 0; i < at_.size(); ++i)
-      if (graph.nodes()[i].op->view) at_[i] = place_view(static_cast<int>(i));
+      if (graph.nodes()[i].op->view) move(static_cast<int>(i), place_view(static_cast<int>(i)), Placed::kView);
   }
 
   const Placement& node(int index) const { return at_[index]; }
+  Placed why(int index) const { return why_[index]; }
   const Placement& variable(int index) const { return home_[index]; }
   Placement input(int index) const { return {Places::host_memory(input_rank(index)).device, ""}; }
   Placement output(int index) const {
@@ -76,6 +79,12 @@ class Placer {
   }
 
  private:
+  void move(int index, Placement where, Placed why) {
+    if (where == at_[index]) return;
+    at_[index] = std::move(where);
+    why_[index] = why;
+  }
+
   Placement place(const Node& node) const {
     const DeviceId device = context_.device_of(node);
     if (is_collective(*node.op)) {
@@ -123,7 +132,8 @@ class Placer {
     std::vector<bool> only_state(num_nodes, false);
     for (int i = 0; i < num_nodes; ++i) {
       const Node& node = graph_.nodes()[i];
-      only_state[i] = node.placement == Placement{} && !node.op->effectful;
+      const bool free = node.placement == Placement{} || node.placed == Placed::kOrder;
+      only_state[i] = free && !node.op->effectful;
       for (ValueId input : node.inputs) {
         if (input != kNoValue) only_state[i] = only_state[i] && is_state(input, only_state);
       }
@@ -154,14 +164,17 @@ class Placer {
       const Node& node = graph_.nodes()[i];
       for (ValueId input : node.inputs) {
         if (input == kNoValue || !home[input]) continue;
-        at_[i] = beside_[i] = *home[input];
+        move(i, *home[input], Placed::kState);
+        beside_[i] = at_[i];
         break;
       }
       for (ValueId output : node.outputs) home[output] = &at_[i];
       for (ValueId input : node.inputs) {  // numbers made from nothing: where they are used
         if (input == kNoValue || graph_.values()[input].kind != ValueKind::kNode) continue;
         const int made_by = graph_.values()[input].index;
-        if (only_state[made_by] && graph_.nodes()[made_by].inputs.empty()) at_[made_by] = beside_[made_by] = at_[i];
+        if (!only_state[made_by] || !graph_.nodes()[made_by].inputs.empty()) continue;
+        move(made_by, at_[i], Placed::kState);
+        beside_[made_by] = at_[made_by];
       }
     }
   }
@@ -221,6 +234,7 @@ class Placer {
   const Places places_;
   const std::vector<ValueId> root_;
   std::vector<Placement> at_;      // per node
+  std::vector<Placed> why_;        // per node
   std::vector<Placement> beside_;  // per node: the stream beside which its variables and views lie
   std::vector<Placement> home_;    // per variable
 };
@@ -233,7 +247,10 @@ int placement(graph::Graph& graph, PassContext& context) {
   const auto each = [](size_t count, auto place) {
     for (int i = 0; i < static_cast<int>(count); ++i) place(i);
   };
-  each(graph.nodes().size(), [&](int i) { graph.mutable_nodes()[i].placement = placer.node(i); });
+  each(graph.nodes().size(), [&](int i) {
+    graph.mutable_nodes()[i].placement = placer.node(i);
+    graph.mutable_nodes()[i].placed = placer.why(i);
+  });
   each(graph.variables().size(), [&](int i) { graph.place_variable(i, placer.variable(i)); });
   each(graph.inputs().size(), [&](int i) { graph.place_input(i, placer.input(i)); });
   each(graph.outputs().size(), [&](int i) { graph.place_output(i, placer.output(i)); });

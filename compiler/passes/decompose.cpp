@@ -1,9 +1,11 @@
-// Replaces ops without a kernel on their device by their `decompose`, as often as needed.
+// Replaces ops without a kernel on their device by their `decompose`, as often as needed; where the options ask for
+// primitive ops alone, all that have one.
 #include <algorithm>
 
 #include "base/fix.h"
 #include "compiler/collectives.h"
 #include "compiler/pass.h"
+#include "graph/ops/loops.h"
 #include "graph/ops/micro_batches.h"
 #include "graph/rewriter.h"
 
@@ -17,11 +19,13 @@ class Decomposer : public graph::GraphBuilder {
 
   static bool runs_as_is(const PassContext& pass, const OpDef& op, const DeviceId& device, const Attrs& attrs) {
     if (&op == &ops::pack_op() && attr<int64_t>(attrs, 0) > 1) return true;  // lower() knows how
+    const bool loop = &op == &ops::loop_op();  // of any length; its body has been through this pass
+    if (pass.options.prims && op.decompose != nullptr && !loop) return false;
     return op.view != nullptr || is_collective(op) || pass.target.has_kernel(op.name, device.kind);
   }
 
   std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) override {
-    const DeviceId device = context.placement.device.value_or(default_device_);
+    const DeviceId device = pass_.device_for(op, context.placement);
     if (runs_as_is(pass_, op, device, attrs)) return GraphBuilder::call(op, inputs, attrs);
     const std::string at = context.source.known() ? fmt::format("  ({})", context.source.str()) : "";
     if (op.decompose == nullptr) {

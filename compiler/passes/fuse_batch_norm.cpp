@@ -158,7 +158,8 @@ class Norms {
   Chain forward(int i) const {
     const Node& norm = node(i);
     Chain chain{.norm = i, .y = norm.outputs[0]};
-    if (const int sum = sole_reader(chain.y, "add", norm); sum >= 0) {
+    const int sum = context_.options.fuse_add ? sole_reader(chain.y, "add", norm) : -1;
+    if (sum >= 0) {
       const ValueId added = other(node(sum), chain.y);
       const int made = maker(added);  // there already; of two norms that are added, the later one adds
       if (graph_.type(added) == graph_.type(chain.y) && made < i) {
@@ -251,6 +252,7 @@ int fuse_batch_norm(graph::Graph& graph, PassContext& context) {
       rewriter.take(i);
       continue;
     }
+    context.fused_adds += chain->residual != kNoValue;
     rewrite(rewriter, *chain);
     ++fused;
   }

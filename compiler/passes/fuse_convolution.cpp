@@ -26,7 +26,8 @@ struct Chain {
 
 class Convolutions {
  public:
-  Convolutions(const graph::Graph& graph, PassContext& context) : graph_(graph), uses_(count_uses(graph)) {
+  Convolutions(const graph::Graph& graph, PassContext& context)
+      : graph_(graph), adds_(context.options.fuse_add), uses_(count_uses(graph)) {
     reader_.assign(graph.values().size(), -1);
     for (int i = 0; i < num_nodes(); ++i)
       for (ValueId input : node(i).inputs)
@@ -73,7 +74,7 @@ class Convolutions {
     if (chain.relu != nullptr) return false;
     if (op == "relu") {
       chain.relu = &next;
-    } else if (op == "add" && chain.sum == nullptr) {
+    } else if (op == "add" && chain.sum == nullptr && adds_) {
       const ValueId other = next.inputs[0] == y ? next.inputs[1] : next.inputs[0];
       if (graph_.type(other) != graph_.type(y)) return false;
       chain.sum = &next;
@@ -87,6 +88,7 @@ class Convolutions {
   }
 
   const graph::Graph& graph_;
+  const bool adds_;
   const std::vector<int> uses_;
   std::vector<int> reader_;  // per value: the last node that reads it
   std::vector<bool> claimed_;
@@ -132,6 +134,7 @@ int fuse_convolution(graph::Graph& graph, PassContext& context) {
     }
     const int made = rewriter.target().add_node(fuse(rewriter, *chain));
     rewriter.map(graph.nodes()[i].outputs[0], rewriter.target().nodes()[made].outputs[0]);
+    context.fused_adds += chain->sum != nullptr;
     ++fused;
   }
   graph = rewriter.finish();

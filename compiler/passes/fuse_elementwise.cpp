@@ -2,6 +2,7 @@
 // one pass over memory instead of many. A node joins the chain of its readers when they all are in one, of its shape.
 #include <algorithm>
 #include <map>
+#include <string_view>
 
 #include "compiler/pass.h"
 #include "graph/ops/fused.h"
@@ -64,6 +65,15 @@ class Chains {
     return it == summed_.end() ? std::vector<int>() : members_.at(it->second);
   }
   bool is_inside(int node) const { return root_[node] != kAlone && (root_[node] != node || is_summed_[node]); }
+  // Additions in the chain of something else in it.
+  int adds_in(const std::vector<int>& members) const {
+    return static_cast<int>(std::count_if(members.begin(), members.end(), [&](int member) {
+      const Node& node = graph_.nodes()[member];
+      return std::string_view(node.op->name) == "add" &&
+             std::any_of(node.inputs.begin(), node.inputs.end(),
+                         [&](ValueId input) { return made_by(members, input); });
+    }));
+  }
   // What the chain reads, each once, in the order of reading.
   std::vector<ValueId> inputs_of(const std::vector<int>& members) const {
     std::vector<ValueId> inputs;
@@ -104,11 +114,18 @@ class Chains {
 
   bool joins(int node, int root) const {
     const Node &n = graph_.nodes()[node], &r = graph_.nodes()[root];
+    if (!context_.options.fuse_add && is_added(n)) return false;
     std::vector<int> members = members_.at(root);
     members.insert(members.begin(), node);
     return n.placement == r.placement && n.quota == r.quota && n.every == r.every && n.role == r.role &&
            keeps_no_more(node, root) && graph_.type(n.outputs[0]).shape == graph_.type(r.outputs[0]).shape &&
            members.size() <= kMostSteps && inputs_of(members).size() <= static_cast<size_t>(kMostFusedInputs);
+  }
+
+  bool is_added(const Node& node) const {
+    const std::vector<int>& readers = readers_[node.outputs[0]];
+    return std::any_of(readers.begin(), readers.end(),
+                       [&](int reader) { return std::string_view(graph_.nodes()[reader].op->name) == "add"; });
   }
 
   // The end of a chain that is read by a sum or a mean of all its elements alone, whose kernel can make them itself.
@@ -196,7 +213,7 @@ Node fuse(const graph::Rewriter& rewriter, const std::vector<int>& members, cons
 }  // namespace
 
 int fuse_elementwise(graph::Graph& graph, PassContext& context) {
-  if (context.options.keep_ops) return 0;
+  if (context.options.keep_ops || context.options.prims) return 0;
   const Chains chains(graph, context);
   if (!chains.any()) return 0;
   graph::Rewriter rewriter(graph);
@@ -208,6 +225,7 @@ int fuse_elementwise(graph::Graph& graph, PassContext& context) {
       rewriter.take(i);
       continue;
     }
+    context.fused_adds += chains.adds_in(members);
     Node node = fuse(rewriter, members, chains.inputs_of(members));
     if (!summed.empty()) {
       node.op = &ops::fused_reduce_op();

@@ -1,6 +1,7 @@
 // Makes one op of the steps of an optimizer for many parameters, where options ask for that, on devices with a kernel
 // "multi_update": one sweep instead of a launch each. A cast of the gradient, or its product with a number, moves into
-// the step: one pass over memory less. Steps whose results are read in the graph stay single, for what reads them.
+// the step: one pass over memory less. So does a cast of the parameter that it has made, where a variable keeps that
+// (tensor/half_copies.h). Steps whose results are read in the graph stay single, for what reads them.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -21,7 +22,7 @@ constexpr int kGradient = 1;  // which operand of a step it is
 
 // A step with what makes its gradient.
 struct Update {
-  int node = -1, maker = -1;
+  int node = -1, maker = -1, cast = -1;  // of the new parameter
   AttrGraph body;
   std::vector<ValueId> replaced, others;  // the body's inputs
 };
@@ -29,7 +30,7 @@ struct Update {
 class Updates {
  public:
   Updates(const graph::Graph& graph, PassContext& context)
-      : graph_(graph), context_(context), uses_(count_uses(graph)) {
+      : graph_(graph), context_(context), uses_(count_uses(graph)), casts_(casts_between_variables()) {
     read_.assign(graph.values().size(), false);
     for (const Node& node : graph.nodes())
       for (ValueId input : node.inputs)
@@ -39,8 +40,8 @@ class Updates {
     for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
       std::optional<Update> update = update_of(i);
       if (!update) continue;
-      if (context.options.updates != "all" || !is_final(graph.nodes()[i])) {
-        if (update->maker >= 0) groups_.push_back({std::move(*update)});
+      if (context.options.updates != "all" || update->cast >= 0 || !is_final(graph.nodes()[i])) {
+        if (update->maker >= 0 || update->cast >= 0) groups_.push_back({std::move(*update)});
         continue;
       }
       const auto [at, added] = open.emplace(key_of(*update), static_cast<int>(groups_.size()));
@@ -49,9 +50,10 @@ class Updates {
       if (static_cast<int64_t>(groups_[at->second].size()) == ops::kMostUpdates) open.erase(at);
     }
     for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
-      if (groups_[g].size() == 1 && groups_[g][0].maker < 0) continue;
+      if (groups_[g].size() == 1 && groups_[g][0].maker < 0 && groups_[g][0].cast < 0) continue;
       for (const Update& update : groups_[g]) {
         place_[update.node] = kGone;
+        if (update.cast >= 0) place_[update.cast] = kGone;
         if (update.maker >= 0) place_[update.maker] = kGone;
       }
       place_[groups_[g].back().node] = g;
@@ -112,7 +114,27 @@ class Updates {
     body.calls.push_back({node.op->name, name_attrs(*node.op, node.attrs), std::move(operands)});
     body.outputs = {body.inputs + static_cast<int>(body.calls.size()) - 1};
     if (body.inputs > kMostFusedInputs) return std::nullopt;
+    update.cast = cast_of(node);
     return update;
+  }
+
+  // The casts of new contents of variables that are new contents of others, by what they cast.
+  std::map<ValueId, int> casts_between_variables() const {
+    std::map<ValueId, int> casts;
+    if (!context_.options.cast_updates) return casts;
+    for (const graph::Variable& v : graph_.variables()) {
+      if (v.update == kNoValue || graph_.values()[v.update].kind != graph::ValueKind::kNode) continue;
+      const int made_by = graph_.values()[v.update].index;
+      const Node& node = graph_.nodes()[made_by];
+      if (std::string_view(node.op->name) == "cast") casts.emplace(node.inputs[0], made_by);
+    }
+    return casts;
+  }
+  int cast_of(const Node& step) const {
+    const auto cast = casts_.find(step.outputs[0]);
+    if (cast == casts_.end()) return -1;
+    const Node& node = graph_.nodes()[cast->second];
+    return node.placement == step.placement && node.every == step.every ? cast->second : -1;
   }
 
   // The gradient as casts of one value and products with numbers: a single op, or a chain that is fused already.
@@ -166,6 +188,7 @@ class Updates {
   const graph::Graph& graph_;
   PassContext& context_;
   const std::vector<int> uses_;
+  const std::map<ValueId, int> casts_;
   std::vector<bool> read_;  // per value: by a node
   std::vector<int> place_;  // per node: the group that it becomes
   std::vector<std::vector<Update>> groups_;
@@ -176,7 +199,10 @@ void rewrite(graph::Rewriter& rewriter, const std::vector<Update>& group) {
   const graph::Graph& source = rewriter.source();
   Node made = source.nodes()[group.back().node];
   made.op = &ops::multi_update_op();
-  made.attrs = {group[0].body, static_cast<int64_t>(group.size())};
+  const int cast = group[0].cast;
+  const ValueId copy = cast < 0 ? kNoValue : source.nodes()[cast].outputs[0];
+  made.attrs = {group[0].body, static_cast<int64_t>(group.size()),
+                cast < 0 ? std::string() : std::string(dtype_name(source.type(copy).dtype))};
   made.inputs.clear();
   made.outputs.clear();
   for (const Update& update : group)
@@ -191,12 +217,14 @@ void rewrite(graph::Rewriter& rewriter, const std::vector<Update>& group) {
   for (const Update& update : group)
     for (ValueId output : source.nodes()[update.node].outputs)
       rewriter.map(output, rewriter.target().nodes()[index].outputs[o++]);
+  if (copy != kNoValue) rewriter.map(copy, rewriter.target().nodes()[index].outputs[o]);
 }
 
 }  // namespace
 
 int fuse_updates(graph::Graph& graph, PassContext& context) {
-  if (context.options.updates == "single" && !context.options.scaled_updates) return 0;
+  if (context.options.prims) return 0;
+  if (context.options.updates == "single" && !context.options.scaled_updates && !context.options.cast_updates) return 0;
   const Updates updates(graph, context);
   if (updates.made() == 0) return 0;
   graph::Rewriter rewriter(graph);

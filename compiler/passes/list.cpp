@@ -1,4 +1,6 @@
 #include "compiler/pass.h"
+#include "graph/ops/loops.h"
+#include "graph/ops/micro_batches.h"
 
 namespace sluice::compiler {
 namespace {
@@ -9,6 +11,8 @@ constexpr Pass kGraphPasses[] = {
     {"common_subexpressions", "Computes equal expressions once.", common_subexpressions},
     {"patterns", "Replaces what the caller's patterns name.", patterns},
     {"partition", "Splits a graph over the devices that to_global names.", partition},
+    {"assign_devices", "Gives nodes that name no device the first, in the order of devices, that has a kernel.",
+     assign_devices},
     {"choose_regions", "Chooses what is computed again to need less memory.", choose_regions},
     {"recompute", "Computes values of checkpoints again where the backward pass reads them.", recompute},
     {"fuse_bias", "Makes one linear op of a product and the addition of a row.", fuse_bias},
@@ -18,8 +22,12 @@ constexpr Pass kGraphPasses[] = {
      fuse_convolution},
     {"fuse_batch_norm", "Makes one op of batch norm in training, its running statistics, an addition and a relu.",
      fuse_batch_norm},
+    {"fuse_quantized", "Makes kernels of 8-bit integers of convolutions and products of dequantized operands.",
+     fuse_quantized},
+    {"fuse_add", "Moves an addition into the product of matrices that feeds it.", fuse_add},
     {"loops", "Compiles the bodies of loops.", loops},
     {"decompose", "Replaces ops without a kernel on their device by simpler ones.", decompose},
+    {"assign_devices", "", assign_devices},
     {"fold_constants", "Computes what depends on constants alone.", fold_constants},
     {"simplify", "", simplify},
     {"common_subexpressions", "", common_subexpressions},
@@ -33,8 +41,16 @@ constexpr Pass kGraphPasses[] = {
 
 std::span<const Pass> graph_passes() { return kGraphPasses; }
 
-DeviceId PassContext::device_of(const graph::Node& node) const {
-  return node.placement.device.value_or(options.device);
+bool PassContext::has_kernel(const OpDef& op, DeviceKind kind) const {
+  const bool loop = &op == &ops::scan_op() || &op == &ops::while_loop_op(), pack = &op == &ops::pack_op();
+  return target.has_kernel(loop ? ops::loop_op().name : pack ? "concat" : op.name, kind);
+}
+
+DeviceId PassContext::device_for(const OpDef& op, const graph::Placement& placement) const {
+  if (placement.device) return *placement.device;
+  for (const DeviceId& device : options.devices)
+    if (has_kernel(op, device.kind)) return device;
+  return options.device;
 }
 
 const void* PassContext::constant_data(const std::string& name) const {

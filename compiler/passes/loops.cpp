@@ -25,7 +25,7 @@ using graph::Node;
 using graph::ValueId;
 
 // Passes that are about a step as a whole, or about what it does not change.
-constexpr std::array<std::string_view, 3> kOfSteps = {"partition", "recompute", "fold_constants"};
+constexpr std::array<std::string_view, 4> kOfSteps = {"partition", "assign_devices", "recompute", "fold_constants"};
 
 bool is_loop(const Node& node) { return node.op == &ops::scan_op() || node.op == &ops::while_loop_op(); }
 
@@ -104,7 +104,8 @@ class Program {
 AttrGraph compile_body(Graph graph, const PassContext& outer, const DeviceId& device) {
   CompileOptions options = outer.options;
   options.device = device;
-  PassContext context{outer.target, options, outer.lookup, outer.evaluate, outer.constants, outer.partition, {}, {}};
+  options.devices.clear();
+  PassContext context{outer.target, options, outer.lookup, outer.evaluate, outer.constants, outer.partition};
   const auto left_out = [&](const Pass& pass) {
     const auto& disabled = options.disabled_passes;
     return std::find(kOfSteps.begin(), kOfSteps.end(), pass.name) != kOfSteps.end() ||

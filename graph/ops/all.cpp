@@ -12,6 +12,7 @@
 #include "graph/ops/fused.h"
 #include "graph/ops/fused_batch_norm.h"
 #include "graph/ops/fused_convolution.h"
+#include "graph/ops/fused_matmul.h"
 #include "graph/ops/global.h"
 #include "graph/ops/host.h"
 #include "graph/ops/images.h"
@@ -27,6 +28,7 @@
 #include "graph/ops/normalization.h"
 #include "graph/ops/optimizer_updates.h"
 #include "graph/ops/pooling.h"
+#include "graph/ops/quantization.h"
 #include "graph/ops/random.h"
 #include "graph/ops/recurrent.h"
 #include "graph/ops/reduction.h"
@@ -65,14 +67,18 @@ const OpRegistry& builtin_ops() {
         ops::branches_ops(),
         ops::loops_ops(),
         ops::linalg_ops(),
+        ops::ldl_ops(),
         ops::decomposition_ops(),
         ops::lines_ops(),
         ops::strided_view_ops(),
         ops::complex_ops(),
         ops::fft_ops(),
+        ops::flat_index_ops(),
         ops::attention_ops(),
         ops::fused_convolution_ops(),
+        ops::quantization_ops(),
         ops::fused_batch_norm_ops(),
+        ops::fused_matmul_ops(),
         ops::multi_update_ops(),
         ops::recurrent_ops(),
         ops::taps_ops(),

@@ -22,6 +22,13 @@ bool one_of(const std::string& name, std::initializer_list<const char*> names) {
 
 bool is_one(const Operand& x) { return x.own_dtype() != DType::kBool && x.complex_number() == 1.0; }
 
+// f of a way to read operands: as torch, what results in 16 bits is computed in float32 and rounded once.
+template <class F>
+Value rounded_once(DType dtype, F&& f) {
+  if (!is_floating(dtype) || dtype_size(dtype) != 2) return f([](const Value& x) -> const Value& { return x; });
+  return cast(f([](const Value& x) { return cast(x, DType::kFloat32); }), dtype);
+}
+
 // alpha * b, computed in the dtype that an operation on a and b has.
 Operand scaled(const char* name, const Operand& a, const Operand& b, const Operand& alpha) {
   if (is_one(alpha)) return b;
@@ -34,6 +41,7 @@ Operand scaled(const char* name, const Operand& a, const Operand& b, const Opera
   SLUICE_CHECK_KIND(kRuntime, !is_floating(alpha.own_dtype()) || is_differentiable(dtype),
                     "{}: For integral input tensors, argument alpha must not be a floating point number: got {}", name,
                     alpha.number());
+  alpha.check_fits(dtype, name);
   if (dtype == DType::kBool) return alpha.number() != 0 ? b : Operand(false);
   if (!b.is_number()) return mul(cast(b.value(), dtype), alpha);
   if (b.is_complex_number() || alpha.is_complex_number()) return b.complex_number() * alpha.complex_number();
@@ -57,7 +65,10 @@ Value truncated_quotient(const Operand& a, const Operand& b) {
   Value y;
   {
     const GradMode no_grad(false);
-    y = trunc(div(a, b));
+    y = rounded_once(result_dtype(a, b), [&](auto wide) {
+      const auto read = [&](const Operand& x) { return x.is_number() ? x : Operand(wide(x.value())); };
+      return trunc(div(read(a), read(b)));
+    });
   }
   std::vector<Value> operands;
   for (const Operand& x : {a, b})
@@ -105,17 +116,25 @@ Value lerp_of(const Value& x, const Value& end, const Operand& weight) {
   SLUICE_CHECK_KIND(kRuntime, weight.is_number() || weight.value().rank() == 0 || complex == is_complex(x.dtype()),
                     "lerp: expected dtype {} for `weight` but got dtype {}", dtype_name(x.dtype()),
                     dtype_name(weight.own_dtype()));
-  return lerp(x, end, weight);
+  return rounded_once(x.dtype(), [&](auto wide) {
+    return lerp(wide(x), wide(end), weight.is_number() ? weight : Operand(wide(weight.value())));
+  });
 }
 
 Value times(const Value& x, const Operand& by) { return is_one(by) ? x : mul(x, by); }
 
-Value addcmul(const Value& x, const Value& a, const Value& b, const Operand& value) {
-  return add(x, times(mul(a, b), value));
+Value addcmul(const Value& x, const Value& a, const Value& b, const Operand& given) {
+  const DType dtype = promote(x.dtype(), promote(a.dtype(), b.dtype()));
+  // As torch: the fraction of a number is lost among integers.
+  const bool whole = is_integral(dtype) && is_floating(given.own_dtype());
+  if (whole) given.check_fits(dtype, "addcmul");
+  const Operand value = whole ? Operand(static_cast<int64_t>(given.number())) : given;
+  return rounded_once(dtype, [&](auto wide) { return add(wide(x), times(mul(wide(a), wide(b)), value)); });
 }
 
 Value addcdiv(const Value& x, const Value& a, const Value& b, const Operand& value) {
-  return add(x, times(div(a, b), value));
+  return rounded_once(promote(x.dtype(), promote(a.dtype(), b.dtype())),
+                      [&](auto wide) { return add(wide(x), times(div(wide(a), wide(b)), value)); });
 }
 
 Value clamp_min(const Value& x, const Operand& min) { return clamp(x, min, std::nullopt); }

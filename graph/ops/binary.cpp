@@ -51,11 +51,32 @@ Value call_scalar(const DifferenceDef& def, const Operand& a, const Operand& b) 
   return ops::call_scalar(static_cast<const ScalarDef&>(def), a, b);
 }
 
+// As torch: of 16 bits with a number, or a tensor without dims, that they cannot hold, the result alone is rounded.
+struct RoundedOnceDef : ScalarDef {};
+Value call_scalar(const RoundedOnceDef& def, const Operand& a, const Operand& b) {
+  const DType dtype = result_dtype(a, b);
+  const auto is_inexact = [&](const Operand& x) {
+    if (x.is_number()) return !x.is_complex_number() && round_to(dtype, x.number()) != x.number();
+    return x.value().rank() == 0 && dtype_size(x.dtype()) > 2;
+  };
+  const ScalarDef& plain = def;
+  if (!is_floating(dtype) || dtype_size(dtype) != 2 || a.is_number() || !is_inexact(b))
+    return ops::call_scalar(plain, a, b);
+  return cast(ops::call_scalar(plain, a.to(DType::kFloat32), b.to(DType::kFloat32)), dtype);
+}
+
+struct ProductDef : RoundedOnceDef {};
+Value call_scalar(const ProductDef& def, const Operand& a, const Operand& b) {
+  const RoundedOnceDef& once = def;
+  const bool swapped = a.is_number() && !b.is_number() && dtype_size(b.dtype()) == 2 && is_floating(b.dtype());
+  return swapped ? call_scalar(once, b, a) : call_scalar(once, a, b);
+}
+
 // As torch, a number by a tensor is a multiple of the reciprocal, which is what the gradient keeps.
-struct QuotientDef : ScalarDef {};
+struct QuotientDef : RoundedOnceDef {};
 Value call_scalar(const QuotientDef& def, const Operand& a, const Operand& b) {
   if (a.is_number() && !b.is_number()) return mul(reciprocal(b.value()), a);
-  return ops::call_scalar(static_cast<const ScalarDef&>(def), a, b);
+  return call_scalar(static_cast<const RoundedOnceDef&>(def), a, b);
 }
 
 // Common exponents cost a multiplication or a root, and have exact gradients at 0.
@@ -63,6 +84,7 @@ struct PowerDef : ScalarDef {};
 Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
   const bool inexact = is_differentiable(result_dtype(a, b));
   if (!a.is_number() && b.is_number() && !b.is_complex_number() && inexact) {
+    if (dtype_size(a.dtype()) == 2) b.check_fits(a.dtype(), "pow");
     const Value x = a.to(result_dtype(a, b));
     // Roots and reciprocals keep their result for the gradient; that of pow may be written to.
     const auto free = [](const Value& y) { return y.requires_grad() ? copy(y) : y; };
@@ -116,7 +138,7 @@ using Slope = Value (*)(const Value& g, const Value& a, const Value& b, const Va
 
 DEFINE(add, "a + b, broadcast. torch.add; of bools: or.", linear_sbp, -1, 1, -1, 1, g, g)
 DEFINE_AS(DifferenceDef, sub, "a - b, broadcast. torch.sub.", linear_sbp, -1, 1, -1, 1, g, neg(g))
-DEFINE(mul, "a * b, broadcast. torch.mul; of bools: and.", bilinear_sbp, -1, 1, -1, 1, mul(g, b), mul(g, a))
+DEFINE_AS(ProductDef, mul, "a * b, broadcast. torch.mul; of bools: and.", bilinear_sbp, -1, 1, -1, 1, mul(g, b), mul(g, a))
 DEFINE_AS(QuotientDef, div, "a / b, broadcast. torch.div; floating.", quotient_sbp, -1, 1, 0.5, 2,
        div(g, b), neg(mul(div(g, b), div(a, b))))
 DEFINE_AS(PowerDef, pow, "a to the b, broadcast. torch.pow; integers to negative powers are cut to integers.", elementwise_sbp,
@@ -134,7 +156,7 @@ DEFINE(fmod, "Remainder of a / b with the sign of a. torch.fmod.", elementwise_s
        g, neg(mul(g, trunc(div(a, b)))))
 DEFINE(remainder, "Remainder of a / b with the sign of b. torch.remainder.", elementwise_sbp, 2.2, 2.8, 0.95, 1.05,
        g, neg(mul(g, floor(div(a, b)))))
-DEFINE(floor_divide,
+DEFINE_AS(RoundedOnceDef, floor_divide,
        "a / b rounded towards minus infinity. torch.floor_divide; an integer divided by 0 is an error.",
        elementwise_sbp, 2.2, 2.8, 0.95, 1.05, zeros_like(a), zeros_like(b))
 DEFINE(atan2, "Angle of the point (b, a). torch.atan2; floating.", elementwise_sbp, 0.2, 1, 0.2, 1,

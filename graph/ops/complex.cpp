@@ -84,6 +84,64 @@ const OpDef view_as_complex_def{
                 {.inputs = {{.shape = {3, 4, 2}, .dtype = DType::kFloat64}}},
                 {.inputs = {{.shape = {0, 2}, .dtype = DType::kFloat64}}}}};
 
+// Where the elements of `input` lie as ones of another dtype: the last dim has more, or fewer, of them.
+std::optional<ViewSpec> of_other_size(const TensorSpec& input, int64_t from, int64_t to) {
+  ViewSpec v{input.shape, input.strides, 0};
+  const int last = v.shape.rank() - 1;
+  if (from == to) return v;
+  bool fits = v.strides[last] == 1;
+  v.shape[last] = v.shape[last] * from / to;
+  for (int i = 0; i < last; ++i) {
+    fits &= v.strides[i] * from % to == 0;
+    v.strides[i] = v.strides[i] * from / to;
+  }
+  if (fits) return v;
+  if (numel(v.shape) > 0) return std::nullopt;
+  v.strides = contiguous_strides(v.shape);  // no element is anywhere
+  return v;
+}
+
+int64_t bytes_of(DType dtype) { return static_cast<int64_t>(dtype_size(dtype)); }
+
+const OpDef view_as_dtype_def{
+    .name = "view_as_dtype",
+    .doc =
+        "The bytes of the elements as elements of another dtype; the last dim grows or shrinks where those have "
+        "another "
+        "size. A view without gradient. torch.Tensor.view(dtype).",
+    .inputs = {"x"},
+    .params = {{.name = "dtype", .default_value = DType::kFloat32, .required = true}},
+    .infer = [](Types in, Present, const Attrs& attrs) -> std::vector<TensorType> {
+      TensorType out{attr<DType>(attrs, 0), in[0].shape};
+      const int64_t from = bytes_of(in[0].dtype), to = bytes_of(out.dtype);
+      if (from == to) return {out};
+      const int last = out.shape.rank() - 1;
+      SLUICE_CHECK_KIND(kRuntime, last >= 0, "self.dim() cannot be 0 to view {} as {} (different element sizes)",
+                        dtype_name(in[0].dtype), dtype_name(out.dtype));
+      SLUICE_CHECK_KIND(kRuntime, out.shape[last] * from % to == 0,
+                        "self.size(-1) must be divisible by {} to view {} as {} (different element sizes), but got {}",
+                        to / from, dtype_name(in[0].dtype), dtype_name(out.dtype), out.shape[last]);
+      out.shape[last] = out.shape[last] * from / to;
+      return {out};
+    },
+    .grad = [](const GradContext& c) { return Values(c.inputs.size()); },
+    .sbp =
+        [](Types in, const Attrs& attrs) {
+          const bool alike = bytes_of(in[0].dtype) == bytes_of(attr<DType>(attrs, 0));
+          std::vector<SbpRow> rows;
+          for (int i = 0; i < in[0].shape.rank() - (alike ? 0 : 1); ++i)
+            rows.push_back(row_of({Sbp::split(i)}, Sbp::split(i)));
+          return rows;
+        },
+    .view = [](const TensorSpec& input, const Attrs& attrs) -> std::optional<ViewSpec> {
+      return of_other_size(input, bytes_of(input.dtype), bytes_of(attr<DType>(attrs, 0)));
+    },
+    .unview = [](const Value& base, const Attrs&, const Value& value) { return view_as_dtype(value, base.dtype()); },
+    .samples = {{.inputs = {{.shape = {}, .dtype = DType::kInt32}}, .attrs = {DType::kFloat32}},
+                {.inputs = {{.shape = {3, 4}, .dtype = DType::kInt64}}, .attrs = {DType::kInt32}},
+                {.inputs = {{.shape = {3, 4}, .dtype = DType::kInt32}}, .attrs = {DType::kInt64}},
+                {.inputs = {{.shape = {0, 4}, .dtype = DType::kInt32}}, .attrs = {DType::kUInt8}}}};
+
 std::vector<Value> conjugated(const GradContext& c, const GradRule& rule) {
   Values seeds(c.grad_outputs.begin(), c.grad_outputs.end());
   bool any = false;
@@ -102,12 +160,13 @@ std::vector<Value> conjugated(const GradContext& c, const GradRule& rule) {
 }  // namespace
 
 std::span<const OpDef* const> complex_ops() {
-  static const OpDef* const ops[] = {&view_as_real_def, &view_as_complex_def};
+  static const OpDef* const ops[] = {&view_as_real_def, &view_as_complex_def, &view_as_dtype_def};
   return ops;
 }
 
 Value view_as_real(const Value& z) { return call1(view_as_real_def, {z}); }
 Value view_as_complex(const Value& parts) { return call1(view_as_complex_def, {parts}); }
+Value view_as_dtype(const Value& x, DType dtype) { return call1(view_as_dtype_def, {x}, {dtype}); }
 
 void check_parts(const Value& real, const Value& imaginary) {
   SLUICE_CHECK_KIND(kRuntime, real.dtype() == imaginary.dtype(),

@@ -9,6 +9,7 @@ namespace sluice::ops {
 // The parts as a last dim of size 2, and back. Views of one memory.
 Value view_as_real(const Value& z);
 Value view_as_complex(const Value& parts);
+Value view_as_dtype(const Value& x, DType dtype);  // the same bytes, a view
 // Throws kRuntime unless both are of float32 or of float64.
 void check_parts(const Value& real, const Value& imaginary);
 // Of two real tensors of one dtype, broadcast.

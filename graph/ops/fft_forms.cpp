@@ -73,9 +73,7 @@ Value real_line(const char* name, const Value& input, Length n, int64_t dim, con
   const Value real = as_real(name, input);
   const int axis = axis_of(name, real, dim);
   const Value x = resized(name, real, axis, n.value_or(real.shape()[axis]));
-  const int64_t length = x.shape()[axis];
-  const Value all = fourier(cast(x, to_complex(x.dtype())), axis, inverse, scale_of(name, norm, inverse, length));
-  return narrow(all, axis, 0, length / 2 + 1);
+  return fourier_real(x, axis, inverse, scale_of(name, norm, inverse, x.shape()[axis]));
 }
 
 // The real transform of n numbers of which the second half are conjugates of the first.
@@ -85,13 +83,7 @@ Value hermitian_line(const char* name, const Value& input, Length n, int64_t dim
   const int64_t length = n.value_or(2 * (z.shape()[axis] - 1));
   check_length(name, length);
   const Value half = resized(name, z, axis, length / 2 + 1);
-  const int64_t mirrored = length - (length / 2 + 1);
-  Value all = half;
-  if (mirrored > 0) {
-    const Value parts[] = {half, conj(flip(narrow(half, axis, 1, mirrored), {axis}))};
-    all = concat(parts, axis);
-  }
-  return copy(real_part(fourier(all, axis, inverse, scale_of(name, norm, inverse, length))));
+  return fourier_hermitian(half, axis, inverse, scale_of(name, norm, inverse, length), length);
 }
 
 // The axes that are transformed, and their lengths; -1: as long as it is.

@@ -28,6 +28,7 @@ auto from_source(OfSource f) {
 Value gather_at(const Value& x, int64_t dim, const Value& index, bool) { return gather(x, index, dim); }
 
 Value scatter_number(const Value& x, int64_t dim, const Value& index, const Operand& value) {
+  if (value.is_number()) value.check_fits(x.dtype(), "scatter");
   return scatter(x, index, expand(value.to(x.dtype()), index.shape()), dim);
 }
 
@@ -100,6 +101,7 @@ Value index_fill(const Value& x, int64_t dim, const Value& index, const Operand&
   SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
                     "index_fill_: only supports a 0-dimensional value tensor, but got tensor with {} dimension(s).",
                     value.value().rank());
+  if (value.is_number()) value.check_fits(x.dtype(), "index_fill");
   const Value at = slice_indices("index_fill", x, dim, index);
   const int64_t size = x.rank() == 0 ? 1 : x.shape()[normalize_axis(dim, x.rank(), "index_fill")];
   // Where an index is named twice, the value stands there once.
@@ -208,7 +210,8 @@ Value index_put(const Value& x, const std::vector<Value>& indices, const Value& 
     shape = broadcast_shapes(shape, index.shape(), "index_put_");
   }
   const int used = static_cast<int>(indices.size());
-  Value at, beyond;
+  std::vector<Value> each;
+  Ints sizes;
   int64_t rows = 1, rest = 1;
   Shape result = shape;
   for (int i = 0; i < x.rank(); ++i) {
@@ -217,15 +220,11 @@ Value index_put(const Value& x, const std::vector<Value>& indices, const Value& 
       result.push_back(x.shape()[i]);
       continue;
     }
-    const int64_t n = x.shape()[i];
-    const Value index = counted_from_end(cast(indices[i], DType::kInt64), n);
-    const Value outside = logical_or(lt(index, int64_t{0}), ge(index, n));
-    beyond = beyond.defined() ? logical_or(beyond, outside) : outside;
-    at = at.defined() ? add(mul(at, n), index) : index;
-    rows *= n;
+    each.push_back(expand(cast(indices[i], DType::kInt64), shape));
+    sizes.push_back(x.shape()[i]);
+    rows *= x.shape()[i];
   }
-  at = where(beyond, rows, at);  // an index beyond its own dim is no element of another
-  const Value places = reshape(expand(at, shape), {-1}), lines = reshape(x, {rows, rest});
+  const Value places = reshape(flat_index(each, sizes), {-1}), lines = reshape(x, {rows, rest});
   const Value source = reshape(expand(values, result), {numel(shape), rest});
   const Value y = accumulate ? index_add(lines, places, source, 0)
                              : scatter(lines, expand(reshape(places, {-1, 1}), source.shape()), source, 0);

@@ -17,6 +17,9 @@ namespace sluice::ops {
 std::pair<Value, Value> cholesky_factor(const Value& a, const std::string& part, const std::string& caller);  // L, info
 // Factors of a = P L U in one matrix, the exchanges of rows (int32, from 1), info.
 std::vector<Value> lu_factors(const Value& a, const std::string& caller);
+// L and D of symmetric a = P L D L^T P^T, or Hermitian with L^H, in one matrix, the exchanges of rows (int32), info.
+std::vector<Value> ldl_factors(const Value& a, bool hermitian, const std::string& caller);
+Value ldl_solve(const Value& factors, const Value& pivots, const Value& b, bool hermitian);  // b has the factors' batch
 // The order (int64) that `pivots` bring n rows into: P L U = a where (L U)[i] = a[order[i]].
 Value permutation_of(const Value& pivots, int64_t n);
 // x with a x = b, and info; b has a's batch.
@@ -50,6 +53,7 @@ Value determinant(const Value& a, const char* where = "linalg.det");
 std::pair<Value, Value> sign_and_logdet(const Value& a, const char* where = "linalg.slogdet");
 
 std::span<const OpDef* const> linalg_ops();
+std::span<const OpDef* const> ldl_ops();
 std::span<const OpDef* const> decomposition_ops();
 
 }  // namespace sluice::ops

@@ -167,6 +167,43 @@ Value lu_solve(const Value& b, const Value& lu, const Value& pivots) {
   return lu_solve_with("torch.lu_solve", lu, pivots, b, true, false);
 }
 
+Values ldl_factored(const char* where, const Value& a, bool hermitian, bool check) {
+  check_square(a, where);
+  check_wide(a, where);
+  return ldl_factors(a, hermitian, checked(check, where));
+}
+std::pair<Value, Value> ldl_factor(const Value& a, bool hermitian) {
+  const Values ldl = ldl_factored("torch.linalg.ldl_factor", a, hermitian, true);
+  return {ldl[0], ldl[1]};
+}
+Values ldl_factor_ex(const Value& a, bool hermitian, bool check_errors) {
+  return ldl_factored("torch.linalg.ldl_factor_ex", a, hermitian, check_errors);
+}
+Value linalg_ldl_solve(const Value& factors, const Value& pivots, const Value& b, bool hermitian) {
+  const char* where = "torch.linalg.ldl_solve";
+  check_square(factors, where, "LD");
+  check_matrix(b, where, "B");
+  const int64_t n = factors.shape().back();
+  SLUICE_CHECK_KIND(kRuntime, b.shape()[b.rank() - 2] == n,
+                    "{}: Incompatible matrix sizes: each A matrix is {} by {} but each b matrix is {} by {}", where, n,
+                    n, b.shape()[b.rank() - 2], b.shape().back());
+  SLUICE_CHECK_KIND(kRuntime, factors.dtype() == b.dtype(),
+                    "{}: Expected b and A to have the same dtype, but found b of type {} and A of type {} instead",
+                    where, dtype_name(b.dtype()), dtype_name(factors.dtype()));
+  Shape rows = batch_shape(factors);
+  rows.push_back(n);
+  SLUICE_CHECK_KIND(kRuntime, pivots.shape() == rows,
+                    "{}: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with shape {} instead",
+                    where, pivots.shape().str());
+  SLUICE_CHECK_KIND(kRuntime, is_integral(pivots.dtype()), "{}: Expected pivots to be integers. Got {}; cast them",
+                    where, dtype_name(pivots.dtype()));
+  const Shape batch = broadcast_shapes(batch_shape(factors), batch_shape(b), where);
+  rows = batch;
+  rows.push_back(n);
+  return ldl_solve(with_batch(factors, batch), expand(cast(pivots, DType::kInt32), rows), with_batch(b, batch),
+                   hermitian);
+}
+
 // --- determinants ---
 
 Value det(const Value& a) { return determinant(a); }
@@ -290,6 +327,17 @@ std::vector<Form> system_forms() {
          "X with A X = B, X A = B or A^H X = B, of lu_factor(A). torch.linalg.lu_solve."),
       of(overload("lu_solve(Tensor input, Tensor LU_data, Tensor LU_pivots) -> Tensor", &lu_solve),
          "X with A X = input, of lu_factor(A). torch.lu_solve."),
+      of(overload("linalg.ldl_factor(Tensor input, *, bool hermitian=False) -> (Tensor LD, Tensor pivots)",
+                  &ldl_factor),
+         "L and D of A = P L D L^T P^T in one matrix, of symmetric or Hermitian A, and the exchanges of rows, from 1; "
+         "minus them of blocks of two. torch.linalg.ldl_factor."),
+      of(overload("linalg.ldl_factor_ex(Tensor input, *, bool hermitian=False, bool check_errors=False) -> (Tensor LD, "
+                  "Tensor pivots, Tensor info)",
+                  &ldl_factor_ex),
+         "As ldl_factor(), with the first block of D that is zero. torch.linalg.ldl_factor_ex."),
+      of(overload("linalg.ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor",
+                  &linalg_ldl_solve),
+         "X with A X = B, of ldl_factor(A). torch.linalg.ldl_solve."),
       {.doc = "P, L and U of lu_factor(A). torch.lu_unpack.",
        .overloads = {overload("lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool "
                               "unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)",

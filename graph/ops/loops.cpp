@@ -88,7 +88,8 @@ std::vector<SbpRow> sbp_loop(const LoopOf& loop, Types in) {
 
 Cost cost_loop(const LoopOf& loop, Types in) {
   const Cost turn = cost_of_nested(loop.body, infer_nested(loop.body, types_of_turn(loop, in)));
-  const double turns = loop.whole ? static_cast<double>(loop.length) : 1;
+  constexpr double kUnknownTurns = 100;  // where values decide
+  const double turns = loop.whole ? static_cast<double>(loop.length) : kUnknownTurns;
   return {turn.flops * turns, turn.bytes * turns};
 }
 

@@ -290,6 +290,7 @@ Value scaled_by(const Value& x, const Operand& factor) {
   return mul(x, static_cast<int64_t>(factor.number()));
 }
 
+const OpDef& matmul_op() { return matmul_def; }
 std::span<const OpDef* const> matmul_ops() {
   static const OpDef* const defs[] = {&matmul_def, &linear_def};
   return defs;

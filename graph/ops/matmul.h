@@ -19,6 +19,7 @@ Value linear(const Value& x, const Value& weight, const Value& bias = {}, const 
 // factor * x in x's dtype, as alpha and beta of torch's products are taken: of integers the factor's whole part.
 Value scaled_by(const Value& x, const Operand& factor);
 
+const OpDef& matmul_op();
 std::span<const OpDef* const> matmul_ops();
 
 }  // namespace sluice::ops

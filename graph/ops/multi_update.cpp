@@ -1,9 +1,11 @@
 #include "graph/ops/multi_update.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "graph/executor.h"
 #include "graph/ops/common.h"
+#include "graph/ops/comparison.h"
 #include "graph/ops/fused.h"
 #include "graph/ops/optimizer_updates.h"
 
@@ -23,6 +25,9 @@ struct Calls {
     update = &builtin_ops().get(body.calls.back().op);
     SLUICE_CHECK(is_update(*update) && body.outputs[0] == body.inputs + static_cast<int>(body.calls.size()) - 1,
                  "body: gives what {} makes; must give what a step of an optimizer makes", update->name);
+    const std::string& as = attr<std::string>(attrs, multi_update_attr::kCopy);
+    if (!as.empty()) copy = parse_dtype(as);
+    SLUICE_CHECK(!copy || count == 1, "copy: \"{}\" of {} calls; must be of one", as, count);
     replaced = static_cast<size_t>(update->num_outputs);
     SLUICE_CHECK(static_cast<size_t>(body.inputs) > replaced, "body: {} inputs; must be more than the {} that change",
                  body.inputs, replaced);
@@ -49,6 +54,7 @@ struct Calls {
 
   const AttrGraph& body;
   const int64_t count;
+  std::optional<DType> copy;
   const OpDef* update = nullptr;
   size_t replaced = 0;
 };
@@ -71,6 +77,7 @@ std::vector<TensorType> infer(Types in, Present, const Attrs& attrs) {
                    own[o].str(), made[o].str());
     types.insert(types.end(), made.begin(), made.end());
   }
+  if (calls.copy) types.push_back({*calls.copy, types[0].shape});
   return types;
 }
 
@@ -81,12 +88,14 @@ std::vector<Value> decompose(std::span<const Value> in, const Attrs& attrs) {
     const std::vector<Value> made = call(*calls.update, calls.of_update(calls.operands(in, c)), calls.update_attrs());
     values.insert(values.end(), made.begin(), made.end());
   }
+  if (calls.copy) values.push_back(cast(values[0], *calls.copy));
   return values;
 }
 
 std::vector<SbpRow> sbp(Types in, const Attrs& attrs) {
   const Calls calls(attrs, in.size());
-  return {{std::vector<Sbp>(in.size()), std::vector<Sbp>(calls.replaced * static_cast<size_t>(calls.count))}};
+  return {{std::vector<Sbp>(in.size()),
+           std::vector<Sbp>(calls.replaced * static_cast<size_t>(calls.count) + (calls.copy ? 1 : 0))}};
 }
 
 Cost cost(Types in, Types out, const Attrs&) {
@@ -128,10 +137,11 @@ const OpDef multi_update_def{
     .doc =
         "Steps of an optimizer for several parameters in one sweep: `count` calls of `body`, which may cast and scale "
         "the "
-        "gradient first. What compiling makes of single ones.",
+        "gradient first, and give the parameter in the dtype `copy`, too. What compiling makes of single ones.",
     .inputs = {"xs*"},
     .params = {{.name = "body", .default_value = AttrGraph(), .required = true},
-               {.name = "count", .default_value = int64_t{1}}},
+               {.name = "count", .default_value = int64_t{1}},
+               {.name = "copy", .default_value = std::string()}},
     .num_outputs = -1,
     .infer = infer,
     .decompose = decompose,
@@ -139,7 +149,9 @@ const OpDef multi_update_def{
     .cost = cost,
     .samples = {{{kMatrix, kRow, kMatrix, kScale, kLr, kRow, kScale, kLr}, {scaled_sgd(), int64_t{2}}},
                 {{kMatrix, kMatrix, kRow, kRow, kMatrix, kLr, kRow, kLr}, {momentum(), int64_t{2}}},
-                {{kMatrix, kMatrix, kSquares, kMatrix, kStep, kLr}, {adam(), int64_t{1}}}}};
+                {{kMatrix, kMatrix, kSquares, kMatrix, kStep, kLr}, {adam(), int64_t{1}}},
+                {{kMatrix, kMatrix, kScale, kLr}, {scaled_sgd(), int64_t{1}, std::string("bfloat16")}},
+                {{kMatrix, kMatrix, kSquares, kMatrix, kStep, kLr}, {adam(), int64_t{1}, std::string("float16")}}}};
 
 }  // namespace
 

@@ -9,10 +9,11 @@ namespace sluice::ops {
 
 // `count` calls of the attribute `body`, whose last call is a step of an optimizer; those before it are elementwise,
 // and make its gradient of what is given. The inputs of a body are first what its results replace, in their order, then
-// the others. Those of the op are the former of each call, and then the others of each call.
+// the others. Those of the op are the former of each call, and then the others of each call. `copy` names a dtype, or
+// nothing: of one call, the last result is then the parameter in that dtype.
 const OpDef& multi_update_op();
 namespace multi_update_attr {
-enum { kBody, kCount };
+enum { kBody, kCount, kCopy };
 }
 inline constexpr int64_t kMostUpdates = 64;  // calls
 

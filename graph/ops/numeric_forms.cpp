@@ -26,15 +26,6 @@ Operand wide(const Operand& x) {
 // In float64, whatever the operands are.
 Value float_power(const Operand& base, const Operand& exponent) { return pow(wide(base), wide(exponent)); }
 
-double largest(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16: return 65504;
-    case DType::kBFloat16: return 3.38953138925153547590470800371487867e38;
-    case DType::kFloat32: return std::numeric_limits<float>::max();
-    default: return std::numeric_limits<double>::max();
-  }
-}
-
 Value nan_to_num(const Value& x, const std::optional<double>& nan, const std::optional<double>& posinf,
                  const std::optional<double>& neginf) {
   if (is_complex(x.dtype()))
@@ -84,6 +75,7 @@ Value fill(const Value& x, const Operand& value) {
   SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
                     "fill: only supports 0-dimension value tensor but got tensor with {} dimensions",
                     value.value().rank());
+  if (value.is_number()) value.check_fits(x.dtype(), "fill");
   const Value y = expand(value.to(x.dtype()), x.shape());
   if (!x.requires_grad()) return y;
   return where(full(x.shape(), 1, DType::kBool), y, x);  // whose gradient is 0

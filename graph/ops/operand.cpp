@@ -61,15 +61,23 @@ void Operand::check_fits(DType dtype, const char* where) const {
   SLUICE_CHECK_KIND(kRuntime, is_complex(dtype) || kind_ != Kind::kComplex || imaginary_ == 0,
                     "{}: value cannot be converted to type {} without overflow: {}{:+}j; it must be real", where,
                     dtype_name(dtype), number_, imaginary_);
-  if (!is_integral(dtype) || dtype == DType::kBool) return;
+  const auto refuse = [&] {
+    fail(ErrorKind::kRuntime, "{}: value cannot be converted to type {} without overflow: {}; it must fit", where,
+         dtype_name(dtype), number_);
+  };
+  if (is_floating(dtype) && std::isfinite(number_) && std::abs(number_) > largest(dtype)) refuse();
+  if (!is_integral(dtype)) return;
   const int bits = static_cast<int>(dtype_size(dtype)) * 8;
   const double past = std::ldexp(1.0, dtype == DType::kUInt8 ? bits : bits - 1);
+  if (kind_ == Kind::kFloat) {  // NaN does not fit, nor what would be cut to a number that does
+    if (!(number_ >= (dtype == DType::kUInt8 ? 0 : -past) && number_ <= past - 1)) refuse();
+    return;
+  }
   const double whole = std::trunc(number_);
   const bool fits = kind_ == Kind::kInt && dtype == DType::kInt64
                         ? true
                         : whole < past && (dtype == DType::kUInt8 ? whole > -past : whole >= -past);
-  SLUICE_CHECK_KIND(kRuntime, fits, "{}: value cannot be converted to type {} without overflow: {}; it must fit", where,
-                    dtype_name(dtype), number_);
+  if (!fits) refuse();
 }
 
 Value scalar(double value, DType dtype) { return full(Shape{}, value, dtype); }

@@ -184,6 +184,27 @@ const OpDef sum_def{.name = "sum",
                     .grad = sum_grad,
                     .sbp = sum_sbp,
                     .samples = samples(true, kAllKinds)};
+const OpDef sum_of_squares_def{
+    .name = "sum_of_squares",
+    .doc = "Sum of x * x" DIM_DOC " Of real floats; of 16-bit ones in float32. What torch.linalg.norm is the root of.",
+    .inputs = {"x"},
+    .params = params(),
+    .infer = [](Types in, Present, const Attrs& attrs) -> std::vector<TensorType> {
+      check_floating(in[0], "input");
+      return {{stat_dtype(in[0].dtype), infer_shape(in, attrs)}};
+    },
+    .grad = [](const GradContext& c) -> Values {
+      const Value& x = c.inputs[0];
+      const Value g = mul(with_axes(c.grad_outputs[0], x.shape(), c.attrs), 2.0);
+      return {cast(mul(g, cast(x, g.dtype())), x.dtype())};
+    },
+    .decompose = [](std::span<const Value> in, const Attrs& attrs) -> Values {
+      const Value x = cast(in[0], stat_dtype(in[0].dtype()));
+      const Dims dim = attr_is_none(attrs, 0) ? Dims() : Dims(attr<Ints>(attrs, 0));
+      return {sum(mul(x, x), dim, attr<bool>(attrs, 1))};
+    },
+    .sbp = [](Types in, const Attrs& attrs) { return reduce_sbp(in, attrs, true); },
+    .samples = samples(true, {DType::kFloat32, DType::kFloat64})};
 const OpDef mean_def{.name = "mean",
                      .doc = "Mean" DIM_DOC " Floating. torch.mean.",
                      .inputs = {"x"},
@@ -317,8 +338,9 @@ Value reduce_index(const OpDef& op, const Value& x, std::optional<int64_t> dim, 
 }  // namespace
 
 std::span<const OpDef* const> reduction_ops() {
-  static const OpDef* const ops[] = {&sum_def, &mean_def, &prod_def,   &amax_def,   &amin_def,
-                                     &any_def, &all_def,  &argmax_def, &argmin_def, &cumsum_def};
+  static const OpDef* const ops[] = {&sum_def,    &sum_of_squares_def, &mean_def,  &prod_def,
+                                     &amax_def,   &amin_def,           &any_def,   &all_def,
+                                     &argmax_def, &argmin_def,         &cumsum_def};
   return ops;
 }
 
@@ -370,7 +392,8 @@ Value var_of_wide(const Value& x, const Dims& dim, double correction, bool keepd
 }
 
 Value norm_of_wide(const Value& x, double p, const Dims& dim, bool keepdim) {
-  if (p == 2) return flat_at_zero(sum(mul(x, x), dim, keepdim), 0, [](const Value& v) { return sqrt(v); });
+  if (p == 2)
+    return flat_at_zero(reduce(sum_of_squares_def, x, dim, keepdim), 0, [](const Value& v) { return sqrt(v); });
   if (std::isinf(p)) return p > 0 ? amax(abs(x), dim, keepdim) : amin(abs(x), dim, keepdim);
   if (p == 0) {
     const Value counted = cast(ne(x, 0), x.dtype());
@@ -399,7 +422,7 @@ Value std(const Value& x, const Dims& dim, double correction, bool keepdim) {
 Value norm(const Value& x, double p, const Dims& dim, bool keepdim) {
   if (is_complex(x.dtype())) return norm(abs(x), p, dim, keepdim);
   check_floating(x.type(), "norm: input");
-  return cast(norm_of_wide(cast(x, stat_dtype(x.dtype())), p, dim, keepdim), x.dtype());
+  return cast(norm_of_wide(p == 2 ? x : cast(x, stat_dtype(x.dtype())), p, dim, keepdim), x.dtype());
 }
 
 Value sum_to(const Value& x, const Shape& shape) {

@@ -85,7 +85,9 @@ Value pad_by(const Value& input, const Ints& amounts, const std::string& mode, c
     if (!constant) x = pad_dim(x, d, low[d], high[d], mode);
     if (!constant && mode != "circular") x = crop(x, d, before, after);
   }
-  return constant ? pad(x, low, high, value.value_or(0)) : x;
+  if (!constant) return x;
+  if (value) Operand(*value).check_fits(x.dtype(), "pad");
+  return pad(x, low, high, value.value_or(0));
 }
 
 // Windows over two spatial dims.

@@ -16,6 +16,7 @@
 #include "plan.h"
 #include "standard.h"
 #include "tensor.h"
+#include "trace.h"
 
 namespace sluice {
 class FamilyStep;
@@ -64,7 +65,7 @@ struct SessionOptions {
 
 // Of one step.
 struct StepOptions {
-  std::string tag = {};  // names the step in its errors and in the log
+  std::string tag = {};  // names the step in its errors, in the log and in traces
   // Memory for the results, of the types of outputs(): results are written there, nowhere else, and get() gives these
   // tensors. Nobody else may use it until the step is over. Throws kValue where types differ, kUnsupported for an
   // output whose length differs from step to step.
@@ -166,6 +167,11 @@ class SLUICE_API Session {
   void reset();
   // Cancels what is in flight and ends the session's actors.
   void stop();
+  // Records firings, kernels and waits of the steps that run while it is on: each stream keeps its latest 32,768. Waits
+  // for nothing: what is under way when it is switched off still adds its events.
+  void set_trace(bool on);
+  // What has been recorded since it was switched on, or last taken.
+  Trace take_trace();
   // How often each actor has fired.
   std::vector<ActorCount> firings() const;
   // All counters: steps, actors, streams, registers.

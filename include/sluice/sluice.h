@@ -35,6 +35,7 @@ typedef struct sluice_tensor sluice_tensor;
 typedef struct sluice_tensors sluice_tensors;
 typedef struct sluice_counters sluice_counters;
 typedef struct sluice_text sluice_text;
+typedef struct sluice_trace sluice_trace;
 
 /* "0.1.0", of the library loaded. */
 SLUICE_API const char* sluice_version(void);
@@ -254,7 +255,7 @@ SLUICE_API sluice_status* sluice_session_run_into(sluice_session* session, sluic
                                                   size_t num_inputs, sluice_tensor* const* outputs, size_t num_outputs);
 typedef struct sluice_step_options {
   size_t size;
-  const char* tag;               /* names the step in its errors and in the log; NULL: none */
+  const char* tag;               /* names the step in its errors, in the log and in traces; NULL: none */
   sluice_tensor* const* outputs; /* memory for the results, as of sluice_session_run_into; NULL: the session's own */
   size_t num_outputs;
 } sluice_step_options;
@@ -336,6 +337,51 @@ SLUICE_API sluice_status* sluice_counters_register(const sluice_counters* counte
                                                    sluice_register_counters* counted);
 /* The same as tables for people; "" of no live handle. */
 SLUICE_API const char* sluice_counters_text(const sluice_counters* counters);
+
+/* --- traces: what steps did, and when */
+/* Records firings, kernels and waits of the steps that run while `on` is not 0: each stream keeps its latest 32,768.
+ * Waits for nothing: what is under way when it is switched off still adds its events. */
+SLUICE_API sluice_status* sluice_session_set_trace(sluice_session* session, int on);
+/* What has been recorded since it was switched on, or last taken. Names and tags live as long as the handle. */
+SLUICE_API sluice_status* sluice_session_take_trace(sluice_session* session, sluice_trace** trace);
+SLUICE_API void sluice_trace_destroy(sluice_trace* trace);
+typedef struct sluice_trace_counts {
+  size_t size;
+  size_t num_events, num_steps, num_plans;
+  uint64_t lost;         /* events that were overwritten before they were taken */
+  int64_t begin_ns;      /* when the trace began, of the steady clock */
+  int64_t begin_unix_ns; /* the same, of the system's clock */
+} sluice_trace_counts;
+typedef enum sluice_event_kind {
+  SLUICE_FIRING = 0,   /* of an actor, with all that follows here while it lasts */
+  SLUICE_KERNEL = 1,   /* or several that run as one */
+  SLUICE_WAIT = 2,     /* of an actor for a device; without an actor, of a stream that has nothing to do */
+  SLUICE_LEFT_OUT = 3, /* a kernel that did not run: it is on a branch that was not taken */
+  SLUICE_EVENT_KIND_INT_ = -2147483647 - 1 /* none; it makes the type as wide as an int */
+} sluice_event_kind;
+typedef struct sluice_traced_event {
+  size_t size;
+  sluice_event_kind kind;
+  int32_t plan;                                       /* of a family of plans, the member's number */
+  int32_t stream, actor, kernel;                      /* -1: none */
+  int32_t kernels;                                    /* from `kernel` on */
+  uint64_t step;                                      /* as sluice_step_number; nothing where there is no actor */
+  int64_t begin_ns, end_ns;                           /* since the trace began */
+  const char *stream_name, *actor_name, *kernel_name; /* NULL: none */
+} sluice_traced_event;
+typedef struct sluice_traced_step {
+  size_t size;
+  uint64_t step;
+  const char* tag; /* "": none */
+  int32_t over;    /* 1: all its events have been given; it is not told of again */
+} sluice_traced_step;
+/* Each fills a struct whose `size` the caller has set: events in the order of their begin; steps that were submitted
+ * while it was on, the latest 4,096. */
+SLUICE_API sluice_status* sluice_trace_totals(const sluice_trace* trace, sluice_trace_counts* counts);
+SLUICE_API sluice_status* sluice_trace_event(const sluice_trace* trace, size_t index, sluice_traced_event* event);
+SLUICE_API sluice_status* sluice_trace_step(const sluice_trace* trace, size_t index, sluice_traced_step* step);
+/* In the format of Chrome and Perfetto, with the tags of the steps. */
+SLUICE_API sluice_status* sluice_trace_chrome_json(const sluice_trace* trace, sluice_text** text);
 
 /* --- for whoever looks for what is wrong */
 /* What this process runs on and with, to paste into a bug report: as text, or as one JSON object if `json` is not 0. */

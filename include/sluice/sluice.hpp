@@ -9,3 +9,4 @@
 #include "session.h"
 #include "sluice/version.h"
 #include "tensor.h"
+#include "trace.h"

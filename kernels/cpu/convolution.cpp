@@ -8,7 +8,7 @@
 #include "kernels/cpu/conv_epilogue.h"
 #include "kernels/cpu/conv_loops.h"
 #include "kernels/cpu/families.h"
-#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/onednn_conv.h"
 #include "kernels/cpu/relu_in_place.h"
 #include "kernels/cpu/support.h"
 #include "plan/query.h"
@@ -20,96 +20,6 @@ using onednn::Desc;
 using onednn::Implementation;
 using plan::KernelQuery;
 using plan::Layout;
-
-// The roles of an op's operands in the convolution y = conv(x, w) + bias.
-struct Operands {
-  TensorSpec x, w, y, bias;
-  bool has_bias = false;
-};
-
-ConvGeometry geometry_of(const KernelQuery& q) {
-  return {get_attr<Ints>(q.attrs, "stride"), get_attr<Ints>(q.attrs, "padding"), get_attr<Ints>(q.attrs, "dilation"),
-          get_attr<int64_t>(q.attrs, "groups")};
-}
-
-onednn::ConvGeometry onednn_geometry(const ConvGeometry& g, const Operands& o) {
-  onednn::ConvGeometry r{g.stride, g.dilation, g.padding, {}};
-  for (size_t d = 0; d < g.stride.size(); ++d) {
-    const int axis = 2 + static_cast<int>(d);
-    r.dilation[d] -= 1;
-    // What remains of the input behind the last window is not padded: the high padding may be negative.
-    r.padding_high.push_back((o.y.shape[axis] - 1) * g.stride[d] + g.dilation[d] * (o.w.shape[axis] - 1) + 1 -
-                             o.x.shape[axis] - g.padding[d]);
-  }
-  return r;
-}
-
-// Weights (O, C/groups, k...) as oneDNN wants them: with a leading dim of groups where there are several.
-Shape weight_shape(const Shape& w, int64_t groups) {
-  if (groups == 1) return w;
-  Shape s = w;
-  s[0] /= groups;
-  s.insert(0, groups);
-  return s;
-}
-
-Desc activation_desc(const TensorSpec& spec, bool channels_last) {
-  return onednn::desc(spec.dtype, spec.shape,
-                      channels_last ? channels_last_strides(spec.shape) : contiguous_strides(spec.shape));
-}
-
-// An operand as the caller lays it and as the primitive wants it, reordered through the workspace where they differ.
-struct Port {
-  std::unique_ptr<onednn::Primitive> reorder;  // null: used in place
-  uint64_t offset = 0;
-
-  void* inner(const void* outer, void* workspace) const {
-    return reorder ? at_offset(workspace, offset) : const_cast<void*>(outer);
-  }
-};
-
-class Ports {
- public:
-  explicit Ports(int threads) : threads_(threads) {}
-  Port input(const Desc& given, const Desc& wanted) { return make(given, wanted, given, wanted); }
-  // Input `number` of the query. Where it may be packed, others make and keep what the primitive wants.
-  Port input(const Desc& given, const Desc& wanted, const KernelQuery& query, int number) {
-    const bool may = std::find(query.packed.begin(), query.packed.end(), number) != query.packed.end();
-    const std::string format = may && given != wanted ? onednn::format(wanted) : "";
-    if (format.empty()) return input(given, wanted);
-    std::shared_ptr<onednn::Primitive> reorder = onednn::Primitive::make_reorder(given, wanted, threads_);
-    const uint64_t scratch = reorder->scratchpad_bytes();
-    const auto pack = [reorder = std::move(reorder)](const KernelArgs& args) {
-      reorder->run({args.inputs[0], args.outputs[0], args.workspace});
-    };
-    packings_.push_back({{number, format, onednn::bytes(wanted)}, make_kernel(scratch, pack)});
-    return {};
-  }
-  Port output(const Desc& given, const Desc& wanted) { return make(given, wanted, wanted, given); }
-  std::unique_ptr<onednn::Primitive> reorder(const Desc& from, const Desc& to) {
-    auto made = onednn::Primitive::make_reorder(from, to, threads_);
-    reorder_scratch_ = std::max<uint64_t>(reorder_scratch_, made->scratchpad_bytes());
-    return made;
-  }
-  uint64_t add(uint64_t bytes) { return layout_.add(bytes); }
-  // The primitive's own scratchpad, which the reorders use before and after it.
-  uint64_t scratch(uint64_t bytes) { return layout_.add(std::max(bytes, reorder_scratch_)); }
-  uint64_t bytes() const { return layout_.bytes(); }
-  std::vector<Packing> take_packings() { return std::move(packings_); }
-
- private:
-  Port make(const Desc& given, const Desc& wanted, const Desc& from, const Desc& to) {
-    Port port;
-    if (given == wanted) return port;
-    port.reorder = reorder(from, to);
-    port.offset = layout_.add(onednn::bytes(wanted));
-    return port;
-  }
-  int threads_;
-  WorkspaceLayout layout_;
-  uint64_t reorder_scratch_ = 0;
-  std::vector<Packing> packings_;
-};
 
 // What is added to a convolution, by oneDNN or in a pass of its own. In the workspace: the rows of coefficients, and
 // the product where the result's place has the residual.
@@ -203,7 +113,7 @@ Choice choice_of(const KernelQuery& q) {
   return {};
 }
 
-Layouts layouts_of(const Operands& o, const ConvGeometry& g, const char* op, bool blocked = false) {
+Layouts layouts_of(const ConvOperands& o, const ConvGeometry& g, const char* op, bool blocked = false) {
   const Shape w = weight_shape(o.w.shape, g.groups);
   Layouts l;
   l.x = activation_desc(o.x, is_channels_last(o.x, op));
@@ -221,12 +131,12 @@ Layouts layouts_of(const Operands& o, const ConvGeometry& g, const char* op, boo
   return l;
 }
 
-bool use_onednn(const Operands& o) {
+bool use_onednn(const ConvOperands& o) {
   return onednn::supports(o.x.dtype) && numel(o.x.shape) > 0 && numel(o.w.shape) > 0 && numel(o.y.shape) > 0;
 }
 
 // The loops work on any dtype and on contiguous or channels-last operands alike.
-std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const Operands& o, const ConvGeometry& g,
+std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const ConvOperands& o, const ConvGeometry& g,
                                               const PrepareContext& context, const ConvEpilogue* epilogue) {
   auto loops = conv_loops(result, o.x, o.w, o.y, o.has_bias, g, context.threads);
   if (epilogue == nullptr || !epilogue->any()) return make_kernel(0, std::move(loops));
@@ -247,7 +157,7 @@ std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const Operands& o
 }
 
 // What oneDNN makes of it; the loops, which need no workspace, where that cannot be or needs more than is allowed.
-std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvRole result, const Operands& o,
+std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvRole result, const ConvOperands& o,
                                                      const ConvGeometry& g, const PrepareContext& context,
                                                      const std::function<std::unique_ptr<PreparedKernel>()>& make,
                                                      const ConvEpilogue* epilogue = nullptr) {
@@ -260,20 +170,20 @@ std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvR
 }
 
 // How oneDNN computes each of the ops, for operands that lie so.
-Operands forward_operands(const KernelQuery& q) {
-  Operands o{q.inputs[0], q.inputs[1], q.outputs[0], {}, has_operand(q.inputs, 2)};
+ConvOperands forward_operands(const KernelQuery& q) {
+  ConvOperands o{q.inputs[0], q.inputs[1], q.outputs[0], {}, has_operand(q.inputs, 2)};
   if (o.has_bias) o.bias = q.inputs[2];
   return o;
 }
-auto forward_pd(const Operands& o, const Layouts& l, const dnnl::post_ops& post_ops, const Implementation& chosen) {
+auto forward_pd(const ConvOperands& o, const Layouts& l, const dnnl::post_ops& post_ops, const Implementation& chosen) {
   return onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry, post_ops,
                          chosen);
 }
-Operands input_grad_operands(const KernelQuery& q) { return {q.outputs[0], q.inputs[1], q.inputs[0], {}, false}; }
+ConvOperands input_grad_operands(const KernelQuery& q) { return {q.outputs[0], q.inputs[1], q.inputs[0], {}, false}; }
 auto input_grad_pd(const Layouts& l, const Implementation& chosen) {
   return onednn::conv_input_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry, chosen);
 }
-Operands weight_grad_operands(const KernelQuery& q) { return {q.inputs[1], q.outputs[0], q.inputs[0], {}, false}; }
+ConvOperands weight_grad_operands(const KernelQuery& q) { return {q.inputs[1], q.outputs[0], q.inputs[0], {}, false}; }
 auto weight_grad_pd(const Layouts& l, const Implementation& chosen) {
   return onednn::conv_weight_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry, chosen);
 }
@@ -281,12 +191,12 @@ auto weight_grad_pd(const Layouts& l, const Implementation& chosen) {
 // `describe` has oneDNN describe what the op computes, for such layouts. Blocks only where nothing else is done with
 // the result, which is then in their order.
 template <class Describe>
-std::vector<std::string> all_implementations(const KernelQuery& q, const Operands& o, const PrepareContext& context,
+std::vector<std::string> all_implementations(const KernelQuery& q, const ConvOperands& o, const PrepareContext& context,
                                              bool blocks, Describe describe) {
   if (!use_onednn(o)) return {};
   const onednn::ThreadScope scope(context.threads);
   return onednn::translate(q.op.c_str(), [&] {
-    const ConvGeometry g = geometry_of(q);
+    const ConvGeometry g = conv_geometry(q);
     std::vector<std::string> names, blocked;
     describe(layouts_of(o, g, q.op.c_str()), Implementation{.all = &names});
     if (blocks) describe(layouts_of(o, g, q.op.c_str(), true), Implementation{.all = &blocked});
@@ -296,7 +206,7 @@ std::vector<std::string> all_implementations(const KernelQuery& q, const Operand
 }
 
 std::vector<std::string> conv_implementations(const KernelQuery& q, const PrepareContext& context) {
-  const Operands o = forward_operands(q);
+  const ConvOperands o = forward_operands(q);
   const ConvEpilogue epilogue(q);
   return all_implementations(q, o, context, !epilogue.any(), [&](const Layouts& l, const Implementation& all) {
     return forward_pd(o, l, epilogue.post_ops(), all);
@@ -310,8 +220,8 @@ std::vector<std::string> weight_grad_implementations(const KernelQuery& q, const
 }
 
 std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const PrepareContext& context) {
-  const Operands o = forward_operands(q);
-  const ConvGeometry g = geometry_of(q);
+  const ConvOperands o = forward_operands(q);
+  const ConvGeometry g = conv_geometry(q);
   const ConvEpilogue epilogue(q);
   const Choice choice = choice_of(q);
   const auto make = [&]() -> std::unique_ptr<PreparedKernel> {
@@ -352,8 +262,8 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
 }
 
 std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const PrepareContext& context) {
-  const Operands o = input_grad_operands(q);
-  const ConvGeometry g = geometry_of(q);
+  const ConvOperands o = input_grad_operands(q);
+  const ConvGeometry g = conv_geometry(q);
   const Choice choice = choice_of(q);
   return prepare_within_limit(q, ConvRole::kInput, o, g, context, [&] {
     const Layouts l = layouts_of(o, g, "conv_input_grad", choice.blocked);
@@ -372,8 +282,8 @@ std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const P
 }
 
 std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelQuery& q, const PrepareContext& context) {
-  const Operands o = weight_grad_operands(q);
-  const ConvGeometry g = geometry_of(q);
+  const ConvOperands o = weight_grad_operands(q);
+  const ConvGeometry g = conv_geometry(q);
   const Choice choice = choice_of(q);
   return prepare_within_limit(q, ConvRole::kWeight, o, g, context, [&] {
     const Layouts l = layouts_of(o, g, "conv_weight_grad", choice.blocked);

@@ -1,5 +1,5 @@
 #pragma once
-// The discrete Fourier transform of one line of complex numbers, of any length.
+// The discrete Fourier transform of lines of complex or real numbers, of any length.
 #include <complex>
 #include <cstdint>
 #include <memory>
@@ -7,40 +7,65 @@
 
 namespace sluice::cpu {
 
-// Prepared for a length and a direction. Thread-safe: what it writes is in the memory that run() is given.
+// How lines of a length are transformed in a direction: plain data.
 //
 // A length of small prime factors goes through one stage per factor, each of which reads lines of one array and writes
 // those of the other (Stockham's order, which needs no permutation). Any other length n is a convolution with a chirp,
 // exp(-i pi k^2 / n), made by transforms of a power of two (Bluestein's way).
 template <class T>
-class Fourier {
- public:
+struct FourierPlan {
   using Complex = std::complex<T>;
-  Fourier(int64_t n, bool inverse);
+  FourierPlan(int64_t n, bool inverse);
 
   static bool has_small_factors(int64_t n);
-  int64_t scratch() const;  // elements that run() writes beside the line
-  // Replaces the n elements of `line` by their transform, unscaled.
-  void run(Complex* line, Complex* scratch) const;
+  int64_t scratch() const;  // elements that a transform writes beside the line
 
- private:
   struct Stage {
-    int64_t radix, lines, stride;   // of each line `radix` elements, `lines` times, in groups of `stride`
-    std::vector<Complex> twiddles;  // (radix - 1) per line
+    int64_t radix, lines, stride;          // of each line `radix` elements, `lines` times, in groups of `stride`
+    std::vector<Complex> twiddles, roots;  // (radix - 1) per line; of unity
   };
-  void run_stages(Complex* line, Complex* scratch) const;
-  void run_chirp(Complex* line, Complex* scratch) const;
-  void butterfly(const Stage& stage, const Complex* x, Complex* y) const;
-
-  int64_t n_;
-  bool inverse_;
-  std::vector<Stage> stages_;
-  std::vector<std::vector<Complex>> roots_;  // of unity, per radix
-  std::vector<Complex> chirp_, spectrum_;    // of lengths without small factors
-  std::unique_ptr<Fourier> forth_, back_;
+  int64_t n;
+  bool inverse;
+  std::vector<Stage> stages;
+  std::vector<Complex> chirp, spectrum;  // of lengths without small factors
+  std::unique_ptr<FourierPlan> forth, back;
 };
 
-extern template class Fourier<float>;
-extern template class Fourier<double>;
+extern template struct FourierPlan<float>;
+extern template struct FourierPlan<double>;
+
+// What goes in and comes out: complex numbers both; n real ones and the first n / 2 + 1 of their transform; or these
+// and n real ones. Transforms of an even number of real ones are made by one of half the length, of them as pairs.
+enum class FourierKind { kComplex, kReal, kHermitian };
+
+template <class C>
+struct FourierJob {
+  FourierJob(FourierKind kind, int64_t n, bool inverse, double scale);
+
+  FourierKind kind;
+  int64_t n;  // of the whole transform
+  bool inverse;
+  C scale;
+  bool halved;                         // by pairs
+  FourierPlan<C> plan;                 // of n, or of n / 2
+  std::vector<std::complex<C>> turns;  // exp(-2 pi i k / n) up to k = n / 2, where by pairs
+
+  int64_t inputs() const { return kind == FourierKind::kHermitian ? n / 2 + 1 : n; }
+  int64_t outputs() const { return kind == FourierKind::kReal ? n / 2 + 1 : n; }
+  // Of a line, in complex numbers of C.
+  int64_t workspace() const { return 2 * (n + 1) + plan.scratch(); }
+};
+
+// Lines that are transformed at once, a line per lane of a panel.
+inline constexpr int64_t kPanelBytes = 64;
+inline constexpr int64_t kMostPanelLines = 16;
+
+// Where up to so many lines begin, and how far their elements are apart, in elements.
+struct FourierLinesAt {
+  const void* in[kMostPanelLines];
+  void* out[kMostPanelLines];
+  int64_t in_step, out_step;
+  int count;
+};
 
 }  // namespace sluice::cpu

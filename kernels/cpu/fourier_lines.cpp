@@ -1,70 +1,82 @@
-// fourier: discrete Fourier transforms of the lines along an axis.
+// fourier, fourier_real, fourier_hermitian: discrete Fourier transforms of the lines along an axis.
 #include <algorithm>
 
 #include "kernels/cpu/families.h"
-#include "kernels/cpu/fourier.h"
+#include "kernels/cpu/fourier_panels.h"
 #include "kernels/cpu/lines.h"
 #include "kernels/cpu/support.h"
 
 namespace sluice::cpu {
 namespace {
 
-// Elements are T, and computed with as C.
-template <class T, class C>
+template <class C>
 class FourierLines final : public PreparedKernel {
  public:
-  FourierLines(const plan::KernelQuery& q, int threads)
+  using Select = FourierFn<C> (*)(bool panel);
+  FourierLines(const plan::KernelQuery& q, FourierKind kind, int64_t n, int threads, Select select)
       : lines_(q),
-        transform_(lines_.length(), get_attr<bool>(q.attrs, "inverse")),
-        scale_(get_attr<double>(q.attrs, "scale")),
-        threads_(threads),
-        // A few tasks per thread, each with memory of its own.
-        tasks_(std::min<int64_t>(lines_.count(), 4 * std::max(threads, 1))) {
-    slot_ = lines_.length() + transform_.scratch();
-    workspace_bytes_ = static_cast<uint64_t>(tasks_ * slot_) * sizeof(std::complex<C>);
+        job_(kind, n, get_attr<bool>(q.attrs, "inverse"), get_attr<double>(q.attrs, "scale")),
+        threads_(threads) {
+    // Panels of long lines leave the caches, and of few lines their lanes empty.
+    constexpr int64_t kLanes = kPanelBytes / static_cast<int64_t>(sizeof(C)), kLongest = 1 << 16, kFewest = 3;
+    const bool panel = lines_.count() >= kFewest && n <= kLongest;
+    width_ = panel ? kLanes : 1;
+    run_ = select(panel);
+    // A few tasks per thread, each with memory of its own.
+    const int64_t groups = (lines_.count() + width_ - 1) / width_;
+    tasks_ = std::clamp<int64_t>(groups, 1, 4 * std::max(threads, 1));
+    slot_ = 2 * width_ * job_.workspace();
+    workspace_bytes_ = static_cast<uint64_t>(tasks_ * slot_) * sizeof(C);
   }
 
   void run(const KernelArgs& args) const override {
-    auto* slots = static_cast<std::complex<C>*>(args.workspace);
-    lines_.for_each_of_tasks(threads_, tasks_, [&](int64_t task, const auto& at) {
-      std::complex<C>* line = slots + task * slot_;
-      const auto* x = reinterpret_cast<const std::complex<T>*>(static_cast<const char*>(args.inputs[0]) + at[0]);
-      auto* y = reinterpret_cast<std::complex<T>*>(static_cast<char*>(args.outputs[0]) + at[1]);
-      const int64_t n = lines_.length(), from = lines_.step(0), to = lines_.step(1);
-      for (int64_t i = 0; i < n; ++i) line[i] = std::complex<C>(x[i * from]);
-      transform_.run(line, line + n);
-      for (int64_t i = 0; i < n; ++i)
-        y[i * to] = std::complex<T>(static_cast<T>(line[i].real() * static_cast<C>(scale_)),
-                                    static_cast<T>(line[i].imag() * static_cast<C>(scale_)));
+    lines_.for_each_group_of_tasks(threads_, tasks_, static_cast<size_t>(width_), [&](int64_t task, const auto& group) {
+      FourierLinesAt at{.in_step = lines_.step(0), .out_step = lines_.step(1), .count = static_cast<int>(group.size())};
+      for (size_t l = 0; l < group.size(); ++l) {
+        at.in[l] = static_cast<const char*>(args.inputs[0]) + group[l][0];
+        at.out[l] = static_cast<char*>(args.outputs[0]) + group[l][1];
+      }
+      run_(job_, at, static_cast<C*>(args.workspace) + task * slot_);
     });
   }
 
  private:
   const Lines lines_;
-  const Fourier<C> transform_;
-  const double scale_;
+  const FourierJob<C> job_;
   const int threads_;
-  const int64_t tasks_;
-  int64_t slot_ = 0;
+  FourierFn<C> run_ = nullptr;
+  int64_t width_ = 1, tasks_ = 1, slot_ = 0;
 };
 
-std::unique_ptr<PreparedKernel> prepare_fourier(const plan::KernelQuery& q, const PrepareContext& context) {
-  const DType dtype = q.inputs.at(0).dtype;
-  SLUICE_CHECK_KIND(kUnsupported, is_complex(dtype), "fourier: no cpu kernel for {}; cast it first", dtype_name(dtype));
-  if (dtype == DType::kComplex128) return std::make_unique<FourierLines<double, double>>(q, context.threads);
-  const int dim = normalize_axis(get_attr<int64_t>(q.attrs, "dim"), q.inputs[0].shape.rank(), "fourier");
-  // A convolution with a chirp loses digits that float32 has not.
-  if (Fourier<float>::has_small_factors(q.inputs[0].shape[dim]))
-    return std::make_unique<FourierLines<float, float>>(q, context.threads);
-  return std::make_unique<FourierLines<float, double>>(q, context.threads);
+FourierFn<double> doubles(bool panel) { return double_transform(panel, false); }
+FourierFn<double> doubles_of_floats(bool panel) { return double_transform(panel, true); }
+
+PrepareFn prepare(FourierKind kind) {
+  return [kind](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+    const DType dtype = q.inputs.at(0).dtype, part = to_real(dtype);
+    SLUICE_CHECK_KIND(
+        kUnsupported,
+        is_complex(dtype) != (kind == FourierKind::kReal) && (part == DType::kFloat32 || part == DType::kFloat64),
+        "{}: no cpu kernel for {}; cast it first", q.op, dtype_name(dtype));
+    const TensorSpec& whole = kind == FourierKind::kHermitian ? q.outputs.at(0) : q.inputs[0];
+    const int64_t n = whole.shape[normalize_axis(get_attr<int64_t>(q.attrs, "dim"), whole.shape.rank(), "fourier")];
+    if (part == DType::kFloat64) return std::make_unique<FourierLines<double>>(q, kind, n, context.threads, &doubles);
+    // A convolution with a chirp loses digits that float32 has not.
+    if (FourierPlan<float>::has_small_factors(n))
+      return std::make_unique<FourierLines<float>>(q, kind, n, context.threads, &float_transform);
+    return std::make_unique<FourierLines<double>>(q, kind, n, context.threads, &doubles_of_floats);
+  };
 }
 
 }  // namespace
 
 void add_fourier_kernels(KernelTable& table) {
-  table.add(DeviceKind::kCpu, {.op = "fourier", .prepare = prepare_fourier, .layouts = [](const plan::KernelQuery&) {
-                                 return plan::LayoutPreference{{plan::Layout::kAny}, {plan::Layout::kAny}};
-                               }});
+  for (const auto& [op, kind] : {std::pair{"fourier", FourierKind::kComplex},
+                                 {"fourier_real", FourierKind::kReal},
+                                 {"fourier_hermitian", FourierKind::kHermitian}})
+    table.add(DeviceKind::kCpu, {.op = op, .prepare = prepare(kind), .layouts = [](const plan::KernelQuery&) {
+                                   return plan::LayoutPreference{{plan::Layout::kAny}, {plan::Layout::kAny}};
+                                 }});
 }
 
 }  // namespace sluice::cpu

@@ -1,6 +1,4 @@
 // decode_jpeg: files are read, decoded, cut, resized and flipped, an image per thread at a time.
-#include "kernels/cpu/images.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/packed_files.h"
+#include "kernels/cpu/families.h"
 #include "kernels/cpu/jpeg.h"
 #include "kernels/cpu/support.h"
 #include "kernels/kernel.h"

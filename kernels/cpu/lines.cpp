@@ -5,6 +5,7 @@
 #include <bit>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
@@ -46,6 +47,7 @@ struct NarrowEntry {
   using Key = uint32_t;
   NarrowEntry() = default;
   NarrowEntry(Key key, int64_t index) : both(static_cast<uint64_t>(key) << 32 | static_cast<uint64_t>(index)) {}
+  Key digits() const { return static_cast<Key>(both >> 32); }
   int64_t index() const { return static_cast<int64_t>(both & 0xffffffff); }
   bool operator<(const NarrowEntry& other) const { return both < other.both; }
   uint64_t both;
@@ -54,13 +56,37 @@ struct WideEntry {
   using Key = uint64_t;
   WideEntry() = default;
   WideEntry(Key k, int64_t i) : key(k), at(i) {}
+  Key digits() const { return key; }
   int64_t index() const { return at; }
   bool operator<(const WideEntry& other) const { return key != other.key ? key < other.key : at < other.at; }
   Key key;
   int64_t at;
 };
 
-// Elements [first, first + count) of the sorted line. The workspace has the entries of a line per task.
+constexpr int64_t kFewEntries = 192;  // which are compared
+
+// Sorts entries that come in the order of their places, digit by digit from the lowest; digits that all of them share
+// cost nothing. Returns where they are then: in `entries` or in `spare`.
+template <class Entry>
+Entry* sort_by_digits(Entry* entries, Entry* spare, int64_t n) {
+  constexpr int kDigits = sizeof(typename Entry::Key), kValues = 256;
+  const auto digit = [](const Entry& e, int d) { return static_cast<size_t>(e.digits() >> (8 * d) & 0xff); };
+  uint32_t counts[kDigits][kValues] = {};
+  for (int64_t i = 0; i < n; ++i)
+    for (int d = 0; d < kDigits; ++d) ++counts[d][digit(entries[i], d)];
+  for (int d = 0; d < kDigits; ++d) {
+    uint32_t* places = counts[d];
+    if (places[digit(entries[0], d)] == static_cast<uint64_t>(n)) continue;
+    uint32_t before = 0;
+    for (int v = 0; v < kValues; ++v) before += std::exchange(places[v], before);
+    for (int64_t i = 0; i < n; ++i) spare[places[digit(entries[i], d)]++] = entries[i];
+    std::swap(entries, spare);
+  }
+  return entries;
+}
+
+// Elements [first, first + count) of the sorted line. The workspace has the entries of a line per task, and as many to
+// sort them by digits.
 template <class T, class Entry>
 class Argsort final : public PreparedKernel {
  public:
@@ -75,7 +101,9 @@ class Argsort final : public PreparedKernel {
         threads_(threads),
         tasks_(std::min<int64_t>(lines_.count(), 4 * std::max(threads, 1))),
         load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))) {
-    workspace_bytes_ = static_cast<uint64_t>(tasks_ * lines_.length()) * sizeof(Entry);
+    by_digits_ = count_ == lines_.length() && count_ > kFewEntries && count_ < int64_t{1} << 32;
+    slot_ = (by_digits_ ? 2 : 1) * lines_.length();
+    workspace_bytes_ = static_cast<uint64_t>(tasks_ * slot_) * sizeof(Entry);
   }
 
   void run(const KernelArgs& args) const override {
@@ -83,14 +111,17 @@ class Argsort final : public PreparedKernel {
     using Key = typename Entry::Key;
     const Key turn = descending_ ? ~Key{0} : Key{0};
     lines_.for_each_of_tasks(threads_, tasks_, [&](int64_t task, const auto& at) {
-      Entry* entries = static_cast<Entry*>(args.workspace) + task * n;
+      Entry* entries = static_cast<Entry*>(args.workspace) + task * slot_;
       T tile[kTile];
       for (int64_t begin = 0; begin < n; begin += kTile) {
         const int64_t m = std::min(kTile, n - begin);
         load_(input(args, 0, at[0] + lines_.bytes(0, begin * in_step)), in_step, tile, m);
         for (int64_t i = 0; i < m; ++i) entries[begin + i] = Entry(key_of<Key>(tile[i]) ^ turn, begin + i);
       }
-      order(entries, entries + n);
+      if (by_digits_)
+        entries = sort_by_digits(entries, entries + n, n);
+      else
+        order(entries, entries + n);
       int64_t* out = reinterpret_cast<int64_t*>(static_cast<char*>(args.outputs[0]) + at[1]);
       for (int64_t i = 0; i < count_; ++i) out[i * out_step] = entries[first_ + i].index();
     });
@@ -118,6 +149,8 @@ class Argsort final : public PreparedKernel {
   const int threads_;
   const int64_t tasks_;
   const LoadFn load_;
+  bool by_digits_ = false;
+  int64_t slot_ = 0;  // entries of a task
 };
 template <class T>
 using NarrowArgsort = Argsort<T, NarrowEntry>;

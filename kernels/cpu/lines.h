@@ -55,7 +55,26 @@ class Lines {
                       });
                     });
   }
-  // The same as so many tasks of neighbouring lines: f(task, offsets in bytes), one line of a task at a time.
+  // The same as so many tasks of neighbouring lines, `most` of a task at a time: f(task, lines' offsets in bytes).
+  template <class F>
+  void for_each_group_of_tasks(int threads, int64_t tasks, size_t most, const F& f) const {
+    const bool alone = count() * length_ < 2 * kGrain;
+    parallel_ranges(alone ? 1 : threads, tasks, 1, [&](int64_t begin, int64_t end) {
+      std::vector<std::array<int64_t, kMaxOperands>> group;
+      group.reserve(most);
+      for (int64_t task = begin; task < end; ++task) {
+        walk(count() * task / tasks, count() * (task + 1) / tasks, [&](int64_t, const auto& at) {
+          group.push_back(at);
+          if (group.size() < most) return;
+          f(task, group);
+          group.clear();
+        });
+        if (!group.empty()) f(task, group);
+        group.clear();
+      }
+    });
+  }
+  // One line at a time: f(task, offsets in bytes).
   template <class F>
   void for_each_of_tasks(int threads, int64_t tasks, const F& f) const {
     const bool alone = count() * length_ < 2 * kGrain;

@@ -43,6 +43,20 @@ namespace {
     return 0;                                                                           \
   }
 
+// Remainders: a loop of vectors where every quotient is near (vector_math.h), else one of calls.
+#define REMAINDERS2(NAME, ...)                                       \
+  LOOP2(SLUICE_CLONES, NAME##_near, NearFloat, float, __VA_ARGS__)   \
+  LOOP2(, NAME##_far, float, float, __VA_ARGS__)                     \
+  static int NAME(const void* const* in, void* out, int64_t n) {     \
+    return (all_near(in, n) ? NAME##_near : NAME##_far)(in, out, n); \
+  }
+SLUICE_CLONES [[maybe_unused]] static bool all_near(const void* const* in, int64_t n) {
+  const float *x = static_cast<const float*>(in[0]), *w = static_cast<const float*>(in[1]);
+  int32_t far = 0;
+  for (int64_t i = 0; i < n; ++i) far |= quotient_is_near(x[i], w[i]) ? 0 : 1;
+  return far == 0;
+}
+
 #define FLOATS1(NAME, WEIGHT, ...)                            \
   LOOP1(SLUICE_CLONES, NAME##_f32, float, float, __VA_ARGS__) \
   LOOP1(, NAME##_f64, double, double, __VA_ARGS__)
@@ -61,7 +75,8 @@ namespace {
   FLOATS2(NAME, WEIGHT, FLOATS)             \
   INTEGERS2(NAME, __VA_ARGS__)
 #define CHECKED2(NAME, WEIGHT, FLOATS, INTEGERS, ERROR, BAD) \
-  FLOATS2(NAME, WEIGHT, FLOATS)                              \
+  REMAINDERS2(NAME##_f32, FLOATS)                            \
+  LOOP2(, NAME##_f64, double, double, FLOATS)                \
   CHECKED_LOOP2(NAME##_i64, INTEGERS, ERROR, BAD)
 #define TEST2(NAME, ...)                                     \
   LOOP2(SLUICE_CLONES, NAME##_f32, float, bool, __VA_ARGS__) \

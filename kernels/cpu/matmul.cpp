@@ -1,4 +1,4 @@
-// matmul and linear: oneDNN in float32 and bfloat16, plain loops in the other dtypes.
+// matmul, linear and fused_matmul: oneDNN in float32 and bfloat16, plain loops in the other dtypes.
 #include <algorithm>
 
 #include "kernels/copy.h"
@@ -13,6 +13,8 @@ namespace {
 
 using plan::KernelQuery;
 using plan::Layout;
+
+constexpr int kLinearBias = 2, kAddend = 2, kBiasBehindIt = 3;  // operands
 
 // An operand as matrices: the last two dims exchanged when transposed, batch dims padded with ones to `rank`.
 TensorSpec as_matrices(const TensorSpec& spec, bool transposed, int rank) {
@@ -74,7 +76,7 @@ C activated(C z, const std::string& name) {
 }
 
 template <class T>
-void multiply(const Product& p, const T* a, const T* b, const T* bias, T* c) {
+void multiply(const Product& p, const T* a, const T* b, const T* bias, const T* residual, T* c) {
   using C = Compute<T>;
   const int r = p.c.shape.rank();
   const int64_t rows = p.c.shape[r - 2], cols = p.c.shape[r - 1], inner = p.a.shape[r - 1];
@@ -106,15 +108,19 @@ void multiply(const Product& p, const T* a, const T* b, const T* bias, T* c) {
       if (p.activation != "none") {
         for (int64_t j = 0; j < n; ++j) sums[j] = activated(sums[j], p.activation);
       }
+      if (residual != nullptr) {
+        for (int64_t j = 0; j < n; ++j) sums[j] += C(load(residual[row * cols + j0 + j]));
+      }
       for (int64_t j = 0; j < n; ++j) store(c + row * cols + j0 + j, sums[j]);
     }
   }
 }
 
-using MultiplyFn = void (*)(const Product&, const void*, const void*, const void*, void*);
+using MultiplyFn = void (*)(const Product&, const void*, const void*, const void*, const void*, void*);
 template <class T>
-void multiply_erased(const Product& p, const void* a, const void* b, const void* bias, void* c) {
-  multiply(p, static_cast<const T*>(a), static_cast<const T*>(b), static_cast<const T*>(bias), static_cast<T*>(c));
+void multiply_erased(const Product& p, const void* a, const void* b, const void* bias, const void* residual, void* c) {
+  multiply(p, static_cast<const T*>(a), static_cast<const T*>(b), static_cast<const T*>(bias),
+           static_cast<const T*>(residual), static_cast<T*>(c));
 }
 MultiplyFn multiply_for(DType dtype) {
   switch (dtype) {
@@ -134,11 +140,12 @@ MultiplyFn multiply_for(DType dtype) {
   fail(ErrorKind::kUnsupported, "matmul: no kernel for dtype {}; cast to a number", dtype_name(dtype));
 }
 
-// c = act(a b + bias), after the operands have been made readable.
+// c = act(a b + bias) + residual, after the operands have been made readable.
 std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source b, Product p,
                                                 WorkspaceLayout workspace, const PrepareContext& context, By by) {
   const int r = p.c.shape.rank();
   const double flops = 2.0 * static_cast<double>(numel(p.c.shape)) * static_cast<double>(a.spec.shape[r - 1]);
+  const int bias_at = p.residual ? kBiasBehindIt : kLinearBias;
   p.a = a.spec;
   p.b = b.spec;
   // oneDNN's choice of a kernel overflows for dims beyond 32 bits.
@@ -147,18 +154,20 @@ std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source
   };
   if (by == By::kLoops || !onednn::supports(p.c.dtype) || flops == 0 || !countable(p.a) || !countable(p.b)) {
     p.threads = threads_for(context, flops);
-    return make_kernel(workspace.bytes(),
-                       [a = std::move(a), b = std::move(b), p, f = multiply_for(p.c.dtype)](const KernelArgs& args) {
-                         f(p, a.get(args.inputs[0], args.workspace), b.get(args.inputs[1], args.workspace),
-                           p.bias ? args.inputs[2] : nullptr, args.outputs[0]);
-                       });
+    return make_kernel(workspace.bytes(), [a = std::move(a), b = std::move(b), p, bias_at,
+                                           f = multiply_for(p.c.dtype)](const KernelArgs& args) {
+      f(p, a.get(args.inputs[0], args.workspace), b.get(args.inputs[1], args.workspace),
+        p.bias ? args.inputs[bias_at] : nullptr, p.residual ? args.inputs[kAddend] : nullptr, args.outputs[0]);
+    });
   }
   p.threads = flops < 400e3 ? 1 : context.threads;
   OnednnProduct product(op, p, workspace);
   const uint64_t held = product.held_bytes();
-  auto run = [a = std::move(a), b = std::move(b), bias = p.bias, product = std::move(product)](const KernelArgs& args) {
+  auto run = [a = std::move(a), b = std::move(b), bias = p.bias, residual = p.residual, bias_at,
+              product = std::move(product)](const KernelArgs& args) {
     product.run(a.get(args.inputs[0], args.workspace), b.get(args.inputs[1], args.workspace),
-                bias ? args.inputs[2] : nullptr, args.outputs[0], args.workspace);
+                bias ? args.inputs[bias_at] : nullptr, residual ? args.inputs[kAddend] : nullptr, args.outputs[0],
+                args.workspace);
   };
   return make_kernel(workspace.bytes(), std::move(run), held);
 }
@@ -193,12 +202,40 @@ std::unique_ptr<PreparedKernel> make_linear(const KernelQuery& q, const PrepareC
   Source b = make_source(q.inputs[1], true, 2, workspace, context, by);
   Product p;
   p.c = matrix(out);
-  p.bias = has_operand(q.inputs, 2);
+  p.bias = has_operand(q.inputs, kLinearBias);
   p.activation = get_attr<std::string>(q.attrs, "activation");
   return prepare_product("linear", std::move(a), std::move(b), p, workspace, context, by);
 }
 std::unique_ptr<PreparedKernel> prepare_linear(const KernelQuery& q, const PrepareContext& context) {
   return prepare_within_limit(q, [&](By by) { return make_linear(q, context, by); });
+}
+
+// Rows of all batches at once, where they are multiplied by one matrix.
+bool is_one_product(const KernelQuery& q) {
+  return q.inputs[1].shape.rank() == 2 && !get_attr<bool>(q.attrs, "transpose_a");
+}
+std::unique_ptr<PreparedKernel> make_fused_matmul(const KernelQuery& q, const PrepareContext& context, By by) {
+  WorkspaceLayout workspace;
+  Product p;
+  p.bias = has_operand(q.inputs, kBiasBehindIt);
+  p.residual = true;
+  TensorSpec a = q.inputs[0];
+  p.c = q.outputs[0];
+  if (is_one_product(q) && a.shape.rank() > 2) {
+    const auto matrix = [](const TensorSpec& spec) {
+      const int64_t cols = spec.shape.back();
+      return TensorSpec::contiguous({spec.dtype, {cols == 0 ? 0 : numel(spec.shape) / cols, cols}});
+    };
+    a = matrix(a);
+    p.c = matrix(p.c);
+  }
+  const int rank = p.c.shape.rank();
+  Source left = make_source(a, get_attr<bool>(q.attrs, "transpose_a"), rank, workspace, context, by);
+  Source right = make_source(q.inputs[1], get_attr<bool>(q.attrs, "transpose_b"), rank, workspace, context, by);
+  return prepare_product("fused_matmul", std::move(left), std::move(right), p, workspace, context, by);
+}
+std::unique_ptr<PreparedKernel> prepare_fused_matmul(const KernelQuery& q, const PrepareContext& context) {
+  return prepare_within_limit(q, [&](By by) { return make_fused_matmul(q, context, by); });
 }
 
 plan::LayoutPreference matmul_layouts(const KernelQuery&) {
@@ -209,12 +246,19 @@ plan::LayoutPreference linear_layouts(const KernelQuery& q) {
   preference.inputs[1] = Layout::kAny;
   return preference;
 }
+plan::LayoutPreference fused_matmul_layouts(const KernelQuery& q) {
+  plan::LayoutPreference preference{{Layout::kAny, Layout::kAny, Layout::kContiguous, Layout::kContiguous},
+                                    {Layout::kContiguous}};
+  if (is_one_product(q) && q.inputs[0].shape.rank() > 2) preference.inputs[0] = Layout::kContiguous;
+  return preference;
+}
 
 }  // namespace
 
 void add_matmul_kernels(KernelTable& table) {
   table.add(DeviceKind::kCpu, {.op = "matmul", .prepare = prepare_matmul, .layouts = matmul_layouts});
   table.add(DeviceKind::kCpu, {.op = "linear", .prepare = prepare_linear, .layouts = linear_layouts});
+  table.add(DeviceKind::kCpu, {.op = "fused_matmul", .prepare = prepare_fused_matmul, .layouts = fused_matmul_layouts});
 }
 
 }  // namespace sluice::cpu

@@ -1,5 +1,6 @@
 // Steps of an optimizer for several parameters in one sweep, which threads share as if they were one parameter. What
-// makes a gradient of what is given, a cast or a product with a number, is computed on pieces of it, in the cache.
+// makes a gradient of what is given, a cast or a product with a number, is computed on pieces of it, in the cache; so
+// is a copy of the parameter in another dtype.
 #include <algorithm>
 #include <optional>
 
@@ -35,6 +36,11 @@ class MultiUpdate final : public PreparedKernel {
       total_ += numel(q.inputs[place(0, c)].shape);
       ends_.push_back(total_);
     }
+    if (const std::optional<DType> copy = copied_to(q)) {
+      copy_size_ = static_cast<int64_t>(dtype_size(*copy));
+      const AttrGraph cast{1, {{"cast", {{"dtype", *copy}}, {0}}}, {1}};
+      copy_.emplace("multi_update", cast, std::vector<DType>{q.inputs[0].dtype}, std::vector<bool>{false});
+    }
     if (body.calls.size() == 1) return;
     AttrGraph steps{body.inputs, {body.calls.begin(), body.calls.end() - 1}, {operands_[1]}};
     std::vector<DType> dtypes;
@@ -54,11 +60,18 @@ class MultiUpdate final : public PreparedKernel {
   }
 
  private:
+  // What a copy of the parameter is in, where there is one.
+  static std::optional<DType> copied_to(const plan::KernelQuery& q) {
+    const auto given = std::find_if(q.attrs.begin(), q.attrs.end(), [](const auto& a) { return a.first == "copy"; });
+    const std::string as = given == q.attrs.end() ? "" : std::get<std::string>(given->second);
+    return as.empty() ? std::nullopt : std::optional(parse_dtype(as));
+  }
+
   static std::vector<DType> dtypes_of_update(const plan::KernelQuery& q, const AttrGraph& body) {
     std::vector<DType> dtypes;
     const DType parameter = q.inputs.at(0).dtype;
     const auto count = static_cast<size_t>(get_attr<int64_t>(q.attrs, "count"));
-    const size_t replaced = q.outputs.size() / count;
+    const size_t replaced = q.outputs.size() / count - (copied_to(q) ? 1 : 0);
     for (int operand : body.calls.back().operands) {
       const auto i = static_cast<size_t>(operand);
       const bool given = operand < body.inputs;
@@ -99,8 +112,23 @@ class MultiUpdate final : public PreparedKernel {
       if (const auto i = static_cast<size_t>(operands_[k]); i < inputs_) given[k] = args.inputs[place(i, call)];
     void* const* out = args.outputs + call * replaced_;
     const Step step = update_.read(given);
-    if (!gradient_) return update_.run()(step, given, out, begin, end);
-    run_with_gradient(args, call, {step, given, out, begin, end});
+    if (!gradient_ && !copy_) return update_.run()(step, given, out, begin, end);
+    if (gradient_) return run_with_gradient(args, call, {step, given, out, begin, end});
+    for (int64_t at = begin; at < end; at += kUpdatePiece) {
+      const int64_t next = std::min(at + kUpdatePiece, end);
+      update_.run()(step, given, out, at, next);
+      write_copy(args, at, next);
+    }
+  }
+
+  // Of the elements of the parameter that have just been written.
+  void write_copy(const KernelArgs& args, int64_t begin, int64_t end) const {
+    FlatProgram::Space space;
+    const void* const parameter[] = {args.outputs[0]};
+    copy_->begin(parameter, space);
+    char* const to = static_cast<char*>(args.outputs[replaced_]);
+    for (int64_t at = begin; at < end; at += kTile)
+      copy_->make(space, at, std::min(kTile, end - at), to + at * copy_size_);
   }
 
   struct Range {
@@ -126,6 +154,7 @@ class MultiUpdate final : public PreparedKernel {
         in[k] = k == 1 ? made : static_cast<const char*>(range.given[k]) + at * size_;
       for (size_t o = 0; o < replaced_; ++o) out[o] = static_cast<char*>(range.out[o]) + at * size_;
       update_.run()(range.step, in, out, 0, n);
+      if (copy_) write_copy(args, at, at + n);
     }
   }
 
@@ -137,7 +166,8 @@ class MultiUpdate final : public PreparedKernel {
   std::vector<int> operands_;  // of the step, as values of the body
   std::vector<int64_t> ends_;  // of the calls, when their parameters' elements are counted together
   int64_t total_ = 0;
-  std::optional<FlatProgram> gradient_;
+  std::optional<FlatProgram> gradient_, copy_;
+  int64_t copy_size_ = 0;  // of the copy's elements
 };
 
 std::unique_ptr<PreparedKernel> prepare_multi_update(const plan::KernelQuery& q, const PrepareContext& context) {

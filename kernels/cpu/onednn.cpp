@@ -24,6 +24,12 @@ bool supports(DType dtype) {
   return fast;
 }
 
+bool multiplies_int8() {
+  constexpr auto kNeeded = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni);
+  static const bool does = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
+  return does;
+}
+
 dnnl::memory::data_type data_type(DType dtype) {
   using Type = dnnl::memory::data_type;
   switch (dtype) {
@@ -67,7 +73,7 @@ std::string format(const Desc& desc) {
   blocks = desc.get_inner_blks(), blocked_axes = desc.get_inner_idxs();
 #else
   const dnnl_memory_desc_t& d = desc.data;
-  if (d.format_kind != dnnl_blocked || d.extra.flags != 0 || d.offset0 != 0) return "";
+  if (d.format_kind != dnnl_blocked || d.offset0 != 0) return "";
   const dnnl_blocking_desc_t& b = d.format_desc.blocking;
   dims.assign(d.dims, d.dims + d.ndims), padded.assign(d.padded_dims, d.padded_dims + d.ndims);
   strides.assign(b.strides, b.strides + d.ndims);
@@ -79,6 +85,16 @@ std::string format(const Desc& desc) {
   text += fmt::format(", strides {}", fmt::join(strides, ","));
   for (size_t i = 0; i < blocks.size(); ++i)
     text += fmt::format("{}{} of axis {}", i == 0 ? ", blocks " : ", ", blocks[i], blocked_axes[i]);
+#if SLUICE_ONEDNN_3
+  // Behind 8-bit weights may be sums of them, which are not told apart.
+  size_t elements = dnnl::memory::data_type_size(desc.get_data_type());
+  for (const dnnl_dim_t n : padded) elements *= static_cast<size_t>(n);
+  if (desc.get_size() > elements) return "";
+#else
+  if (d.extra.flags != 0)
+    text += fmt::format(", sums {:#x} of axes {:#x} and {:#x}", d.extra.flags, d.extra.compensation_mask,
+                        d.extra.asymm_compensation_mask);
+#endif
   return text;
 }
 
@@ -129,12 +145,11 @@ static Description choose(const Description& first, const Implementation& implem
   return first;
 }
 
-dnnl::convolution_forward::primitive_desc conv_pd(const Desc& x, const Desc& w, const Desc* bias, const Desc& y,
-                                                  const ConvGeometry& g, const dnnl::post_ops& post_ops,
-                                                  const Implementation& implementation) {
+static dnnl::convolution_forward::primitive_desc forward_pd(const Desc& x, const Desc& w, const Desc* bias,
+                                                            const Desc& y, const ConvGeometry& g,
+                                                            const dnnl::primitive_attr& attr,
+                                                            const Implementation& implementation) {
   using Forward = dnnl::convolution_forward;
-  auto attr = user_scratchpad();
-  attr.set_post_ops(post_ops);
 #if SLUICE_ONEDNN_3
   const auto pd = bias ? Forward::primitive_desc(cpu_engine(), kForward, kDirect, x, w, *bias, y, g.strides, g.dilation,
                                                  g.padding_low, g.padding_high, attr)
@@ -146,6 +161,27 @@ dnnl::convolution_forward::primitive_desc conv_pd(const Desc& x, const Desc& w, 
   const auto pd = Forward::primitive_desc(d, attr, cpu_engine());
 #endif
   return choose(pd, implementation);
+}
+
+dnnl::convolution_forward::primitive_desc conv_pd(const Desc& x, const Desc& w, const Desc* bias, const Desc& y,
+                                                  const ConvGeometry& g, const dnnl::post_ops& post_ops,
+                                                  const Implementation& implementation) {
+  auto attr = user_scratchpad();
+  attr.set_post_ops(post_ops);
+  return forward_pd(x, w, bias, y, g, attr, implementation);
+}
+
+dnnl::convolution_forward::primitive_desc int8_conv_pd(const Desc& x, const Desc& w, const Desc& y,
+                                                       const ConvGeometry& g, const dnnl::post_ops& post_ops,
+                                                       bool zero) {
+  auto attr = user_scratchpad();
+  attr.set_post_ops(post_ops);
+#if SLUICE_ONEDNN_3
+  if (zero) attr.set_zero_points_mask(DNNL_ARG_SRC, 0);
+#else
+  if (zero) attr.set_zero_points(DNNL_ARG_SRC, 0, {DNNL_RUNTIME_S32_VAL});
+#endif
+  return forward_pd(x, w, nullptr, y, g, attr, {});
 }
 
 dnnl::convolution_backward_data::primitive_desc conv_input_grad_pd(const Desc& dx, const Desc& w, const Desc& dy,

@@ -20,6 +20,8 @@ using Dims = dnnl::memory::dims;
 const dnnl::engine& cpu_engine();
 // Whether oneDNN computes in this dtype here: float32 always, bfloat16 where the processor does.
 bool supports(DType dtype);
+// Whether it multiplies 8-bit integers here so that no sum saturates before it has 32 bits.
+bool multiplies_int8();
 dnnl::memory::data_type data_type(DType dtype);  // REQUIRES: supports(dtype) or an integer type it knows
 Dims dims(const Shape& shape);
 Desc desc(DType dtype, const Shape& shape, const Strides& strides);
@@ -59,6 +61,10 @@ dnnl::matmul::primitive_desc matmul_pd(const Desc& a, const Desc& b, const Desc*
 dnnl::convolution_forward::primitive_desc conv_pd(const Desc& x, const Desc& w, const Desc* bias, const Desc& y,
                                                   const ConvGeometry& geometry, const dnnl::post_ops& post_ops = {},
                                                   const Implementation& implementation = {});
+// Of 8-bit integers; with `zero`, x has a zero point, which is an argument.
+dnnl::convolution_forward::primitive_desc int8_conv_pd(const Desc& x, const Desc& w, const Desc& y,
+                                                       const ConvGeometry& geometry, const dnnl::post_ops& post_ops,
+                                                       bool zero);
 dnnl::convolution_backward_data::primitive_desc conv_input_grad_pd(const Desc& dx, const Desc& w, const Desc& dy,
                                                                    const ConvGeometry& geometry,
                                                                    const Implementation& implementation = {});

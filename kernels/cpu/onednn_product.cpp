@@ -1,6 +1,7 @@
 #include "kernels/cpu/onednn_product.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "kernels/cpu/relu_in_place.h"
@@ -89,6 +90,7 @@ void OnednnProduct::add_block(const char* op, Block block, int threads, Workspac
     a.strides[0] = p.inner();
     block.copy_of_a = workspace.add(a.extent_bytes());
     block.copy_of_c = workspace.add(c.extent_bytes());
+    if (p.residual) block.copy_of_residual = workspace.add(c.extent_bytes());
   }
   onednn::ThreadScope scope(threads);
   const onednn::Desc ad = matrix_desc(a), bd = matrix_desc(p.b), cd = matrix_desc(c);
@@ -98,17 +100,21 @@ void OnednnProduct::add_block(const char* op, Block block, int threads, Workspac
     shape[r - 1] = p.cols();
     bias = onednn::desc(p.c.dtype, shape, contiguous_strides(shape));
   }
-  const auto pd = onednn::translate(
-      op, [&] { return onednn::matmul_pd(ad, bd, p.bias ? &bias : nullptr, cd, activation_post_op(p.activation)); });
+  dnnl::post_ops post_ops = activation_post_op(p.activation);
+  const int residual_arg = DNNL_ARG_ATTR_MULTIPLE_POST_OP(post_ops.len()) | DNNL_ARG_SRC_1;
+  if (p.residual) post_ops.append_binary(dnnl::algorithm::binary_add, cd);
+  const auto pd =
+      onednn::translate(op, [&] { return onednn::matmul_pd(ad, bd, p.bias ? &bias : nullptr, cd, post_ops); });
   std::vector<onednn::Primitive::Arg> operands = {{DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, bd}, {DNNL_ARG_DST, cd}};
   if (p.bias) operands.push_back({DNNL_ARG_BIAS, bias});
+  if (p.residual) operands.push_back({residual_arg, cd});
   block.primitive = std::make_unique<onednn::Primitive>(dnnl::matmul(pd), operands, pd.scratchpad_desc(), threads);
   block.scratchpad = workspace.add(block.primitive->scratchpad_bytes());
   blocks_.push_back(std::move(block));
 }
 
-void OnednnProduct::run_block(const Block& block, const void* a, const void* b, const void* bias, void* c,
-                              void* workspace) const {
+void OnednnProduct::run_block(const Block& block, const void* a, const void* b, const void* bias, const void* residual,
+                              void* c, void* workspace) const {
   const int r = product_.c.shape.rank();
   const auto size = static_cast<int64_t>(dtype_size(product_.c.dtype));
   const int64_t stride = product_.a.strides[r - 2] * size, row_of_a = product_.inner() * size,
@@ -116,6 +122,8 @@ void OnednnProduct::run_block(const Block& block, const void* a, const void* b, 
   const std::byte* x = static_cast<const std::byte*>(a) + block.first * stride;
   std::byte* const result = static_cast<std::byte*>(c) + block.first * row_of_c;
   std::byte* y = result;
+  const std::byte* added =
+      product_.residual ? static_cast<const std::byte*>(residual) + block.first * row_of_c : nullptr;
   if (block.padding > 0) {
     std::byte* const copy = at_offset(workspace, block.copy_of_a);
     for (int64_t i = 0; i < block.rows; ++i)
@@ -123,18 +131,24 @@ void OnednnProduct::run_block(const Block& block, const void* a, const void* b, 
     std::memset(copy + block.rows * row_of_a, 0, static_cast<size_t>(block.padding * row_of_a));
     x = copy;
     y = at_offset(workspace, block.copy_of_c);
+    if (added != nullptr)
+      added = static_cast<std::byte*>(
+          std::memcpy(at_offset(workspace, block.copy_of_residual), added, static_cast<size_t>(block.rows * row_of_c)));
   }
   void* const scratchpad = workspace == nullptr ? nullptr : at_offset(workspace, block.scratchpad);
-  if (product_.bias)
-    block.primitive->run({x, b, y, bias, scratchpad});
-  else
-    block.primitive->run({x, b, y, scratchpad});
+  std::array<const void*, 6> operands = {x, b, y};
+  size_t count = 3;
+  if (product_.bias) operands[count++] = bias;
+  if (product_.residual) operands[count++] = added;
+  operands[count++] = scratchpad;
+  block.primitive->run(std::span(operands).first(count));
   if (block.padding > 0) std::memcpy(result, y, static_cast<size_t>(block.rows * row_of_c));
 }
 
-void OnednnProduct::run(const void* a, const void* b, const void* bias, void* c, void* workspace) const {
+void OnednnProduct::run(const void* a, const void* b, const void* bias, const void* residual, void* c,
+                        void* workspace) const {
 #pragma omp parallel for num_threads(teams_) if (teams_ > 1) schedule(static)
-  for (size_t i = 0; i < blocks_.size(); ++i) run_block(blocks_[i], a, b, bias, c, workspace);
+  for (size_t i = 0; i < blocks_.size(); ++i) run_block(blocks_[i], a, b, bias, residual, c, workspace);
   if (product_.activation == "relu") relu_in_place(product_.c.dtype, c, numel(product_.c.shape), product_.threads);
 }
 

@@ -8,10 +8,11 @@
 
 namespace sluice::cpu {
 
-// c = act(a b + bias): c is contiguous; a and b have its rank and any strides that the multiplier reads.
+// c = act(a b + bias) + residual: c and the residual are contiguous; a and b have c's rank and any strides that the
+// multiplier reads.
 struct Product {
   TensorSpec a, b, c;
-  bool bias = false;
+  bool bias = false, residual = false;
   std::string activation = "none";
   int threads = 1;
 
@@ -32,7 +33,7 @@ class OnednnProduct {
  public:
   // Adds to `workspace` what run() needs there. Throws Error(kUnsupported), which names `op`.
   OnednnProduct(const char* op, const Product& product, WorkspaceLayout& workspace);
-  void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const;
+  void run(const void* a, const void* b, const void* bias, const void* residual, void* c, void* workspace) const;
   uint64_t held_bytes() const { return blocks_.size() * onednn::Primitive::kHeldBytes; }
 
  private:
@@ -41,11 +42,12 @@ class OnednnProduct {
     int64_t first = 0, rows = 0;
     // Rows of zeros that the primitive takes besides. Then it works on copies, in the workspace.
     int64_t padding = 0;
-    uint64_t copy_of_a = 0, copy_of_c = 0, scratchpad = 0;  // there
+    uint64_t copy_of_a = 0, copy_of_residual = 0, copy_of_c = 0, scratchpad = 0;  // there
     std::unique_ptr<onednn::Primitive> primitive = nullptr;
   };
   void add_block(const char* op, Block block, int threads, WorkspaceLayout& workspace);
-  void run_block(const Block& block, const void* a, const void* b, const void* bias, void* c, void* workspace) const;
+  void run_block(const Block& block, const void* a, const void* b, const void* bias, const void* residual, void* c,
+                 void* workspace) const;
 
   Product product_;
   std::vector<Block> blocks_;

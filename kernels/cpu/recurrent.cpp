@@ -1,7 +1,6 @@
-#include "kernels/cpu/recurrent.h"
-
 #include <cmath>
 
+#include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/scalar_math.h"
 #include "kernels/cpu/strided.h"

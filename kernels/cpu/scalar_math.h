@@ -45,6 +45,8 @@ SLUICE_INLINE float atan(float x) { return atan_f(x); }
 SLUICE_INLINE double atan(double x) { return std::atan(x); }
 SLUICE_INLINE float atan2(float y, float x) { return atan2_f(y, x); }
 SLUICE_INLINE double atan2(double y, double x) { return std::atan2(y, x); }
+SLUICE_INLINE float pow(float a, float b) { return pow_f(a, b); }
+SLUICE_INLINE double pow(double a, double b) { return std::pow(a, b); }
 SLUICE_INLINE float erfinv_of(float x) { return erfinv_f(x); }
 
 #define FUNCTION(NAME, PARAMETERS, ...) \

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cpu/folds.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/reduction.h"
 #include "kernels/cpu/tiles.h"
@@ -20,7 +21,9 @@ class ArgExtremum final : public PreparedKernel {
         outputs_(axes.kept),
         reduced_(axes.reduced_in_order),
         in_size_(dtype_size(q.inputs[0].dtype)),
-        load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))) {}
+        load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))),
+        extremum_(folds_of<T>(maximum ? ReductionKind::kMax : ReductionKind::kMin).run),
+        side_by_side_(outputs_.inner_stride(kIn) == 1 && outputs_.inner() > 1 && reduced_.inner_stride(0) != 1) {}
 
   void run(const KernelArgs& args) const override {
     const char* x = static_cast<const char*>(args.inputs[0]);
@@ -28,9 +31,15 @@ class ArgExtremum final : public PreparedKernel {
     const int64_t grain = std::max<int64_t>(kScanGrain / std::max<int64_t>(reduced_.size(), 1), 1);
     parallel_ranges(threads_, outputs_.size(), grain, [&](int64_t begin, int64_t end) {
       outputs_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
-        for (int64_t i = 0; i < n; ++i)
-          y[offsets[kOut] + i * outputs_.inner_stride(kOut)] =
-              find(x + (offsets[kIn] + i * outputs_.inner_stride(kIn)) * in_size_);
+        const int64_t step = side_by_side_ ? kTile : 1;
+        for (int64_t i = 0; i < n; i += step) {
+          const char* from = x + (offsets[kIn] + i * outputs_.inner_stride(kIn)) * in_size_;
+          int64_t* to = y + offsets[kOut] + i * outputs_.inner_stride(kOut);
+          if (side_by_side_)
+            find_side_by_side(from, to, std::min(kTile, n - i));
+          else
+            *to = find(from);
+        }
       });
     });
   }
@@ -47,15 +56,37 @@ class ArgExtremum final : public PreparedKernel {
       for (int64_t done = 0; done < n; done += kTile) {
         const int64_t m = std::min(kTile, n - done);
         load_(x + (offsets[0] + done * stride) * in_size_, stride, space, m);
-        for (int64_t i = 0; i < m; ++i, ++at) {
-          const T v = space[i];
-          // The first NaN wins over everything.
-          const bool wins = best_at < 0 || (best == best && (v != v || (maximum_ ? v > best : v < best)));
-          if (wins) best = v, best_at = at;
+        const T top = extremum_(space, m);
+        if (best_at < 0 || beats(top, best)) {
+          int64_t i = 0;
+          while (top == top ? space[i] != top : space[i] == space[i]) ++i;
+          best = top, best_at = at + i;
         }
+        at += m;
       }
     });
     return best_at;
+  }
+
+  // The first NaN wins over everything.
+  bool beats(T v, T best) const { return (best == best) & ((v != v) | (maximum_ ? v > best : v < best)); }
+
+  // Of neighbouring outputs, whose elements lie side by side.
+  void find_side_by_side(const char* x, int64_t* to, int64_t outputs) const {
+    T space[kTile], best[kTile];
+    int64_t places[kTile] = {}, at = 0;
+    reduced_.for_segments(0, reduced_.size(), [&](const auto& offsets, int64_t n) {
+      for (int64_t k = 0; k < n; ++k, ++at) {
+        load_(x + (offsets[0] + k * reduced_.inner_stride(0)) * in_size_, 1, space, outputs);
+        if (at == 0) std::copy(space, space + outputs, best);
+        for (int64_t i = 0; i < outputs; ++i) {
+          const bool wins = beats(space[i], best[i]);
+          best[i] = wins ? space[i] : best[i];
+          places[i] = wins ? at : places[i];
+        }
+      }
+    });
+    for (int64_t i = 0; i < outputs; ++i) to[i * outputs_.inner_stride(kOut)] = places[i];
   }
 
   const bool maximum_;
@@ -63,6 +94,8 @@ class ArgExtremum final : public PreparedKernel {
   const LoopNest outputs_, reduced_;
   const int64_t in_size_;
   const LoadFn load_;
+  T (*const extremum_)(const T* x, int64_t n);
+  const bool side_by_side_;
 };
 
 // What running sums of T are made in.

@@ -1,9 +1,8 @@
-#include "kernels/cpu/taps.h"
-
 #include <algorithm>
 #include <string>
 #include <type_traits>
 
+#include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"

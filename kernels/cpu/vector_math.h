@@ -94,6 +94,74 @@ SLUICE_INLINE float log_f(float x) {
   return x >= 0.f ? y : NAN;
 }
 
+// Through double, which rounds once: powers overflow and vanish as they should, and errors of the logarithm do not
+// show.
+SLUICE_INLINE float pow_f(float a, float b) {
+  const float x = std::fabs(a);
+  const bool tiny = x < 1.17549435e-38f;
+  const uint32_t bits = static_cast<uint32_t>(to_bits(tiny ? x * 8388608.f : x));
+  const int32_t e = static_cast<int32_t>(bits - 0x3f3504f3u) >> 23;  // relative to sqrt(1/2)
+  const double m = from_bits(static_cast<int32_t>(bits - (static_cast<uint32_t>(e) << 23)));
+  // log2(m) = 2 / ln 2 * artanh(s), whose series ends where float32 does not see it.
+  const double s = (m - 1) / (m + 1), z = s * s;
+  double q = 1. / 13;
+  q = q * z + 1. / 11;
+  q = q * z + 1. / 9;
+  q = q * z + 1. / 7;
+  q = q * z + 1. / 5;
+  q = q * z + 1. / 3;
+  q = q * z + 1.;
+  double log2 = static_cast<double>(e - (tiny ? 23 : 0)) + q * s * 2.8853900817779268;
+  log2 = x == INFINITY ? static_cast<double>(INFINITY) : log2;
+  log2 = x == 0.f ? -static_cast<double>(INFINITY) : log2;
+  double y = log2 * static_cast<double>(b);
+  y = y < -160. ? -160. : y;  // 0 in float32
+  y = y > 130. ? 130. : y;    // infinite
+  y = y == y ? y : 0.;
+  const double shifted = y + 6755399441055744.;  // adding 1.5 * 2^52 rounds to an integer
+  const double r = (y - (shifted - 6755399441055744.)) * 0.6931471805599453;
+  const auto n = static_cast<int32_t>(shifted - 6755399441055744.);
+  double p = 1. / 40320;
+  p = p * r + 1. / 5040;
+  p = p * r + 1. / 720;
+  p = p * r + 1. / 120;
+  p = p * r + 1. / 24;
+  p = p * r + 1. / 6;
+  p = p * r + 0.5;
+  p = p * r + 1.;
+  p = p * r + 1.;
+  const int64_t scale_bits = static_cast<int64_t>(n + 1023) << 52;
+  double scale;
+  std::memcpy(&scale, &scale_bits, sizeof scale);
+  float result = static_cast<float>(p * scale);
+  // A negative base: odd powers are negative, and there are none that are not whole.
+  const bool whole = std::trunc(b) == b, odd = whole && std::trunc(b * 0.5f) != b * 0.5f;
+  result = odd ? std::copysign(result, a) : result;
+  result = a < 0.f && !whole && x != INFINITY ? NAN : result;
+  result = a == a && b == b ? result : NAN;
+  return b == 0.f || a == 1.f || (x == 1.f && std::fabs(b) == INFINITY) ? 1.f : result;
+}
+
+// A float whose remainders by others are asked for only where the quotient is below 2^22, so that float32 has its whole
+// part and float64 the product.
+struct NearFloat {
+  float v;
+  NearFloat() = default;
+  template <class T>
+  SLUICE_INLINE constexpr NearFloat(T x) : v(static_cast<float>(x)) {}  // NOLINT: a number
+  SLUICE_INLINE constexpr operator float() const { return v; }          // NOLINT
+};
+SLUICE_INLINE bool quotient_is_near(float a, float b) {
+  return std::fabs(a) < 4194304.f * std::fabs(b) && std::fabs(b) < INFINITY;
+}
+SLUICE_INLINE NearFloat fmod(NearFloat a, NearFloat b) {
+  const double product = static_cast<double>(std::trunc(a.v / b.v)) * static_cast<double>(b.v);
+  const float r = static_cast<float>(static_cast<double>(a.v) - product);
+  // A quotient that was rounded up to a whole number leaves a remainder of the other sign.
+  const float other = std::copysign(std::fabs(b.v), a.v);
+  return std::copysign((r < 0.f) != (a.v < 0.f) && r != 0.f ? r + other : r, a.v);
+}
+
 SLUICE_INLINE float log1p_f(float x) {
   const float u = 1.f + x;
   const float lost = (x - (u - 1.f)) / u;  // what rounding u dropped

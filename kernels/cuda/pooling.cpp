@@ -27,6 +27,13 @@ Writer begin(const plan::KernelQuery& query, const Windows& w, const TensorSpec&
   return writer;
 }
 
+// What a window without elements has, as on the CPU.
+std::string lowest_text(DType dtype) {
+  if (is_floating(dtype)) return "(C)-INFINITY";
+  if (dtype == DType::kUInt8) return "0";
+  return fmt::format("(C)(-{}ll - 1)", (uint64_t{1} << (8 * dtype_size(dtype) - 1)) - 1);
+}
+
 // With two outputs also where the maxima are.
 Generated max_pool(const plan::KernelQuery& query) {
   const TensorSpec &x = query.inputs[0], &y = query.outputs[0];
@@ -34,10 +41,11 @@ Generated max_pool(const plan::KernelQuery& query) {
   Writer writer = begin(query, w, x, y);
   const bool indices = query.outputs.size() == 2;
   if (indices) writer.add(offset_function("i_at", query.outputs[1]));
-  return {{writer.each("", numel(y.shape),
-                       fmt::format(R"(    const Spot at = y_spot(i);
+  return {{writer.each(
+      "", numel(y.shape),
+      fmt::format(R"(    const Spot at = y_spot(i);
     const Index n = at.rest / kChannels, c = at.rest % kChannels;
-    C best = 0;
+    C best = {};
     i64 where = -1;
     for (Index k = 0; k < kTaps; ++k) {{
       Index from[3];
@@ -50,7 +58,7 @@ Generated max_pool(const plan::KernelQuery& query) {
     store(out0 + y_at(n, c, at.at), best);
     {}
 )",
-                                   w.x[1], w.x[2], indices ? "out1[i_at(n, c, at.at)] = where;" : ""))}};
+                  lowest_text(x.dtype), w.x[1], w.x[2], indices ? "out1[i_at(n, c, at.at)] = where;" : ""))}};
 }
 
 // A block per plane, or per planes of 32 channels that lie next to each other. Windows come in their order, as many at

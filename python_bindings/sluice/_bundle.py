@@ -99,7 +99,6 @@ class LoadedGraph:
     is_compiled = True
 
     def __init__(self, directory: Any, functions: Any, options: Any) -> None:
-        self.name = directory
         functions = {n: Generated(f) if inspect.isgeneratorfunction(f) else f for n, f in functions.items()}
         family, sessions = None, []
         if os.path.lexists(os.path.join(directory, "family.json")):
@@ -110,6 +109,11 @@ class LoadedGraph:
         for session in sessions:
             if session.replanned:
                 warnings.warn(session.replanned, stacklevel=3)
+        self._serve(directory, family, sessions, meta, functions)
+
+    def _serve(self, name: str, family: Any, sessions: list[Any], meta: dict[str, str], functions: Any) -> None:
+        """Calls go to these sessions, one for each plan, whose arguments and results `meta` describes."""
+        self.name = name
         self.inputs, self.outputs = sessions[-1].inputs(), sessions[-1].outputs()
         layouts: dict[int, Any] = {}
         text = meta.get("signature")
@@ -119,7 +123,7 @@ class LoadedGraph:
             arguments = Structure("dict", tuple(self._parameters), (Structure("tensor"),) * len(self.inputs))
             results = Structure("tuple", None, (Structure("tensor"),) * len(self.outputs))
         else:
-            self._parameters, arguments, results, strides = _signature(f"{directory}/meta.json: signature", text,
+            self._parameters, arguments, results, strides = _signature(f"{name}/meta.json: signature", text,
                                                                         len(self.inputs), len(self.outputs))
             layouts = {i: strides[name] for i, (name, _, _) in enumerate(self.inputs) if name in strides}
         # Arguments that hold no tensor may be left out.

@@ -20,7 +20,7 @@ def _words(names: str) -> str:
 
 
 LEFT_OUT = [
-    LeftOut("quantized tensors", "use float16 or bfloat16 weights",
+    LeftOut("quantized tensors", "sluice.quantization.quantize makes a graph of 8-bit integers of a whole model",
             r"quantize|^q_|^q(int|uint)|fbgemm|int_repr|^choose_qparams|fake_quant"),
     LeftOut("sparse layouts", "use dense tensors with index_select, index_add and embedding",
             r"sparse|_csr|_csc|_bsr|_bsc|coalesce|(ccol|col|crow|row|^)_?indices(_copy)?$|^values(_copy)?$|"
@@ -54,13 +54,11 @@ LEFT_OUT = [
     # Of torch, one by one.
     LeftOut("sparse layouts", "use dense tensors, and optim.LazyAdam", _words("SparseAdam dsmm hsmm saddmm")),
     LeftOut("products in floats of 8 bits", "use F.grouped_mm, or matmul, in bfloat16", _words("scaled_mm scaled_grouped_mm")),
-    LeftOut("factorisations with symmetric pivots, which choose by values", "use lu_factor() and solve(), or cholesky()",
-            _words("ldl_factor ldl_factor_ex ldl_solve"), where="linalg$"),
     LeftOut("contexts that see every op", "call checkpoint() on the parts to compute again",
             _words("create_selective_checkpoint_contexts SelectiveCheckpointContext CheckpointPolicy"), where="checkpoint$"),
     LeftOut("subclasses and nested or named tensors", "use a class that has a tensor, and padding with a mask",
             _words("as_subclass to_padded_tensor index"), where="Tensor$"),
-    LeftOut("quantized tensors", "use float16 or bfloat16 weights", _words("qscheme"), where="Tensor$"),
+    LeftOut("quantized tensors", "sluice.quantization.quantize makes a graph of 8-bit integers of a whole model", _words("qscheme"), where="Tensor$"),
     LeftOut("tools of torch's own profiler", "use profile.export_chrome_trace()",
             _words("ExecutionTraceObserver itt KinetoStepTracker RecordScope"), where="profiler$"),
     # Of OneFlow.
@@ -118,12 +116,6 @@ LEFT_OUT = [
             where="nn.Graph$"),
     LeftOut("switches that say what a graph is for", "a graph trains when build() has a backward pass and it has an optimizer",
             _words("training"), where="Graph(.config)?$"),
-    LeftOut("a switch for sums in the kernels that make their operands",
-            "additions behind convolutions, batch norms and elementwise ops are fused, disable_pass() switches off 'fuse_convolution', "
-            "'fuse_batch_norm' or 'fuse_elementwise'", _words("allow_fuse_add_to_output"),
-            where="config$"),
-    LeftOut("16-bit copies of parameters that updates write", "each step casts the parameters that it reads in 16 bits",
-            _words("enable_fused_model_update_cast"), where="config$"),
     LeftOut("a switch for the search of convolutions", "kernels are chosen by tables, so that they are the same in every run, unless "
             "config.enable_kernel_trial_run() says otherwise",
             _words("enable_cudnn_conv_heuristic_search_algo cudnn_conv_use_deterministic_algo_only"), where="config$"),

@@ -38,6 +38,7 @@ void bind_family(nb::module_& m);
 void bind_graph_session(nb::module_& m);
 void bind_host_functions(nb::module_& m);
 void bind_plan_cache(nb::module_& m);
+void bind_quantization(nb::module_& m);
 // (name, before, after), the last two Captured.
 Pattern pattern_of(nb::handle pattern);
 // `callable(*arrays) -> arrays` as a kernel body; `name` is for its errors.

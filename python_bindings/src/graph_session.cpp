@@ -136,6 +136,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   GraphSessionOptions o;
   read(d, "name", &o.compile.name);
   read(d, "device", &o.compile.device);
+  read(d, "devices", &o.compile.devices);
   if (d.contains("granularity"))
     o.compile.granularity = nb::cast<std::string>(d["granularity"]) == "op" ? Granularity::kOp : Granularity::kProgram;
   read(d, "outputs_buffer_size", &o.compile.outputs_buffer_size);
@@ -162,6 +163,9 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "activations", &o.compile.activations);
   read(d, "updates", &o.compile.updates);
   read(d, "scaled_updates", &o.compile.scaled_updates);
+  read(d, "fuse_add", &o.compile.fuse_add);
+  read(d, "cast_updates", &o.compile.cast_updates);
+  read(d, "prims", &o.compile.prims);
   if (d.contains("patterns"))
     for (nb::handle pattern : nb::cast<nb::list>(d["patterns"])) o.compile.patterns.push_back(pattern_of(pattern));
   read(d, "donated", &o.compile.donated);
@@ -370,6 +374,7 @@ void close_graphs_of_ranks() {
 void bind_graph_session(nb::module_& m) {
   bind_family(m);
   bind_plan_cache(m);
+  bind_quantization(m);
   nb::class_<PyTraceFile>(m, "TraceFile")
       .def(
           "close", [](PyTraceFile& f) { f.file.close(); }, Release());
@@ -426,6 +431,10 @@ void bind_graph_session(nb::module_& m) {
       .def("layouts", [](PyGraph& g) { return layouts_of(*g.get()); })
       .def("passes", [](PyGraph& g) { return passes_of(g.get()->compiled()); })
       .def("meta", [](PyGraph& g) { return g.get()->meta(); })
+      .def("captured",
+           [](PyGraph& g) {
+             return PyCaptured{g.get()->captured(), {}};
+           })
       .def_prop_ro("replanned", [](PyGraph& g) { return g.get()->replanned(); })
       .def_prop_ro("compile_seconds", [](PyGraph& g) { return g.get()->compiled().seconds; })
       .def("stats", [](PyGraph& g) { return stats_of(*g.get()); })

@@ -1,9 +1,11 @@
 // _C.ops: every OpDef as a callable whose signature, defaults and docs come from the definition itself.
+#include <map>
 #include <string>
 
 #include "attributes.h"
 #include "bindings.h"
 #include "graph/executor.h"
+#include "graph/made_of.h"
 #include "tensor/eager.h"
 #include "tensor/extension.h"
 
@@ -131,6 +133,14 @@ void bind_op_table(nb::module_& m) {
   };
   for (const OpDef* op : builtin_ops().all()) add(ops, names, op);
   ops.attr("__all__") = names;
+  m.def(
+      "composition",
+      [] {
+        std::map<std::string, std::vector<std::string>> composition;
+        for (const OpDef* op : builtin_ops().all()) composition.emplace(op->name, graph::made_of(*op));
+        return composition;
+      },
+      "By the name of each op that comes with Sluice: what its decomposition calls; nothing of a primitive op.");
   ops.def(
       "load_library",
       [ops, names, add](nb::handle path) {

@@ -184,7 +184,6 @@ Parsed parse(const Value& x, nb::handle index) {
 struct Flat {
   Value base;         // the view with indexed dims first and merged: (n, rest...)
   Value index;        // int64, flat
-  Value beyond;       // where one of several indices is out of its dim, if it can be
   Shape index_shape;  // of the broadcast index tensors
   Shape rest;         // dims not indexed
   int at = 0;         // where the index dims go among `rest` in the result
@@ -210,19 +209,14 @@ Flat flatten_index(const Parsed& parsed) {
   Ints base_shape{merged};
   for (int64_t d : flat.rest) base_shape.push_back(d);
   flat.base = ops::reshape(ops::permute(parsed.view, order), base_shape);
-  for (const auto& [dim, at, in_range] : parsed.tensors) {
-    Value i = ops::cast(at, DType::kInt64);
-    const int64_t n = shape[dim];
-    if (!in_range) i = ops::where(ops::lt(i, int64_t{0}), ops::add(i, n), i);  // negative ones count from the end
-    if (!in_range && parsed.tensors.size() > 1) {
-      // An index beyond its own dim must not come out as an element of another.
-      const Value beyond = ops::logical_or(ops::lt(i, int64_t{0}), ops::ge(i, n));
-      flat.beyond = flat.beyond ? ops::logical_or(flat.beyond, beyond) : beyond;
-    }
-    flat.index = flat.index ? ops::add(ops::mul(flat.index, n), i) : i;
+  std::vector<Value> indices;
+  Ints sizes;
+  for (const Indexed& i : parsed.tensors) {
+    indices.push_back(ops::expand(ops::cast(i.at, DType::kInt64), flat.index_shape));
+    sizes.push_back(shape[i.dim]);
   }
-  if (flat.beyond) flat.index = ops::where(flat.beyond, merged, flat.index);
-  flat.index = ops::reshape(ops::expand(flat.index, flat.index_shape), {numel(flat.index_shape)});
+  const bool plain = indices.size() == 1 && parsed.tensors[0].in_range;
+  flat.index = ops::reshape(plain ? indices[0] : ops::flat_index(indices, sizes), {numel(flat.index_shape)});
   return flat;
 }
 

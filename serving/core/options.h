@@ -16,6 +16,9 @@ enum class ModelControl { kNone, kExplicit, kPoll };
 // Of a new version: load it before the old one goes, or, to need less memory, after.
 enum class Availability { kPreserve, kSaveMemory };
 
+// kTriton: a JSON array, as Triton's. kOpenTelemetry: lines of OTLP's JSON, as collectors read files.
+enum class TraceMode { kTriton, kOpenTelemetry };
+
 // Where traces of requests go, and which are taken until clients change that (settings.h).
 struct TraceOptions {
   std::string file;                     // "": requests cannot be traced
@@ -23,6 +26,7 @@ struct TraceOptions {
   uint32_t rate = 1000;                 // one of so many requests
   int64_t count = -1;                   // so many in all; -1: without end
   uint32_t log_frequency = 0;           // traces of a file, "file.0" and so on; 0: all in one
+  TraceMode mode = TraceMode::kTriton;
 };
 
 // Where requests are kept for audit, each with its inputs, to be sent again by sluice-perf.

@@ -66,6 +66,7 @@ struct InferRequest {
   Transport transport = Transport::kInProcess;
   Clock::time_point received = Clock::now();  // its first byte
   Clock::time_point read{};                   // its last byte, where the front end says
+  std::string trace_parent = {};              // what a client's own trace says of it (W3C's traceparent), if it does
   std::shared_ptr<RequestTrace> trace = {};   // set by the server where this request is traced
 };
 

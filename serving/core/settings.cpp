@@ -33,7 +33,7 @@ Tracing::Tracing(const TraceOptions& trace, const RequestLogOptions& log) : opti
   set(start_, "trace_count", {std::to_string(trace.count)});
   start_.frequency = trace.log_frequency;
   server_ = start_;
-  if (!trace.file.empty()) writer_ = std::make_shared<TraceWriter>(trace.file, trace.log_frequency);
+  if (!trace.file.empty()) writer_ = std::make_shared<TraceWriter>(trace.file, trace.log_frequency, trace.mode);
   if (!log.file.empty()) log_ = std::make_shared<RequestLog>(log);
   refresh();
 }
@@ -124,7 +124,7 @@ inference::TraceSettingResponse Tracing::told(const Effective& settings) const {
   all["trace_count"].add_value(std::to_string(settings.count));
   all["log_frequency"].add_value(std::to_string(settings.frequency));
   all["trace_file"].add_value(options_.file.substr(options_.file.rfind('/') + 1));
-  all["trace_mode"].add_value("triton");
+  all["trace_mode"].add_value(options_.mode == TraceMode::kOpenTelemetry ? "opentelemetry" : "triton");
   return response;
 }
 
@@ -158,10 +158,12 @@ void Tracing::choose(InferRequest& request, Respond& respond) {
   auto finish = [writer = writer_, tensors, frequency](const RequestTrace& trace) {
     writer->add(trace, *tensors, frequency);
   };
-  auto trace = std::make_shared<RequestTrace>(next_id_.fetch_add(1), request.transport, std::move(finish));
+  auto trace = RequestTrace::make(next_id_.fetch_add(1), request.transport, std::move(finish));
   trace->model = request.model;
   trace->version = request.version;
   trace->request_id = request.id;
+  trace->parent = request.trace_parent;
+  trace->with_steps = level->timestamps;
   if (level->timestamps) {
     trace->stamp(Stamp::kRecvStart, request.received);
     if (request.read != Clock::time_point{}) trace->stamp(Stamp::kRecvEnd, request.read);

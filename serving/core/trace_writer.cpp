@@ -11,10 +11,25 @@
 
 #include "serving/core/json_string.h"
 #include "serving/core/log.h"
+#include "serving/core/otlp.h"
 
 namespace sluice::serving {
 
 namespace {
+
+const char* kind_name(api::TraceEvent::Kind kind) {
+  switch (kind) {
+    case api::TraceEvent::Kind::kFiring: return "firing";
+    case api::TraceEvent::Kind::kKernel: return "kernel";
+    case api::TraceEvent::Kind::kWait: return "wait";
+    case api::TraceEvent::Kind::kLeftOut: return "left out";
+  }
+  return "";
+}
+
+const std::string& name_at(const std::vector<std::string>& names, int index) {
+  return names.at(static_cast<size_t>(index));
+}
 
 const char* name_of(Stamp stamp, Transport transport) {
   const bool http = transport == Transport::kHttp, grpc = transport == Transport::kGrpc;
@@ -35,6 +50,25 @@ const char* name_of(Stamp stamp, Transport transport) {
   return "";
 }
 
+// Each event with its names: readers need no plan.
+std::string step_record(const StepTrace& step) {
+  std::string events;
+  for (const api::TraceEvent& e : step.events) {
+    const api::Trace::Plan& plan = step.plans->at(static_cast<size_t>(e.plan));
+    const bool of_kernel = e.kind == api::TraceEvent::Kind::kKernel || e.kind == api::TraceEvent::Kind::kLeftOut;
+    const std::string kernel =
+        of_kernel ? fmt::format(R"("kernel":{},"kernels":{},)", json_string(name_at(plan.kernels, e.kernel)), e.kernels)
+                  : "";
+    fmt::format_to(std::back_inserter(events),
+                   R"({}{{"kind":"{}","plan":{},"stream":{},"actor":{},{}"begin_ns":{},"end_ns":{}}})",
+                   events.empty() ? "" : ",\n", kind_name(e.kind), e.plan, json_string(name_at(plan.streams, e.stream)),
+                   json_string(name_at(plan.actors, e.actor)), kernel, e.begin_ns, e.end_ns);
+  }
+  return fmt::format(R"({{"id":{},"ids":[{}],"instance":{},"number":{},"plans":{},"events":[{}]}})", step.ids.front(),
+                     fmt::join(step.ids, ","), step.instance, step.number,
+                     step.plans == nullptr ? 0 : step.plans->size(), events);
+}
+
 std::string record_of(const RequestTrace& trace) {
   std::string text = fmt::format(R"({{"id":{},"model_name":{},"model_version":{},"request_id":{}}})", trace.id(),
                                  json_string(trace.model), json_string(trace.version), json_string(trace.request_id));
@@ -50,6 +84,8 @@ std::string record_of(const RequestTrace& trace) {
   text += fmt::format(",\n{{\"id\":{},\"timestamps\":[{}]}}", trace.id(), list);
   if (trace.step() >= 0)
     text += fmt::format(",\n{{\"id\":{},\"instance\":{},\"step\":{}}}", trace.id(), trace.instance(), trace.step());
+  for (const auto& step : trace.steps())
+    if (step->ids.front() == trace.id()) text += ",\n" + step_record(*step);  // once, with the ids of all
   return text;
 }
 
@@ -123,17 +159,22 @@ std::string values_of(const Tensor& tensor) {
 
 }  // namespace
 
-TraceWriter::TraceWriter(std::string path, uint32_t frequency) : path_(std::move(path)) { open_next(frequency); }
+TraceWriter::TraceWriter(std::string path, uint32_t frequency, TraceMode mode) : path_(std::move(path)), mode_(mode) {
+  open_next(frequency);
+}
 
 void TraceWriter::open_next(uint32_t frequency) {
   const std::string path = frequency == 0 ? path_ : fmt::format("{}.{}", path_, next_number_++);
   file_.reset();  // writes what waits
-  file_ = std::make_unique<RecordFile>(path, RecordFile::Format{"[\n", ",\n", "\n]\n"});
+  const bool lines = mode_ == TraceMode::kOpenTelemetry;
+  file_ = std::make_unique<RecordFile>(
+      path, lines ? RecordFile::Format{"", "\n", "\n"} : RecordFile::Format{"[\n", ",\n", "\n]\n"});
   in_file_ = 0;
 }
 
 void TraceWriter::add(const RequestTrace& trace, const std::string& tensors, uint32_t frequency) noexcept try {
-  std::string record = record_of(trace) + (tensors.empty() ? "" : ",\n") + tensors;
+  std::string record = mode_ == TraceMode::kOpenTelemetry ? otlp_record(trace)
+                                                          : record_of(trace) + (tensors.empty() ? "" : ",\n") + tensors;
   const std::lock_guard lock(mutex_);
   if (frequency > 0 && in_file_ >= frequency) open_next(frequency);
   ++in_file_;

@@ -1,10 +1,12 @@
 #pragma once
-// The trace file: a JSON array of what happened to requests, which every tool that reads Triton's can read.
+// The trace file: what happened to requests, as a JSON array, which every tool that reads Triton's can read, or as
+// lines of OTLP.
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 
+#include "serving/core/options.h"
 #include "serving/core/record_file.h"
 #include "serving/core/trace.h"
 
@@ -14,7 +16,7 @@ namespace sluice::serving {
 class TraceWriter {
  public:
   // Throws Error(kInvalidArgument) when the file cannot be written.
-  explicit TraceWriter(std::string path, uint32_t frequency);
+  TraceWriter(std::string path, uint32_t frequency, TraceMode mode = TraceMode::kTriton);
 
   // A finished request: who it was, its timestamps, where it ran. `tensors`: records of tensors, joined by ",\n".
   // `frequency`: traces of a file, 0 for all in one.
@@ -25,6 +27,7 @@ class TraceWriter {
   void open_next(uint32_t frequency);
 
   const std::string path_;
+  const TraceMode mode_;
   std::mutex mutex_;
   std::unique_ptr<RecordFile> file_;
   uint32_t in_file_ = 0;      // traces

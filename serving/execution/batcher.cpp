@@ -1,6 +1,7 @@
 #include "serving/execution/batcher.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice::serving {
 
@@ -13,7 +14,8 @@ bool mergeable(const Job& a, const Job& b) {
   return true;
 }
 
-Batcher::Batcher(const inference::ModelConfig& config, int64_t step_rows) {
+Batcher::Batcher(const inference::ModelConfig& config, int64_t step_rows, std::vector<int64_t> ragged_rows)
+    : most_ragged_(std::move(ragged_rows)) {
   const inference::ModelDynamicBatching& batching = config.dynamic_batching();
   const std::string where = "config: dynamic_batching: ";
   if (config.has_dynamic_batching() && config.max_batch_size() < 1)
@@ -42,15 +44,22 @@ BatchChoice Batcher::choose(const RequestQueue& queue, Clock::time_point now, bo
   JobPtr first;
   bool full = false;
   Clock::time_point oldest = Clock::time_point::max();
+  std::vector<int64_t> room = most_ragged_;
+  const auto has_room = [&](const Job& job) {
+    for (size_t r = 0; r < room.size(); ++r)
+      if (job.ragged[r].rows > room[r]) return false;
+    return true;
+  };
   queue.visit([&](const JobPtr& job) {
     if (first == nullptr) {
       first = job;
-    } else if (!merges_ || choice.rows + job->rows > most_ || !mergeable(*first, *job)) {
+    } else if (!merges_ || choice.rows + job->rows > most_ || !mergeable(*first, *job) || !has_room(*job)) {
       full = true;
       return false;
     }
     ++choice.jobs;
     choice.rows += job->rows;
+    for (size_t r = 0; r < room.size(); ++r) room[r] -= job->ragged[r].rows;
     oldest = std::min(oldest, job->queued);
     if (std::binary_search(preferred_.begin(), preferred_.end(), choice.rows)) preferred = choice;
     full = choice.rows >= most_ || !merges_;

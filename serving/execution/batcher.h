@@ -17,14 +17,15 @@ struct BatchChoice {
 class Batcher {
  public:
   // Throws kInvalidArgument for a config that contradicts itself.
-  // `step_rows`: that a step takes at most.
-  Batcher(const inference::ModelConfig& config, int64_t step_rows);
+  // `step_rows`: that a step takes at most; `ragged_rows`: of each ragged input.
+  Batcher(const inference::ModelConfig& config, int64_t step_rows, std::vector<int64_t> ragged_rows = {});
   // For an instance that is idle, or for one that has a step at work: then only what waiting cannot make larger.
   BatchChoice choose(const RequestQueue& queue, Clock::time_point now, bool idle) const;
 
  private:
   bool merges_ = false;
   int64_t most_ = 1;
+  std::vector<int64_t> most_ragged_;
   std::vector<int64_t> preferred_;  // ascending
   std::chrono::microseconds delay_{0};
 };

@@ -112,6 +112,7 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
     job->inputs = std::move(prepared.inputs);
     job->outputs = std::move(prepared.outputs);
     job->rows = prepared.rows;
+    job->ragged = std::move(prepared.ragged);
     if (sequences_ == nullptr && job->rows > ports_->step_rows()) return split(job);
   } catch (const Error& error) {
     fail(job, error);

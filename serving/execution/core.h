@@ -18,10 +18,12 @@
 #include "serving/execution/job.h"
 #include "serving/execution/ports.h"
 #include "serving/execution/queue.h"
+#include "serving/execution/ragged.h"
 #include "serving/execution/scratch.h"
 #include "serving/execution/sequences.h"
 #include "serving/execution/shared.h"
 #include "serving/execution/statistics.h"
+#include "serving/execution/step_recorder.h"
 #include "sluice/session.h"
 
 namespace sluice::serving {
@@ -86,6 +88,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
     std::mutex submit;  // one submission after another; guards what follows
     std::shared_ptr<api::Session> session;
     std::shared_ptr<Flight> flight;
+    StepRecorder recorder;
+    std::atomic<bool> records{false};  // it has something to do
   };
 
   void plan_for_instances(int count);
@@ -124,6 +128,12 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   std::vector<api::Tensor> state_after(const std::vector<api::Tensor>& outputs, int64_t row, bool alone) const;
   void keep(const Job& job, const std::vector<Tensor>& outputs, bool shares);
   void look_into_failures(Instance& instance);
+  // What the engine did for traced requests, on the instance's thread. When to come again; whether steps wait for it.
+  struct Traces {
+    std::optional<Clock::time_point> next;
+    bool wait = false;
+  };
+  Traces collect_traces(Instance& instance);
   void release(Instance& instance);  // a step is over
   void refuse(const std::vector<JobPtr>& jobs, const Error& error);
   void end_jobs(const std::vector<JobPtr>& jobs);  // from now on they are over, and the next of their sequences due
@@ -143,6 +153,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   const std::string where_, cache_prefix_;  // "": its responses are not cached
   std::unique_ptr<ScratchFolder> scratch_;  // of bundles made here
   std::unique_ptr<ModelPorts> ports_;
+  std::unique_ptr<const RaggedBatch> ragged_;      // of a model with ragged inputs
   std::unique_ptr<SequencePorts> sequence_ports_;  // of a model with sequences
   const inference::ModelConfig batching_;          // dynamic batching, that of the oldest sequences included
   std::unique_ptr<const Batcher> batcher_;

@@ -53,6 +53,16 @@ Step step_of(const ExecutorSpec& spec, const inference::ModelEnsembling::Step& c
     throw Error(Code::kUnsupported, where + ": an ensemble itself; steps must be models with bundles");
   if (found.config.has_sequence_batching())
     throw Error(Code::kUnsupported, where + ": sequence_batching; a step of an ensemble keeps no state");
+  if (found.config.model_transaction_policy().decoupled())
+    throw Error(Code::kUnsupported, where +
+                                        ": decoupled; the steps of an ensemble answer once. The ensemble itself may "
+                                        "be decoupled, with its feedback from step to step");
+  for (const inference::ModelInput& input : found.config.input())
+    if (input.allow_ragged_batch())
+      throw Error(Code::kUnsupported,
+                  fmt::format("{}: input '{}' has allow_ragged_batch; the steps of an ensemble take "
+                              "rows of one length",
+                              where, input.name()));
   const api::Plan plan = api::Plan::load(found.bundle);
   inference::ModelConfig bare = found.config;
   for (inference::ModelOutput& output : *bare.mutable_output()) output.clear_label_filename();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "serving/execution/batching_file.h"
 #include "serving/execution/core.h"
@@ -136,6 +137,7 @@ void ModelCore::warm_up() {
     const auto job = std::make_shared<Job>();
     ModelPorts::Prepared prepared = ports_->prepare(request);
     job->inputs = std::move(prepared.inputs);
+    job->ragged = std::move(prepared.ragged);
     if (sequence_ports_ != nullptr) sequence_ports_->fill(*job, {});
     Batch batch;
     batch.rows = batch.end = prepared.rows;
@@ -172,12 +174,20 @@ void ModelCore::open() {
     instance.flying = instance.flight;
     instance.session = load_session(instance, instance.flight);
     instance.depth = std::max(1, instance.session->counters().max_in_flight);
-    if (ports_ == nullptr)
-      ports_ = std::make_unique<ModelPorts>(
-          spec_.config, instance.session->inputs(), instance.session->outputs(), spec_.folder,
-          PortRoles{SequencePorts::made(spec_.config, instance.session->inputs()), inputs_of_files(bundle_)});
+    if (ports_ == nullptr) {
+      std::vector<std::string> made = SequencePorts::made(spec_.config, instance.session->inputs());
+      for (std::string& name : RaggedBatch::made(spec_.config, instance.session->inputs()))
+        made.push_back(std::move(name));
+      ports_ = std::make_unique<ModelPorts>(spec_.config, instance.session->inputs(), instance.session->outputs(),
+                                            spec_.folder, PortRoles{std::move(made), inputs_of_files(bundle_)});
+    }
   }
-  batcher_ = std::make_unique<const Batcher>(batching_, ports_->step_rows());
+  if (!ports_->ragged().empty()) {
+    if (!allowed_.empty())
+      wrong(where_ + ": allowed_batch_sizes: a step with ragged inputs is as large as its requests");
+    ragged_ = std::make_unique<const RaggedBatch>(spec_.config, *ports_, bundle_);
+  }
+  batcher_ = std::make_unique<const Batcher>(batching_, ports_->step_rows(), ports_->ragged_rows());
   open_sequences();
   crew_ = std::make_unique<Crew>(actors_, count, shared_from_this());
   join_limiter();
@@ -210,6 +220,9 @@ void ModelCore::unload(int number) noexcept {
     if (instance.state == Instance::State::kUp) instance.state = Instance::State::kDown;
     last_failure_ = instance.broken.empty() ? "it is being unloaded" : instance.broken;
   }
+  // What has been answered is over, or all but: its last firing ends.
+  for (int i = 0; i < 100 && collect_traces(instance).wait; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   bool returns = true;
   try {
     // Who waits in a submission is let go by stop().
@@ -225,6 +238,8 @@ void ModelCore::unload(int number) noexcept {
     flight = std::move(instance.flight);
     instance.session = nullptr;
     instance.flight = nullptr;
+    instance.recorder.drop();
+    instance.records = false;
   }
   session = nullptr;
   if (!returns) shared_->lost_a_thread();

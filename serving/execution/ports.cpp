@@ -133,6 +133,10 @@ ModelPorts::ModelPorts(const inference::ModelConfig& config, const std::vector<a
       wrong(fmt::format("model '{}': the bundle takes {}; the config has no input for it", model_, inputs[i].str()));
   }
   if (outputs_.empty()) wrong(fmt::format("model '{}': the config has no output", model_));
+  find_ragged_outputs(config);
+  for (const ShownPort& port : outputs_)
+    if (!port.ragged && port.datatype != DataType::TYPE_STRING)
+      check_dims(where("output", port.name), port.inner, port.bundle, max_batch_ > 0 ? 1 : 0);
   check_batches();
 }
 
@@ -145,8 +149,6 @@ void ModelPorts::add_input(const inference::ModelInput& input) {
   port.name = input.name();
   const std::string here = where("input", port.name);
   if (input.optional()) throw Error(Code::kUnsupported, here + ": optional; the bundle's plan reads it in every step");
-  if (input.allow_ragged_batch())
-    throw Error(Code::kUnsupported, here + ": allow_ragged_batch; the bundle's plan takes rows of one length");
   port.port = find_port(bundle_inputs_, port.name, "INPUT_");
   if (port.port < 0) wrong(fmt::format("{}: the bundle has none of this name: {}", here, names_of(bundle_inputs_)));
   port.bundle = bundle_inputs_[static_cast<size_t>(port.port)];
@@ -162,7 +164,10 @@ void ModelPorts::add_input(const inference::ModelInput& input) {
     port.files = files->second;
   }
   if (port.reshaped) check_reshape(here, port.dims, port.inner);
-  if (port.datatype != DataType::TYPE_STRING) check_dims(here, port.inner, port.bundle, max_batch_ > 0 ? 1 : 0);
+  if (input.allow_ragged_batch())
+    add_ragged(input, port);
+  else if (port.datatype != DataType::TYPE_STRING)
+    check_dims(here, port.inner, port.bundle, max_batch_ > 0 ? 1 : 0);
   for (const ShownPort& other : inputs_)
     if (other.port == port.port) wrong(fmt::format("{}: '{}' is the same input of the bundle", here, other.name));
   inputs_.push_back(std::move(port));
@@ -182,7 +187,6 @@ void ModelPorts::add_output(const inference::ModelOutput& output, const std::str
   port.labels = read_labels(folder, output.label_filename(), here);
   check_dtype(here, port.datatype, port.bundle, max_batch_ > 0);
   if (port.reshaped) check_reshape(here, port.dims, port.inner);
-  if (port.datatype != DataType::TYPE_STRING) check_dims(here, port.inner, port.bundle, max_batch_ > 0 ? 1 : 0);
   for (const ShownPort& other : outputs_)
     if (other.name == port.name) wrong(here + ": it is there twice");
   outputs_.push_back(std::move(port));
@@ -209,12 +213,22 @@ void ModelPorts::check_batches() {
       wrong(fmt::format("{}: max_batch_size is {}; the bundle takes at most {} rows: {}", here, max_batch_,
                         port.shape[0], port.str()));
   };
+  // Of a model with ragged inputs, what the server makes of them has lengths of its own.
+  const auto has_batch = [&](size_t i) {
+    const bool made = std::find(roles_.made.begin(), roles_.made.end(), bundle_inputs_[i].name) != roles_.made.end();
+    const bool ragged = std::any_of(inputs_.begin(), inputs_.end(), [&](const ShownPort& port) {
+      return port.ragged && port.port == static_cast<int>(i);
+    });
+    return ragged_.empty() || (!made && !ragged);
+  };
   bool first = true;
-  for (const api::Port& port : bundle_inputs_) {
-    check("input", port, first);
+  for (size_t i = 0; i < bundle_inputs_.size(); ++i) {
+    if (!has_batch(i)) continue;
+    check("input", bundle_inputs_[i], first);
     first = false;
   }
   for (const ShownPort& port : outputs_) {
+    if (port.ragged) continue;
     check("output", port.bundle, first);
     first = false;
   }
@@ -241,6 +255,13 @@ ModelPorts::Prepared ModelPorts::prepare(InferRequest& request) const {
                           model_, n, rows));
       rows = n;
     }
+    if (found->ragged) {
+      prepared.ragged.resize(ragged_.size());
+      const auto number = std::find(ragged_.begin(), ragged_.end(), index) - ragged_.begin();
+      prepared.inputs[static_cast<size_t>(found->port)] =
+          ragged_tensor(*found, tensor, prepared.ragged[static_cast<size_t>(number)]);
+      continue;
+    }
     prepared.inputs[static_cast<size_t>(found->port)] = input_tensor(*found, tensor);
   }
   for (size_t i = 0; i < inputs_.size(); ++i)
@@ -248,6 +269,7 @@ ModelPorts::Prepared ModelPorts::prepare(InferRequest& request) const {
       wrong(fmt::format("infer: expected {} inputs but got {} inputs for model '{}': '{}' is missing", inputs_.size(),
                         request.inputs.size(), model_, inputs_[i].name));
   prepared.rows = max_batch_ > 0 && rows >= 0 ? rows : 1;
+  if (!ragged_.empty()) check_ragged(prepared);
   for (const RequestedOutput& wanted : request.outputs) {
     const auto found = std::find_if(outputs_.begin(), outputs_.end(), [&](const ShownPort& port) {
       return port.name == wanted.name || port.bundle.name == wanted.name;
@@ -302,6 +324,10 @@ Tensor ModelPorts::show(const OutputRows& of) const {
   Tensor tensor;
   tensor.name = port.name;
   tensor.datatype = port.datatype;
+  if (port.ragged) {
+    show_ragged(of, tensor);
+    return tensor;
+  }
   const size_t first = max_batch_ > 0 ? 1 : 0;
   std::vector<int64_t> inner(whole.begin() + static_cast<std::ptrdiff_t>(first), whole.end());
   size_t row = api::dtype_size(of.whole.dtype());

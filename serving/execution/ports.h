@@ -24,6 +24,10 @@ struct ShownPort {
   bool reshaped = false;
   std::vector<std::string> labels;
   int64_t files = 0;  // of an input of files, as decode_jpeg reads them: how many at most
+  // Requests' rows lie one behind the other in the bundle's first axis: of an input with allow_ragged_batch, and of an
+  // output that has a row for each of such an input's.
+  bool ragged = false;
+  size_t scatter = 0;  // of such an output: the input, of ModelPorts::ragged()
 };
 
 // What else than the config says how clients see inputs of a bundle.
@@ -34,11 +38,19 @@ struct PortRoles {
 // Of a bundle, or a member of a family, from its graph.txt.
 std::map<std::string, int64_t> inputs_of_files(const std::string& bundle);
 
+// Of an input that is batched without padding: rows of the bundle's input that are this request's, and the shape that
+// its client gave it, without the batch.
+struct RaggedInput {
+  int64_t rows = 0;
+  std::vector<int64_t> shape;
+};
+
 // What is asked for of the output, from a step's result.
 struct OutputRows {
   const ShownPort& port;
   const api::Tensor& whole;
-  int64_t start = 0, rows = 0;  // where there are batches
+  int64_t start = 0, rows = 0;         // where there are batches
+  const RaggedInput* input = nullptr;  // of a ragged output: the request's input, whose shape it has
 };
 
 // Immutable, so thread-safe.
@@ -52,6 +64,9 @@ class ModelPorts {
   const std::vector<ShownPort>& outputs() const { return outputs_; }
   const std::vector<api::Port>& bundle_inputs() const { return bundle_inputs_; }
   const std::vector<api::Port>& bundle_outputs() const { return bundle_outputs_; }
+  // Indices of the inputs() that are ragged, and how many rows of each a step takes.
+  const std::vector<size_t>& ragged() const { return ragged_; }
+  std::vector<int64_t> ragged_rows() const;
   int64_t max_batch() const { return max_batch_; }  // 0: the model has no batches
   // Rows that the bundle takes always, and fills up for; 0 where it takes as many as there are.
   int64_t fixed_rows() const { return fixed_rows_; }
@@ -64,6 +79,7 @@ class ModelPorts {
     std::vector<api::Tensor> inputs;  // in the bundle's order; empty what the server makes
     int64_t rows = 1;
     std::vector<int> outputs;  // asked for
+    std::vector<RaggedInput> ragged;
   };
   // Checks a request and takes its memory. Throws kInvalidArgument with what is wrong.
   Prepared prepare(InferRequest& request) const;
@@ -75,6 +91,11 @@ class ModelPorts {
   void add_output(const inference::ModelOutput& output, const std::string& folder);
   void check_batches();
   api::Tensor input_tensor(const ShownPort& port, Tensor& given) const;
+  void add_ragged(const inference::ModelInput& input, ShownPort& port);
+  void find_ragged_outputs(const inference::ModelConfig& config);
+  api::Tensor ragged_tensor(const ShownPort& port, Tensor& given, RaggedInput& input) const;
+  void check_ragged(const Prepared& prepared) const;
+  void show_ragged(const OutputRows& of, Tensor& tensor) const;
   api::Tensor pack_files(const ShownPort& port, const Tensor& given,
                          const std::vector<std::pair<size_t, uint32_t>>& elements) const;
   api::Tensor input_bytes(const ShownPort& port, const Tensor& given) const;
@@ -83,6 +104,7 @@ class ModelPorts {
   std::string model_;
   PortRoles roles_;
   std::vector<ShownPort> inputs_, outputs_;
+  std::vector<size_t> ragged_;
   std::vector<api::Port> bundle_inputs_, bundle_outputs_;
   int64_t max_batch_ = 0, fixed_rows_ = 0;
 };

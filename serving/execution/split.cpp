@@ -38,6 +38,7 @@ std::shared_ptr<RequestHandle> ModelCore::split(const JobPtr& job) {
     part->part = true;
     part->received = job->received;
     part->request.outputs = job->request.outputs;
+    part->request.trace = job->request.trace;
     part->options = job->options;
     part->outputs = job->outputs;
     part->rows = std::min(most, job->rows - start);

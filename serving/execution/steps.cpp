@@ -61,6 +61,7 @@ std::optional<Clock::time_point> ModelCore::serve(int number) {
   const Inside here;
   Instance& instance = *instances_[static_cast<size_t>(number)];
   look_into_failures(instance);
+  const std::optional<Clock::time_point> traces = collect_traces(instance).next;
   while (true) {
     std::optional<Clock::time_point> wait;
     BatchPtr batch;
@@ -80,13 +81,14 @@ std::optional<Clock::time_point> ModelCore::serve(int number) {
       }
     }
     if (other >= 0) crew_->wake(other);
-    if (batch == nullptr) return wait;
+    if (batch == nullptr) return wait && traces ? std::min(*wait, *traces) : wait ? wait : traces;
     start(instance, batch);
   }
 }
 
 // The rows of all its requests, one behind the other, for each input.
 std::vector<api::Tensor> ModelCore::gather(Batch& batch) {
+  if (ragged_ != nullptr) return ragged_->gather(batch, buffers_);
   const auto allowed = std::lower_bound(allowed_.begin(), allowed_.end(), batch.end);
   const int64_t wanted = allowed == allowed_.end() ? batch.end : *allowed;
   const int64_t rows = ports_->fixed_rows() > 0 ? ports_->fixed_rows() : wanted;
@@ -146,7 +148,11 @@ void ModelCore::start(Instance& instance, const BatchPtr& batch) {
       const std::lock_guard lock(flight->mutex);
       flight->in_flight.push_back(batch);
     }
+    StepRecorder::Step traced = instance.recorder.begin(*instance.session, instance.number, *batch);
+    batch->traced = !traced.requests.empty();
+    if (batch->traced) instance.records = true;
     batch->result = instance.session->hand_over(std::move(inputs));
+    instance.recorder.submitted(batch->result->step(), std::move(traced));
     for (const JobPtr& job : batch->jobs) {
       if (job->request.trace == nullptr) continue;
       job->request.trace->stamp(Stamp::kComputeInputEnd, batch->submitted);
@@ -207,6 +213,19 @@ void ModelCore::done(Instance& instance, Flight& flight, const std::vector<api::
   }
   release(instance);
   scatter(*batch, outputs, now);
+  if (batch->traced) crew_->wake(instance.number);
+}
+
+ModelCore::Traces ModelCore::collect_traces(Instance& instance) {
+  if (!instance.records) return {};
+  const auto now = Clock::now();
+  // Whoever submits may wait there until this thread ends the session.
+  const std::unique_lock submitting(instance.submit, std::try_to_lock);
+  if (!submitting) return {now + std::chrono::milliseconds(5), true};
+  if (instance.session == nullptr) return {};
+  const Traces traces{instance.recorder.collect(*instance.session, now), instance.recorder.waits()};
+  instance.records = traces.next.has_value();
+  return traces;
 }
 
 void ModelCore::release(Instance& instance) {
@@ -242,8 +261,11 @@ void ModelCore::scatter(const Batch& batch, const std::vector<api::Tensor>& outp
     try {
       for (size_t o = 0; o < job->outputs.size(); ++o) {
         const ShownPort& port = ports_->outputs()[static_cast<size_t>(job->outputs[o])];
-        Tensor& tensor = response.outputs.emplace_back(
-            ports_->show({port, outputs.at(static_cast<size_t>(port.port)), batch.at[j], job->rows}));
+        const api::Tensor& whole = outputs.at(static_cast<size_t>(port.port));
+        Tensor& tensor = response.outputs.emplace_back(ports_->show(
+            port.ragged
+                ? OutputRows{port, whole, batch.ragged_at[port.scatter][j], job->rows, &job->ragged[port.scatter]}
+                : OutputRows{port, whole, batch.at[j], job->rows}));
         if (o >= job->request.outputs.size()) continue;
         const RequestedOutput& wanted = job->request.outputs[o];
         tensor.name = wanted.name;

@@ -1,10 +1,13 @@
 #include "serving/grpc/calls.h"
 
+#include <fmt/format.h>
+
 #include <deque>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "serving/core/log.h"
 #include "serving/core/trace.h"
 #include "serving/grpc/grpc_codec.h"
 
@@ -84,6 +87,9 @@ class InferCall final : public grpc::ServerUnaryReactor {
     }
     request.received = received;
     request.read = Clock::now();
+    const auto parent = context_.client_metadata().find("traceparent");
+    if (parent != context_.client_metadata().end())
+      request.trace_parent.assign(parent->second.data(), parent->second.size());
     shared_ = shared_outputs(request);
     cancellation->is(with.server.infer(std::move(request), [this](InferResponse response, bool last) {
       if (last) return answer(std::move(response));
@@ -114,6 +120,8 @@ class InferCall final : public grpc::ServerUnaryReactor {
     }
     try {
       fill(*response_, response, shared_);
+      memory_.give(memory_.held() / 2);         // the tensors; the message stays till the end
+      memory_.take(response_->ByteSizeLong());  // until the client has it
     } catch (...) {
       return Finish(status_of_current());
     }
@@ -135,7 +143,10 @@ class InferCall final : public grpc::ServerUnaryReactor {
 class StreamCall final
     : public grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse> {
  public:
-  StreamCall(const CallContext& with, size_t most) : with_(with), most_(most) { StartRead(&message_); }
+  StreamCall(grpc::CallbackServerContext& context, const CallContext& with, size_t most)
+      : context_(context), with_(with), most_(most), unread_(with.memory, with.most_unread) {
+    StartRead(&message_);
+  }
 
   void OnReadDone(bool ok) override {
     if (ok) start();
@@ -147,7 +158,7 @@ class StreamCall final
   void OnWriteDone(bool ok) override {
     proceed([&] {
       writing_ = false;
-      writes_.pop_front();
+      pop();
       if (!ok) broken_ = true;
     });
   }
@@ -167,6 +178,7 @@ class StreamCall final
   struct Write {
     inference::ModelStreamInferResponse message;
     std::shared_ptr<RequestTrace> trace;
+    uint64_t bytes = 0;
   };
   struct Running {
     std::shared_ptr<Cancellation> cancellation;
@@ -216,10 +228,35 @@ class StreamCall final
       }
     }
     write.message.mutable_infer_response()->set_id(id);
+    write.bytes = write.message.ByteSizeLong();
+    if (!has_room(write.bytes)) {
+      // This request is still running, so nothing can end the call meanwhile. The client sees its stream cancelled.
+      log_warning(
+          fmt::format("grpc: a stream is ended: its client does not take its responses, or all clients together "
+                      "leave too much: {} bytes more",
+                      write.bytes));
+      context_.TryCancel();
+      return proceed([&] {
+        if (last) running_.erase(number);
+      });
+    }
     proceed([&] {
       writes_.push_back(std::move(write));
       if (last) running_.erase(number);
     });
+  }
+
+  bool has_room(uint64_t bytes) try {
+    const std::lock_guard lock(mutex_);
+    unread_.take(bytes);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+  // With mutex_ held.
+  void pop() {
+    unread_.give(writes_.front().bytes);
+    writes_.pop_front();
   }
 
   // Notes what has happened, and starts what can be done now.
@@ -236,7 +273,7 @@ class StreamCall final
   // With mutex_ held. True, once, when there is nothing more to do.
   bool start_next() {
     if (finished_) return false;
-    if (broken_ && !writing_) writes_.clear();  // nobody reads them
+    while (broken_ && !writing_ && !writes_.empty()) pop();  // nobody reads them
     if (!writing_ && !writes_.empty()) {
       writing_ = true;
       if (writes_.front().trace != nullptr) writes_.front().trace->stamp(Stamp::kSendStart);
@@ -250,6 +287,7 @@ class StreamCall final
     return finished_;
   }
 
+  grpc::CallbackServerContext& context_;
   const CallContext& with_;
   const size_t most_;
   inference::ModelInferRequest message_;  // being read
@@ -261,6 +299,7 @@ class StreamCall final
   uint64_t started_ = 0;
   std::map<uint64_t, Running> running_;
   std::deque<Write> writes_;
+  MemoryShare unread_;  // what `writes_` hold
 };
 
 }  // namespace
@@ -274,8 +313,8 @@ grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, const
 }
 
 grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* stream_call(
-    const CallContext& with, size_t most) {
-  return new StreamCall(with, most);
+    grpc::CallbackServerContext& context, const CallContext& with, size_t most) {
+  return new StreamCall(context, with, most);
 }
 
 }  // namespace sluice::serving

@@ -34,6 +34,7 @@ struct CallContext {
   Server& server;
   BufferPool& buffers;
   std::shared_ptr<MemoryBudget> memory;
+  uint64_t most_unread = 0;  // bytes of responses that a stream's client has not taken
 };
 
 // Answers a ModelInfer call.
@@ -41,7 +42,8 @@ grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, const
                                      const inference::ModelInferRequest& message,
                                      inference::ModelInferResponse* response);
 // Answers the requests of a stream, as they are done. `most`: requests of a stream that are read and not yet answered.
+// A client that does not take its responses loses its stream before they fill the memory.
 grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* stream_call(
-    const CallContext& with, size_t most);
+    grpc::CallbackServerContext& context, const CallContext& with, size_t most);
 
 }  // namespace sluice::serving

@@ -16,6 +16,9 @@ namespace {
 
 constexpr size_t kPooledBytes = size_t{256} << 20;
 constexpr size_t kMostOfAStream = 64;
+constexpr int kMostStreams = 1024;                     // of a connection, calls among them
+constexpr uint64_t kLeastQuota = uint64_t{256} << 20;  // of gRPC's own buffers
+constexpr uint64_t kMessagesUnread = 8;                // of the largest size, of a stream
 
 class Service final : public inference::GRPCInferenceService::CallbackService {
  public:
@@ -25,9 +28,11 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
         bearer_(options.management_token.empty() ? "" : "Bearer " + options.management_token),
         buffers_(kPooledBytes),
         calls_{server, buffers_,
-               options.memory != nullptr ? options.memory : std::make_shared<MemoryBudget>(uint64_t{1} << 30)} {}
+               options.memory != nullptr ? options.memory : std::make_shared<MemoryBudget>(uint64_t{1} << 30),
+               kMessagesUnread * options.max_message} {}
   ~Service() override { wait(); }
   void wait() { workers_.join(); }
+  uint64_t memory_limit() const { return calls_.memory->limit(); }
 
   using Context = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
@@ -119,8 +124,8 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
     return infer_call(*context, calls_, *q, r);
   }
   grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* ModelStreamInfer(
-      Context*) override {
-    return stream_call(calls_, kMostOfAStream);
+      Context* context) override {
+    return stream_call(*context, calls_, kMostOfAStream);
   }
 
  private:
@@ -229,6 +234,11 @@ GrpcServer::GrpcServer(Server& server, const GrpcOptions& options) : impl_(std::
   const int most = static_cast<int>(std::min<size_t>(options.max_message, INT_MAX));
   builder.SetMaxReceiveMessageSize(most);
   builder.SetMaxSendMessageSize(most);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
+  // What comes of messages before they are whole is gRPC's own, and counted by none of ours.
+  grpc::ResourceQuota quota("sluice-serve");
+  quota.Resize(std::max(impl_->service.memory_limit(), kLeastQuota));
+  builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use is an error
   builder.RegisterService(&impl_->service);
   builder.RegisterService(&impl_->health);

@@ -221,6 +221,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     request.version = route_.version;
     request.received = reader_.received();
     request.read = Clock::now();
+    request.trace_parent = text_of(reader_.header()["traceparent"]);
   }
 
   Task<bool> run(InferRequest request, Form form) {
@@ -254,20 +255,41 @@ class Connection : public std::enable_shared_from_this<Connection> {
     bool last = false;  // is among them, or was
     bool gone = false;  // the client
   };
+  static uint64_t bytes_of(const InferResponse& response) {
+    uint64_t bytes = 0;
+    for (const Tensor& output : response.outputs) bytes += output.bytes;
+    return bytes;
+  }
 
-  std::shared_ptr<Waiting> begin(InferRequest request) {
+  // `in_parts`: responses that wait for the client to take others count as its memory. One that does not take them, and
+  // has too much of it, loses the connection.
+  std::shared_ptr<Waiting> begin(InferRequest request, bool in_parts = false) {
     const auto waiting = std::make_shared<Waiting>(stream().get_executor());
     stream().expires_never();
     handle_ = state_->server.infer(
-        std::move(request), [self = shared_from_this(), waiting](InferResponse response, bool last) {
-          asio::post(self->stream().get_executor(), [waiting, response = std::move(response), last]() mutable {
-            waiting->responses.push_back(std::move(response));
-            waiting->last |= last;
-            waiting->ready.cancel();
-          });
+        std::move(request), [self = shared_from_this(), waiting, in_parts](InferResponse response, bool last) {
+          asio::post(self->stream().get_executor(),
+                     [self, waiting, in_parts, last, response = std::move(response)]() mutable {
+                       if (in_parts && !self->has_room(*waiting, bytes_of(response))) response.outputs.clear();
+                       waiting->responses.push_back(std::move(response));
+                       waiting->last |= last;
+                       waiting->ready.cancel();
+                     });
         });
     if (!reader_.ahead()) watch(waiting);
     return waiting;
+  }
+  bool has_room(Waiting& waiting, uint64_t bytes) {
+    if (waiting.gone) return false;
+    try {
+      reader_.memory().take(bytes);
+      return true;
+    } catch (const Error&) {
+      waiting.gone = true;
+      if (handle_ != nullptr) handle_->cancel();
+      stream().cancel();  // what is being sent
+      return false;
+    }
   }
   Task<void> wait(std::shared_ptr<Waiting> waiting, bool for_all) {
     while (for_all ? !waiting->last : waiting->responses.empty()) {
@@ -305,12 +327,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
     NamedRequest named = co_await read_named();
     complete(named.request);
     const NamedForm form = named.form;
-    const std::shared_ptr<Waiting> waiting = begin(std::move(named.request));
+    const std::shared_ptr<Waiting> waiting = begin(std::move(named.request), true);
     bool begun = false, gone = false;
     for (bool more = true; more;) {
       co_await wait(waiting, false);
       InferResponse response = std::move(waiting->responses.front());
       waiting->responses.pop_front();
+      reader_.memory().give(bytes_of(response));
       more = !(waiting->last && waiting->responses.empty());
       if (gone || waiting->gone) {
         gone = true;

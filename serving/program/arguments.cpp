@@ -56,9 +56,13 @@ void set_trace(TraceOptions& trace, const std::string& key, const std::string& v
   } else if (key == "log-frequency") {
     trace.log_frequency = number_of<uint32_t>(option, value, 0);
   } else if (key == "mode") {
-    if (value != "triton") wrong("{}: '{}'; traces are written in the form 'triton' only", option, value);
+    if (value != "triton" && value != "opentelemetry")
+      wrong("{}: '{}'; it must be triton or opentelemetry", option, value);
+    trace.mode = value == "triton" ? TraceMode::kTriton : TraceMode::kOpenTelemetry;
+  } else if (key == "url") {
+    wrong("{}: traces are written to a file only; give file=PATH, and let a collector read that file", option);
   } else {
-    wrong("--trace-config: '{}' is no setting; there are file, level, rate, count and log-frequency", key);
+    wrong("--trace-config: '{}' is no setting; there are file, level, rate, count, mode and log-frequency", key);
   }
 }
 
@@ -96,12 +100,9 @@ void parse_rate_limit(const std::string& text, std::map<std::string, uint32_t>& 
 void parse_trace(const std::string& text, TraceOptions& trace) {
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
-    if (part == "triton") continue;
+    if (part == "triton" || part == "opentelemetry") continue;
     const size_t equals = part.find('=');
-    if (equals == std::string::npos) {
-      wrong("--trace-config: '{}'; it must be KEY=VALUE, as in file=trace.json{}", part,
-            part == "opentelemetry" ? "; traces are written to a file only" : "");
-    }
+    if (equals == std::string::npos) wrong("--trace-config: '{}'; it must be KEY=VALUE, as in file=trace.json", part);
     set_trace(trace, part.substr(0, equals), part.substr(equals + 1));
   }
 }

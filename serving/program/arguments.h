@@ -35,7 +35,8 @@ struct Arguments {
 uint64_t parse_bytes(const std::string& option, const std::string& text);  // "512MiB", "2G", "1048576"
 // "GPU-ish:4": so many of a resource.
 void parse_rate_limit(const std::string& text, std::map<std::string, uint32_t>& resources);
-// "file=t.json", "rate=100", "level=TIMESTAMPS", several of them separated by commas; "triton," may stand before.
+// "file=t.json", "rate=100", "level=TIMESTAMPS", several of them separated by commas; "triton," or
+// "opentelemetry," may stand before.
 void parse_trace(const std::string& text, TraceOptions& trace);
 void parse_request_log(const std::string& file, double share, const std::string& max_bytes, RequestLogOptions& log);
 // The token in a file that nobody else can read.

@@ -9,6 +9,7 @@
 #include "serving/core/log.h"
 #include "serving/execution/errors.h"
 #include "serving/execution/ports.h"
+#include "serving/execution/ragged.h"
 #include "serving/repository/config.h"
 #include "serving/repository/model_list.h"
 #include "serving/repository/names.h"
@@ -187,7 +188,11 @@ Prepared prepare(const Draft& draft, const VersionFiles& version, bool auto_conf
     spec.bundle = prepared.held.back().path();
     const api::Plan plan = api::Plan::load(spec.bundle);
     complete_config(spec.config, plan.inputs(), plan.outputs(), auto_config);
-    if (!spec.config.has_sequence_batching()) ModelPorts(spec.config, plan.inputs(), plan.outputs(), spec.folder);
+    if (!spec.config.has_sequence_batching()) {
+      const ModelPorts ports(spec.config, plan.inputs(), plan.outputs(), spec.folder,
+                             PortRoles{RaggedBatch::made(spec.config, plan.inputs()), {}});
+      if (!ports.ragged().empty()) RaggedBatch(spec.config, ports, spec.bundle);
+    }
     return prepared;
   } catch (const Error&) {
     rethrow_with(here);

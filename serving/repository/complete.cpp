@@ -50,9 +50,15 @@ struct Side {
   const std::vector<Port>& ports;
 };
 
+// Inputs and outputs that are batched without padding, and the dims of the bundle's that say how long they are
+// together.
+struct Ragged {
+  std::set<std::string> names, dims;
+};
+
 // Type and dims of the tensor, where they are not given. Returns its port.
 template <class Given>
-int fill(const ModelConfig& config, const Side& side, Given& given, bool auto_config) {
+int fill(const ModelConfig& config, const Side& side, Given& given, bool auto_config, const Ragged& ragged = {}) {
   const std::string here = fmt::format("model '{}': {} '{}'", config.name(), side.what, shown(given.name()));
   const int index = find_port(side.ports, given.name(), side.prefix);
   if (index < 0)
@@ -64,7 +70,9 @@ int fill(const ModelConfig& config, const Side& side, Given& given, bool auto_co
     if (!auto_config) throw Error(Code::kInvalidArgument, here + ": data_type: none; configs must be complete here");
     given.set_data_type(datatype_of(port.dtype));
   }
-  const size_t first = config.max_batch_size() > 0 ? 1 : 0;
+  // The rows of a ragged input, and of what has as many, are one axis of the bundle's, without a batch.
+  const bool rows = ragged.names.contains(given.name()) || (varies(port, 0) && ragged.dims.contains(port.dims[0]));
+  const size_t first = config.max_batch_size() > 0 && !rows ? 1 : 0;
   if (!given.dims().empty() || given.has_reshape() || port.shape.size() <= first) return index;
   if (!auto_config) throw Error(Code::kInvalidArgument, here + ": dims: none; configs must be complete here");
   if (text) {
@@ -72,8 +80,22 @@ int fill(const ModelConfig& config, const Side& side, Given& given, bool auto_co
     return index;
   }
   for (size_t axis = first; axis < port.shape.size(); ++axis)
-    given.add_dims(varies(port, axis) ? -1 : port.shape[axis]);
+    given.add_dims(varies(port, axis) || (rows && axis == 0) ? -1 : port.shape[axis]);
   return index;
+}
+
+Ragged ragged_of(const ModelConfig& config, const std::vector<Port>& inputs) {
+  Ragged ragged;
+  for (const auto& input : config.input()) {
+    if (!input.allow_ragged_batch()) continue;
+    ragged.names.insert(input.name());
+    const int port = find_port(inputs, input.name(), "INPUT_");
+    if (port >= 0 && varies(inputs[static_cast<size_t>(port)], 0))
+      ragged.dims.insert(inputs[static_cast<size_t>(port)].dims[0]);
+  }
+  for (const auto& output : config.batch_output())
+    ragged.names.insert(output.target_name().begin(), output.target_name().end());
+  return ragged;
 }
 
 // Inputs that the server makes itself.
@@ -81,6 +103,8 @@ std::set<std::string> made_inputs(const ModelConfig& config) {
   std::set<std::string> made;
   for (const auto& control : config.sequence_batching().control_input()) made.insert(control.name());
   for (const auto& state : config.sequence_batching().state()) made.insert(state.input_name());
+  for (const auto& input : config.batch_input())
+    for (const std::string& target : input.target_name()) made.insert(target);
   return made;
 }
 std::set<std::string> made_outputs(const ModelConfig& config) {
@@ -101,22 +125,23 @@ void complete_config(ModelConfig& config, const std::vector<Port>& inputs, const
                                                     config.name(), no_inputs ? "input" : "output"));
   if (no_inputs && no_outputs && config.max_batch_size() == 0)
     config.set_max_batch_size(static_cast<int32_t>(std::min<int64_t>(rows_of(inputs, outputs), INT32_MAX)));
+  const Ragged ragged = ragged_of(config, inputs);
   std::set<int> covered;
-  for (auto& input : *config.mutable_input()) covered.insert(fill(config, in, input, auto_config));
+  for (auto& input : *config.mutable_input()) covered.insert(fill(config, in, input, auto_config, ragged));
   const auto made = made_inputs(config);
   for (size_t i = 0; auto_config && i < inputs.size(); ++i) {
     const std::string name = in.prefix + std::to_string(i);
     if (covered.count(static_cast<int>(i)) > 0 || made.count(inputs[i].name) > 0 || made.count(name) > 0) continue;
     config.add_input()->set_name(name);
-    fill(config, in, *config.mutable_input()->rbegin(), true);
+    fill(config, in, *config.mutable_input()->rbegin(), true, ragged);
   }
-  for (auto& output : *config.mutable_output()) fill(config, out, output, auto_config);
+  for (auto& output : *config.mutable_output()) fill(config, out, output, auto_config, ragged);
   const auto kept = made_outputs(config);
   for (size_t i = 0; no_outputs && i < outputs.size(); ++i) {
     const std::string name = out.prefix + std::to_string(i);
     if (kept.count(outputs[i].name) > 0 || kept.count(name) > 0) continue;
     config.add_output()->set_name(name);
-    fill(config, out, *config.mutable_output()->rbegin(), true);
+    fill(config, out, *config.mutable_output()->rbegin(), true, ragged);
   }
   if (config.instance_group().empty()) config.add_instance_group();
   int number = 0;

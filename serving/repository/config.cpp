@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <set>
 
 #include "serving/core/error.h"
 #include "serving/core/log.h"
@@ -69,6 +71,49 @@ void check_files(const std::string& model, const ModelConfig& config) {
     for (const auto& initial : state.initial_state()) check("data_file", initial.data_file());
 }
 
+// What the config alone says of inputs without padding; what the bundle makes of it is looked at with its ports.
+void check_ragged(const std::string& model, const ModelConfig& config) {
+  std::map<std::string, bool> inputs;  // is it ragged?
+  bool any = false;
+  for (const auto& input : config.input()) {
+    inputs[input.name()] = input.allow_ragged_batch();
+    any = any || input.allow_ragged_batch();
+  }
+  const auto refuse = [&](const char* field, const std::string& what) { wrong(where(model, field) + what); };
+  const auto check_names = [&](const char* field, const auto& entry) {
+    if (entry.target_name_size() != 1 || entry.source_input_size() != 1)
+      refuse(field, fmt::format("{} target_name and {} source_input; each kind has one of both",
+                                entry.target_name_size(), entry.source_input_size()));
+    const auto source = inputs.find(entry.source_input(0));
+    if (source == inputs.end() || !source->second)
+      refuse(field, fmt::format("source_input '{}'; it must be an input with allow_ragged_batch",
+                                shown(entry.source_input(0))));
+  };
+  std::set<std::string> made;
+  for (const auto& entry : config.batch_input()) {
+    check_names("batch_input", entry);
+    const std::string& target = entry.target_name(0);
+    if (inputs.contains(target))
+      refuse("batch_input", fmt::format("target_name '{}' is an input of clients, too", shown(target)));
+    if (!made.insert(target).second)
+      refuse("batch_input", fmt::format("target_name '{}' is there twice", shown(target)));
+    if (entry.data_type() != inference::TYPE_INT32 && entry.data_type() != inference::TYPE_INT64 &&
+        entry.data_type() != inference::TYPE_FP32)
+      refuse("batch_input", fmt::format("target_name '{}': data_type {}; must be TYPE_INT32, TYPE_INT64 or TYPE_FP32",
+                                        shown(target), inference::DataType_Name(entry.data_type())));
+  }
+  for (const auto& entry : config.batch_output()) check_names("batch_output", entry);
+  if (!any) return;
+  if (config.max_batch_size() < 1)
+    refuse("allow_ragged_batch", "max_batch_size is 0; it must be how many requests a step takes at most");
+  if (config.has_sequence_batching() || config.has_ensemble_scheduling())
+    refuse("allow_ragged_batch", "models with sequences, and ensembles, are batched otherwise; use dynamic_batching");
+  for (const auto& input : config.input())
+    if (input.allow_ragged_batch() && (input.has_reshape() || input.data_type() == inference::TYPE_STRING))
+      refuse("allow_ragged_batch", fmt::format("input '{}' is of {}; only numbers in their own shape are batched so",
+                                               shown(input.name()), input.has_reshape() ? "a reshape" : "texts"));
+}
+
 void check_ensemble(const std::string& model, const ModelConfig& config) {
   if (!config.has_ensemble_scheduling()) return;
   if (config.ensemble_scheduling().step().empty())
@@ -117,6 +162,7 @@ void check_config(const std::string& model, ModelConfig& config) {
   check_versions(model, config);
   check_backend(model, config);
   check_files(model, config);
+  check_ragged(model, config);
   check_ensemble(model, config);
   labels_of(config);
 }

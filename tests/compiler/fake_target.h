@@ -10,7 +10,7 @@ namespace sluice {
 
 class FakeTarget : public plan::Target {
  public:
-  std::set<std::string> missing = {"fused_conv", "fused_batch_norm", "fused_reduce",
+  std::set<std::string> missing = {"fused_conv", "fused_batch_norm", "fused_matmul", "fused_reduce",
                                    "multi_update"};                     // ops without a kernel, on every device
   std::set<std::string> missing_on_sim = {"all_gather", "all_to_all"};  // the host's run there
   bool conv_channels_last = true;

@@ -71,11 +71,16 @@ class Golden : public testing::TestWithParam<const char*> {
     FakeTarget target;
     if (std::string_view(GetParam()) == "decompose") target.missing = {"linear", "softmax"};
     if (std::string_view(GetParam()) == "fuse_convolution" || std::string_view(GetParam()) == "fuse_batch_norm" ||
-        std::string_view(GetParam()) == "fuse_updates")
+        std::string_view(GetParam()) == "fuse_updates" || std::string_view(GetParam()) == "fuse_add")
       target.missing.clear();
     target.fuses = std::string_view(GetParam()) == "fuse_elementwise";
     if (target.fuses) target.missing.erase("fused_reduce");
     CompileOptions options;
+    if (std::string_view(GetParam()) == "assign_devices") {
+      options.devices = {parse_device("sim:0"), parse_device("cpu:0")};
+      target.missing = {"softmax"};
+      target.missing_on_sim.insert("exp");
+    }
     if (std::string_view(GetParam()) == "patterns") options.patterns = patterns_of_test();
     if (comment.find("options: all activations") != std::string::npos) options.activations = "all";
     for (const char* level : {"slight", "moderate", "heavy"})
@@ -85,8 +90,9 @@ class Golden : public testing::TestWithParam<const char*> {
     if (comment.find("options: all updates") != std::string::npos) options.updates = "all";
     if (comment.find("options: scaled updates") != std::string::npos) options.scaled_updates = true;
     const std::vector<float> c{1, 2, 3};
+    const int32_t zero = 0;
     const ConstantLookup lookup = [&](const std::string& name) {
-      return name == "c" || name == "k" ? c.data() : nullptr;
+      return name == "c" || name == "k" ? static_cast<const void*>(c.data()) : name == "zero" ? &zero : nullptr;
     };
     const ConstantEvaluator evaluator = evaluate;
     std::map<std::string, std::vector<std::byte>> constants;
@@ -147,11 +153,12 @@ TEST_P(Golden, TextIsAsRecorded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
-                         testing::Values("dead_code", "simplify", "common_subexpressions", "choose_regions",
-                                         "recompute", "fuse_activation", "fuse_batch_norm", "fuse_bias",
-                                         "fuse_convolution", "fuse_elementwise", "fuse_pad", "fuse_updates", "loops",
-                                         "patterns", "decompose", "fold_constants", "partition", "placement",
-                                         "schedule", "transfers", "layout", "snapshots"),
+                         testing::Values("dead_code", "simplify", "common_subexpressions", "assign_devices",
+                                         "choose_regions", "recompute", "fuse_activation", "fuse_add",
+                                         "fuse_batch_norm", "fuse_bias", "fuse_convolution", "fuse_elementwise",
+                                         "fuse_pad", "fuse_quantized", "fuse_updates", "loops", "patterns", "decompose",
+                                         "fold_constants", "partition", "placement", "schedule", "transfers", "layout",
+                                         "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

@@ -496,8 +496,9 @@ TEST(Options, MistakesAreErrors) {
   options.disabled_passes = {"dead_cod"};
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "disabled_passes: unknown pass: 'dead_cod'; the passes are dead_code, simplify, common_subexpressions, "
-            "patterns, partition, choose_regions, recompute, fuse_bias, fuse_activation, fuse_pad, fuse_convolution, "
-            "fuse_batch_norm, loops, decompose, fold_constants, fuse_elementwise, fuse_updates");
+            "patterns, partition, assign_devices, choose_regions, recompute, fuse_bias, fuse_activation, fuse_pad, "
+            "fuse_convolution, fuse_batch_norm, fuse_quantized, fuse_add, loops, decompose, fold_constants, "
+            "fuse_elementwise, fuse_updates");
   options = {};
   options.outputs_buffer_size = 0;
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }), "outputs_buffer_size: 0; must be at least 1");

@@ -161,14 +161,17 @@ TEST(GeneratedFailures, AreTheCpus) {
 TEST(GeneratedKernels, AreThereForEveryOpOfTheCpus) {
   std::vector<std::string> missing;
   for (const std::string& op : table().ops(DeviceKind::kCpu)) {
-    if (table().find(op, DeviceKind::kCuda) == nullptr) missing.push_back(op);
+    const bool some_have = op.starts_with("int8_");  // of the processors
+    if (table().find(op, DeviceKind::kCuda) == nullptr && !some_have) missing.push_back(op);
   }
-  EXPECT_THAT(missing, testing::ElementsAre(
-                           "case", "decode_jpeg", "esac", "fourier", "fused_batch_norm", "fused_batch_norm_backward",
-                           "fused_conv", "fused_reduce", "grid_sample", "host_function", "linalg_cholesky",
-                           "linalg_eig", "linalg_eigh", "linalg_lu", "linalg_matrix_exp", "linalg_permutation",
-                           "linalg_qr", "linalg_solve", "linalg_solve_triangular", "linalg_svd", "loop", "lstm_cell",
-                           "lstm_cell_backward", "multi_update", "weighted_taps", "weighted_taps_backward"));
+  EXPECT_THAT(missing,
+              testing::ElementsAre("case", "decode_jpeg", "esac", "flat_index", "fourier", "fourier_hermitian",
+                                   "fourier_real", "fused_batch_norm", "fused_batch_norm_backward", "fused_conv",
+                                   "fused_matmul", "fused_reduce", "grid_sample", "host_function", "linalg_cholesky",
+                                   "linalg_eig", "linalg_eigh", "linalg_ldl", "linalg_ldl_solve", "linalg_lu",
+                                   "linalg_matrix_exp", "linalg_permutation", "linalg_qr", "linalg_solve",
+                                   "linalg_solve_triangular", "linalg_svd", "loop", "lstm_cell", "lstm_cell_backward",
+                                   "multi_update", "sum_of_squares", "weighted_taps", "weighted_taps_backward"));
 }
 
 TEST(GeneratedKernel, KeepsOffCopyStreamsAndOtherDevices) {

@@ -166,6 +166,22 @@ TEST(MaxPoolBackward, HasTheCpusBits) {
   }
 }
 
+// The taps of a dilated window may all lie beside the input.
+TEST(MaxPool, OfWindowsWithoutElementsHasTheCpusBits) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16, DType::kInt32}) {
+    plan::KernelQuery query;
+    query.op = "max_pool_values";
+    query.inputs = {TensorSpec::contiguous({dtype, {2, 3, 3, 3}})};
+    query.outputs = {TensorSpec::contiguous({dtype, {2, 3, 1, 1}})};
+    query.attrs = {{"kernel_size", Ints{2, 2}},
+                   {"stride", Ints{1, 1}},
+                   {"padding", Ints{1, 1}},
+                   {"dilation", Ints{4, 4}},
+                   {"ceil_mode", false}};
+    expect_bits(query, {numbers(query.inputs[0], 1)});
+  }
+}
+
 TEST(Scatter, TellsOfAnIndexThatIsOutOfRange) {
   for (const char* op : {"scatter", "scatter_add", "index_add"}) {
     plan::KernelQuery query = scatter(op, DType::kFloat32, {5, 4}, {6, 4}, 0);

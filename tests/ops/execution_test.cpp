@@ -5,6 +5,7 @@
 
 #include "graph/autodiff/tape.h"
 #include "graph/ops/creation.h"
+#include "graph/ops/loops.h"
 #include "graph/ops/movement.h"
 #include "ops/op_cases.h"
 #include "runtime/engine.h"
@@ -62,6 +63,33 @@ TEST_P(ExecutionTest, DecompositionEqualsKernel) {
     std::vector<Value> inputs = drawn.inputs;
     if (!op().variadic()) inputs.resize(op().inputs.size());
     expect_close(op().decompose(inputs, drawn.attrs), outputs, DType::kFloat32, 64, drawn.label);
+  }
+}
+
+// By primitive ops alone, however many decompositions that takes.
+TEST_P(ExecutionTest, PrimitiveOpsGiveTheSame) {
+  if (!op().decompose || op().random || op().host) return;
+  for (size_t s = 0; s < op().samples.size(); ++s) {
+    const Drawn drawn = draw(op(), s);
+    TraceScope trace(eager, op().name);
+    std::vector<Value> traced;
+    std::vector<Tensor> given;
+    for (size_t i = 0; i < drawn.inputs.size(); ++i) {
+      traced.emplace_back();
+      if (!drawn.inputs[i].defined()) continue;
+      traced.back() = trace.add_input("in" + std::to_string(i), drawn.inputs[i].type());
+      given.push_back(drawn.inputs[i]);
+    }
+    std::vector<std::pair<std::string, Value>> outputs;
+    for (const Value& v : drawn.run(traced)) outputs.emplace_back("out" + std::to_string(outputs.size()), v);
+    GraphSessionOptions options;
+    options.compile.prims = true;
+    GraphSession session(eager, trace.finish(outputs), options);
+    for (const graph::Node& node : session.compiled().graph.nodes())
+      EXPECT_TRUE(node.op->decompose == nullptr || node.op == &ops::loop_op())
+          << node.op->name << " of " << drawn.label;
+    const std::vector<Tensor> planned = session.call(given);
+    expect_close({planned.begin(), planned.end()}, drawn.run(), DType::kFloat32, 64, drawn.label);
   }
 }
 

@@ -61,8 +61,11 @@ COUNTERPARTS = {
     "Session::reset": "sluice_session_reset",
     "Session::run": "sluice_session_run",
     "Session::run_into": "sluice_session_run_into",
+    "Session::set_trace": "sluice_session_set_trace",
     "Session::stop": "sluice_session_stop",
     "Session::submit": "sluice_session_submit sluice_session_submit_with",
+    "Session::take_trace": "sluice_session_take_trace sluice_trace_totals sluice_trace_event sluice_trace_step "
+                           "sluice_trace_destroy",
     "Session::try_submit": "sluice_session_try_submit sluice_session_try_submit_with",
     "Session::wait_all": "sluice_session_wait_all",
     "SharedArenas::SharedArenas": "sluice_arenas_create sluice_arenas_destroy",
@@ -79,6 +82,7 @@ COUNTERPARTS = {
     "Tensor::shared": "(several handles share memory by themselves)",
     "Tensor::size": "sluice_tensor_size",
     "Tensor::str": "(its parts have functions)",
+    "Trace::chrome_json": "sluice_trace_chrome_json",
     "call": "sluice_eager_call",
     "compile": "(compiling in C: not yet; a program of C++ writes the bundle)",
     "describe": "sluice_describe sluice_text_data sluice_text_destroy",
@@ -107,6 +111,9 @@ STRUCTS = {
     ("session.h", "Actor"): ("sluice_actor_counters", {}),
     ("session.h", "Stream"): ("sluice_stream_counters", {}),
     ("session.h", "Register"): ("sluice_register_counters", {}),
+    ("trace.h", "TraceEvent"): ("sluice_traced_event", {}),
+    ("trace.h", "Trace"): ("sluice_trace_counts", {"events": "num_events", "steps": "num_steps", "plans": "num_plans"}),
+    ("trace.h", "Step"): ("sluice_traced_step", {}),
 }
 
 
@@ -159,7 +166,7 @@ def fields(header, name):
     for statement in body.split(";"):
         if callback := re.search(r"\(\*(\w+)\)", statement):
             found.append(callback[1])
-        elif re.match(r"\s*struct \w+", statement) or re.search(r"\) const\s*$", statement):
+        elif re.match(r"\s*(struct|enum) (class )?\w+", statement) or re.search(r"\) const\s*$", statement):
             continue
         elif statement.strip(" }\n"):
             # std::function<void(uint64_t step)> f: what is in brackets names no field
@@ -177,8 +184,8 @@ def test_options_and_counters_are_the_same(where):
     assert len(expected) >= 2
     extra = set(fields("sluice.h", c_name)) - expected
     assert expected <= set(fields("sluice.h", c_name))
-    assert extra <= {"size", "num_cpus", "num_weights", "weight_names", "num_outputs", "context", "rank"}  # of the struct, of
-    # arrays, of a callback, of a shape
+    assert extra <= {"size", "num_cpus", "num_weights", "weight_names", "num_outputs", "context", "rank",
+                     "stream_name", "actor_name", "kernel_name"}  # of the struct, of arrays, of a callback, of a shape, of indices
 
 
 def test_kinds_of_errors_and_dtypes_are_the_same():

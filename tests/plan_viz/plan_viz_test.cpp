@@ -259,6 +259,68 @@ TEST(PlanVizRanks, SimulateTellsTheUseOfEachDeviceAndWhoWaits) {
   }
 }
 
+// Three requests to two_stage: two in one step, one alone in another instance.
+const char* const kServed = R"([
+{"id":1,"model_name":"two","model_version":"1","request_id":"first"},
+{"id":1,"timestamps":[{"name":"REQUEST_START","ns":1000},{"name":"QUEUE_START","ns":1100},{"name":"COMPUTE_START","ns":1200},{"name":"COMPUTE_END","ns":5000},{"name":"REQUEST_END","ns":6000}]},
+{"id":1,"instance":0,"step":4},
+{"id":2,"model_name":"two","model_version":"1","request_id":""},
+{"id":2,"timestamps":[{"name":"REQUEST_START","ns":1050},{"name":"QUEUE_START","ns":1150},{"name":"COMPUTE_START","ns":1200},{"name":"COMPUTE_END","ns":5000},{"name":"REQUEST_END","ns":6100}]},
+{"id":1,"ids":[1,2],"instance":0,"number":4,"plans":1,"events":[
+{"kind":"firing","plan":0,"stream":"cpu:0/host0","actor":"prepare","begin_ns":1300,"end_ns":2500},
+{"kind":"kernel","plan":0,"stream":"cpu:0/host0","actor":"prepare","kernel":"prepare/shift","kernels":1,"begin_ns":1400,"end_ns":2400},
+{"kind":"firing","plan":0,"stream":"cpu:0/compute0","actor":"net","begin_ns":2600,"end_ns":4900},
+{"kind":"kernel","plan":0,"stream":"cpu:0/compute0","actor":"net","kernel":"net/mul","kernels":2,"begin_ns":2700,"end_ns":4800}]},
+{"id":3,"model_name":"two","model_version":"1","request_id":"third"},
+{"id":3,"timestamps":[{"name":"REQUEST_START","ns":7000},{"name":"REQUEST_END","ns":9000}]},
+{"id":3,"ids":[3],"instance":1,"number":0,"plans":1,"events":[
+{"kind":"firing","plan":0,"stream":"cpu:0/compute0","actor":"net","begin_ns":7500,"end_ns":8500}]},
+{"id":4,"model_name":"other","model_version":"1","request_id":"elsewhere"},
+{"id":4,"ids":[4],"instance":0,"number":0,"plans":1,"events":[
+{"kind":"firing","plan":0,"stream":"cpu:0/compute0","actor":"of another plan","begin_ns":7500,"end_ns":8500}]}
+])";
+
+TEST(PlanVizRequests, AreJoinedToWhatFiredForThem) {
+  const plan::Plan plan = two_stage_plan();
+  const ServedTrace trace = served_trace(kServed, "trace.json", plan, {});
+  EXPECT_EQ(requests_text(plan, trace, {}),
+            "plan 'two_stage', 3 requests, 2 steps; 1 of other plans\n"
+            "  id  instance  step   queue  compute  in kernels  firings  kernels  with  request\n"
+            "   1         0     4  100 ns   3.8 us      3.1 us        2        2  2     first\n"
+            "   2         0     4   50 ns   3.8 us      3.1 us        2        2  1\n"
+            "   3         1     0       -        -        0 ns        1        0        third\n");
+  const boost::json::value json = boost::json::parse(requests_json(plan, trace));
+  const boost::json::array& requests = json.at("requests").as_array();
+  ASSERT_EQ(requests.size(), 3u);
+  EXPECT_EQ(requests[0].at("steps"), requests[1].at("steps"));
+  EXPECT_EQ(requests[0].at("stamps").at("COMPUTE_END").as_int64(), 4000) << "times count from the first";
+  const boost::json::value& step = json.at("steps").at(0);
+  EXPECT_EQ(step.at("ids"), (boost::json::array{1, 2}));
+  EXPECT_EQ(step.at("events").at(3).at("name"), "net/mul and 1 more");
+  EXPECT_EQ(step.at("events").at(3).at("stream"), "cpu:0/compute0");
+}
+
+TEST(PlanVizRequests, WhatIsNoTraceOfThePlanIsRefused) {
+  const auto refusal = [](const std::string& text, const ServedOptions& options = {}) {
+    try {
+      served_trace(text, "trace.json", two_stage_plan(), options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_THAT(refusal(kServed, {.model = "three"}),
+              HasSubstr("trace.json: none of its 4 requests ran plan 'two_stage' as model 'three'; give a file that "
+                        "sluice-serve --trace-config file=PATH has written"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("none of its 0 requests"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("a record has not the form"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("a record has not the form"));
+  EXPECT_THAT(refusal(R"([{"id":-1}])"), HasSubstr("a record has not the form"));
+  EXPECT_THAT(refusal(R"([{"id":1,"ids":[1],"instance":4000000000,"number":0,"plans":1,"events":[]}])"),
+              HasSubstr("a step of instance 4000000000"));
+  EXPECT_THAT(refusal("[{"), HasSubstr("trace.json"));
+}
+
 TEST(PlanVizRanks, DotAndPageHaveThemToo) {
   const plan::Plan plan = plan::forecast_plan(kRanks);
   const std::string dot = dot_text(plan);
@@ -280,6 +342,20 @@ class PlanVizPage : public ::testing::Test {
     for (int i = 1; i <= 30; ++i) source << "line_" << i << " = \"</script><b>\"\n";
   }
   ~PlanVizPage() override { std::filesystem::remove_all(dir_); }
+  // The page as a browser has it once it is laid out and `script` has run; "" where there is no browser.
+  std::string in_browser(std::string page, const std::string& script) const {
+    if (std::system("command -v chromium >/dev/null 2>&1") != 0) return "";
+    page.replace(page.rfind("</body>"), 7, "<script>setTimeout(() => {" + script + "}, 500);</script></body>");
+    const std::filesystem::path file = dir_ / "page.html", dom = dir_ / "dom.html";
+    std::ofstream(file) << page;
+    const std::string command = "HOME=" + dir_.string() +
+                                " timeout 60 chromium --headless --no-sandbox --disable-gpu --window-size=1400,900 "
+                                "--virtual-time-budget=5000 --dump-dom 'file://" +
+                                file.string() + "' > '" + dom.string() + "' 2>/dev/null";
+    if (std::system(command.c_str()) != 0) return "";
+    std::ifstream in(dom);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
   std::filesystem::path dir_;
 };
 
@@ -295,24 +371,11 @@ TEST_F(PlanVizPage, IsOneFileWithTheSourceLines) {
 }
 
 TEST_F(PlanVizPage, AClickOnAKernelShowsItsFiveSourceLines) {
-  if (std::system("command -v chromium >/dev/null 2>&1") != 0) GTEST_SKIP() << "chromium is not installed";
-  std::string page = html_page(two_stage_plan(), two_stage_plan(), dir_.string());
   // Clicks into the middle of the second span of the compute stream, net/mul at train.py:20, once the page is laid out.
-  const std::string click = R"(<script>setTimeout(() => {
+  const std::string text = in_browser(html_page(two_stage_plan(), two_stage_plan(), dir_.string()), R"(
     const s = D.spans.find(s => D.kernels[s[0]].n === "net/mul"), px = x((s[2] + s[3]) / 2), py = laneY[1] + FIRING + 5, r = canvas.getBoundingClientRect();
-    for (const type of ["pointerdown", "pointerup"]) canvas.dispatchEvent(new PointerEvent(type, {clientX: r.left + px, clientY: r.top + py, pointerId: 1}));
-    document.title = "clicked";
-  }, 500);</script></body>)";
-  page.replace(page.rfind("</body>"), 7, click);
-  const std::filesystem::path file = dir_ / "page.html", dom = dir_ / "dom.html";
-  std::ofstream(file) << page;
-  const std::string command = "HOME=" + dir_.string() +
-                              " timeout 60 chromium --headless --no-sandbox --disable-gpu --window-size=1400,900 "
-                              "--virtual-time-budget=5000 --dump-dom 'file://" +
-                              file.string() + "' > '" + dom.string() + "' 2>/dev/null";
-  if (std::system(command.c_str()) != 0) GTEST_SKIP() << "chromium cannot run here";
-  std::ifstream in(dom);
-  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    for (const type of ["pointerdown", "pointerup"]) canvas.dispatchEvent(new PointerEvent(type, {clientX: r.left + px, clientY: r.top + py, pointerId: 1}));)");
+  if (text.empty()) GTEST_SKIP() << "chromium cannot run here";
   const size_t details = text.find("<div class=\"src\" id=\"source\">");
   ASSERT_NE(details, std::string::npos);
   const std::string shown = text.substr(details, 600);
@@ -320,6 +383,32 @@ TEST_F(PlanVizPage, AClickOnAKernelShowsItsFiveSourceLines) {
     EXPECT_THAT(shown, HasSubstr(fmt::format("<span>{}</span>line_{} = ", line, line)));
   EXPECT_THAT(shown, HasSubstr("<div class=\"at\"><span>20</span>"));
   EXPECT_THAT(text, HasSubstr("net/mul"));
+}
+
+TEST_F(PlanVizPage, AClickOnARequestShowsWhatFiredForIt) {
+  const ServedTrace trace = served_trace(kServed, "trace.json", two_stage_plan(), {});
+  std::string page = html_page(two_stage_plan(), two_stage_plan(), dir_.string(), &trace);
+  EXPECT_THAT(page, HasSubstr(R"("steps":[[[1,2],0,4])"));
+  // Into the middle of the first request's bar; then onto the firing that it shared with the second.
+  const std::string text = in_browser(page, R"(
+    const click = (px, py) => { const r = canvas.getBoundingClientRect(); for (const type of ["pointerdown", "pointerup"]) canvas.dispatchEvent(new PointerEvent(type, {clientX: r.left + px, clientY: r.top + py, pointerId: 1})); };
+    const [begin, end] = edges(requests[0]);
+    click(x((begin + end) / 2), requestY(0) + 5);
+    const first = panel.textContent, lanes = D.streams.length;
+    const f = D.firings.find(f => D.actors[f[0]].n === "net");
+    click(x((f[2] + f[3]) / 2), laneY[laneOf(f)] + 5);
+    document.body.dataset.first = first; document.body.dataset.second = panel.textContent; document.body.dataset.lanes = lanes;)");
+  if (text.empty()) GTEST_SKIP() << "chromium cannot run here";
+  const auto data = [&](const std::string& name) {
+    const size_t at = text.find("data-" + name + "=\"") + name.size() + 7;
+    return text.substr(at, text.find('"', at) - at);
+  };
+  EXPECT_THAT(data("first"), HasSubstr("request 1 (first)"));
+  EXPECT_THAT(data("first"), HasSubstr("step4 of instance 0"));
+  EXPECT_THAT(data("first"), HasSubstr("in the same steprequest 2"));
+  EXPECT_THAT(data("first"), HasSubstr("fired for itprepare 1.2 µs at +300 nsnet 2.3 µs at +1.6 µs"));
+  EXPECT_THAT(data("second"), HasSubstr("ran forrequest 1 (first)request 2"));
+  EXPECT_EQ(data("lanes"), "4") << "two streams of each of two instances";
 }
 
 TEST_F(PlanVizPage, ARefusedPlanStillHasAPage) {

@@ -372,3 +372,30 @@ def test_arguments_that_no_plan_takes():
     array = numpy.ones(1, "float32")
     with pytest.raises(RuntimeError, match="argument 1 is numpy.ndarray; compiled calls take tensors, numbers"):
         sl.compile(lambda x, a: x, fullgraph=True)(sl.zeros(1), array)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.filterwarnings("ignore:compile:RuntimeWarning")
+def test_a_call_of_the_modules_own_class_runs_once(in_place):
+    """`__call__` that a class overrides, of a module that is compiled in place, or by itself after a break."""
+    class Doubled(sl.nn.Linear):
+        def __call__(self, x):
+            return super().__call__(2 * x)
+
+    class Net(sl.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Doubled(3, 2)
+
+        def forward(self, x):
+            return self.inner(x) if x.sum().item() > 0 else x
+
+    net, x = Net(), sl.ones(4, 3)
+    expected = net(x).detach().numpy()
+    if in_place:
+        net.inner.compile()
+        call = net
+    else:
+        call = sl.compile(net)
+    for _ in range(2):
+        numpy.testing.assert_allclose(call(x).detach().numpy(), expected, rtol=1e-6)

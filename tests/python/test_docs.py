@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import sluice as sl
@@ -14,7 +15,7 @@ from sluice._tools import find_tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-OWN_TEST = {"getting-started.md", "serving.md"}  # run as a whole: tests/packaging, tests/serving/python
+OWN_TEST = {"getting-started.md", "serving.md", "serving-more.md"}  # run as a whole: tests/packaging, tests/serving/python
 LINKING = [*PAGES, ROOT / "examples/README.md", ROOT / "examples/serving/README.md", *sorted((ROOT / "docs/adr").glob("*.md"))]
 
 
@@ -93,6 +94,7 @@ def test_shell_line_runs(line, bundle, tmp_path):
         return
     for name in ("train.py", "serve.py"):  # the reader's
         (tmp_path / name).write_text("import sluice.distributed as dist\n\ndist.init()\ndist.barrier()\ndist.destroy()\n")
+    np.save(tmp_path / "digits.npy", np.linspace(-1, 1, 24, dtype="float32").reshape(6, 4))  # rows for the bundle
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shutil.copy(bundle / "plan.json", tmp_path)
     links = next(param.values[0] for param in blocks("json") if '"links"' in param.values[0])
@@ -116,6 +118,7 @@ RUN_BY = {
     **{(page, language): "tests/packaging/test_embedding.py"
        for page in ("embedding.md", "compiling-in-cpp.md", "custom-ops.md", "sessions-as-actors.md")
        for language in ("bash", "cmake", "c", "cpp", "py")},
+    **{("small-machines.md", language): "tests/packaging/test_c_output.py" for language in ("bash", "c")},
     **{(page, "c++"): "tests/packaging/test_embedding.py" for page in ("embedding.md", "serving-embedded.md")},
 }
 # Blocks marked `text`, or not at all, are no programs, but for these, which are run otherwise than as they stand.

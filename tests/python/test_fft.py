@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from conftest import to_sl
 from test_complex import compare, in_graph, numbers, same
 
 import sluice as sl
@@ -172,3 +173,17 @@ def test_many_lines_on_threads():
     np.testing.assert_allclose(sl.fft.fft(sl.from_numpy(x), dim=1).numpy(), np.fft.fft(x, axis=1), 1e-3, 2e-3)
     x = numbers(1, (64, 512), np.complex64)
     np.testing.assert_allclose(sl.fft.fft2(sl.from_numpy(x)).numpy(), np.fft.fft2(x), 1e-3, 1e-2)
+
+
+@pytest.mark.parametrize("length", [60, 64, 61, 1000])
+def test_many_lines_do_not_touch_each_other(length):
+    torch.manual_seed(0)
+    x = torch.randn(37, length)
+    x[5, 3], x[20, 1], x[21] = float("nan"), float("inf"), x[21] * 1e-20
+    for name, of in (("rfft", lambda m, v: m.fft.rfft(v)), ("fft", lambda m, v: m.fft.fft(v)),
+                     ("irfft", lambda m, v: m.fft.irfft(m.complex(v, v.flip(1)))), ("rfft, dim 0", lambda m, v: m.fft.rfft(v.t(), dim=0).t())):
+        ours, theirs = of(sl, to_sl(x)), of(torch, x)
+        finite = [i for i in range(37) if i not in (5, 20)]
+        scale = theirs[finite].abs().amax(1, keepdim=True).numpy()
+        np.testing.assert_allclose(ours.numpy()[finite] / scale, theirs.numpy()[finite] / scale, atol=1e-6, err_msg=name)
+        assert np.isnan(ours.numpy()[5]).all() and not np.isfinite(ours.numpy()[20]).any()

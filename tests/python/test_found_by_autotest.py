@@ -39,6 +39,7 @@ CALLS = {
     "dot of int16": lambda m, x, i: m.dot(i[0].to(m.int16), i[1].to(m.int16)),
     "alpha of integers is cut": lambda m, x, i: m.addbmm(i[:, :2], i[None], i.t()[None], alpha=-1.32, beta=2.9),
     "alpha of indexed integers is cut": lambda m, x, i: m.index_add(i, 1, m.tensor([0]), i[:, :1], alpha=-1.7),
+    "value of integers is cut": lambda m, x, i: m.addcmul(i, i, i, value=1.17),
     "rsub of integers and floats": lambda m, x, i: m.rsub(i, -0.45, alpha=-1.71),
     "integers to negative powers": lambda m, x, i: m.pow(m.tensor([4, 1, -1, -1, 0, 2]), m.tensor([-1, -5, -3, -2, -1, 3])),
     "logit with eps above a half": lambda m, x, i: m.logit(m.tensor([0.1, 0.5, 0.7, 0.9]), 0.66),

@@ -159,7 +159,7 @@ def test_a_program_for_torch_runs_with_its_import_changed_and_as_a_graph():  # L
 
     theirs, ours = ladder.program("torch"), ladder.program("sluice")
     assert theirs["torch"] is torch and ours["torch"] is sl
-    theirs, net, graph = theirs["classifier"](True), ours["classifier"](True), ladder.graph_of(ladder.FUSED, 1, tiny=True)[0]
+    theirs, net, graph = theirs["classifier"](True), ours["classifier"](True), ladder.graph_of(ladder.FUSED, 1, ladder.TINY)[0]
     for module in (net, graph.net):
         module.load_state_dict({name: to_sl(value) for name, value in theirs.state_dict().items()})
     x = torch.randn(1, 3, 32, 32)

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from conftest import assert_same
+from conftest import assert_same, to_sl
 
 import sluice as sl
 
@@ -544,8 +544,6 @@ def test_what_does_not_fit():
 
 
 def test_names_that_are_missing_say_what_to_use():
-    with pytest.raises(AttributeError, match="no attribute .ldl_factor.*use lu_factor"):
-        sl.linalg.ldl_factor  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         sl.linalg.nothing  # noqa: B018
 
@@ -606,3 +604,55 @@ def test_views_methods_and_out():
     assert sl.linalg.inv(square, out=out) is out and out.tolist() == square.inverse().tolist()
     assert type(sl.linalg.svd(square)).__name__ == "linalg_svd" and type(sl.svd(square)).__name__ == "svd"
     assert sl.svd(square).V.shape == (4, 3, 3)
+
+
+# L D L^T
+
+
+def indefinite(n, dtype, hermitian, seed):
+    torch.manual_seed(seed)
+    a = torch.randn(2, n, n, dtype=dtype)
+    a = a + (a.mH if hermitian else a.mT)
+    a[0, : n // 2, : n // 2] = 0  # blocks of two
+    return a
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("hermitian", [False, True])
+def test_ldl_factors_and_systems(dtype, hermitian):
+    tolerance = 2e-3 if dtype in (torch.float32, torch.complex64) else 1e-9
+    for n in (1, 2, 3, 4, 7, 16):
+        a, b = indefinite(n, dtype, hermitian, n), torch.randn(2, n, 3, dtype=dtype)
+        ours, theirs = sl.linalg.ldl_factor_ex(to_sl(a), hermitian=hermitian), torch.linalg.ldl_factor_ex(a, hermitian=hermitian)
+        assert ours.pivots.tolist() == theirs.pivots.tolist() and ours.info.tolist() == theirs.info.tolist() == [0, 0]
+        assert_same(ours.LD, theirs.LD, tolerance)
+        x = sl.linalg.ldl_solve(ours.LD, ours.pivots, to_sl(b), hermitian=hermitian)
+        assert_same(x, torch.linalg.ldl_solve(theirs.LD, theirs.pivots, b, hermitian=hermitian), 10 * tolerance)
+        np.testing.assert_allclose(a.numpy() @ x.numpy(), b.numpy(), atol=100 * tolerance)
+
+
+def test_ldl_of_batches_and_of_nothing():
+    LD, pivots = sl.linalg.ldl_factor(sl.eye(3))
+    assert LD.tolist() == np.eye(3).tolist() and pivots.tolist() == [1, 2, 3] and pivots.dtype == sl.int32
+    assert sl.linalg.ldl_solve(LD, pivots, sl.ones(4, 3, 1)).shape == (4, 3, 1)
+    assert sl.linalg.ldl_factor(sl.zeros(2, 0, 0)).LD.shape == (2, 0, 0)
+    assert sl.linalg.ldl_factor_ex(sl.zeros(2, 2)).info.item() == torch.linalg.ldl_factor_ex(torch.zeros(2, 2)).info.item() == 1
+
+
+def test_ldl_refuses_what_torch_refuses():
+    eye, pivots = (lambda m: m.eye(2)), (lambda m: m.tensor([1, 2]).int())
+    for call, message in (
+            (lambda m: m.linalg.ldl_factor(m.zeros(2, 2)), "is zero"),
+            (lambda m: m.linalg.ldl_factor_ex(m.zeros(2, 2), check_errors=True), "is zero"),
+            (lambda m: m.linalg.ldl_factor(m.zeros(2, 3)), "must be batches of square matrices"),
+            (lambda m: m.linalg.ldl_factor(m.zeros(2)), "must have at least 2 dimensions"),
+            (lambda m: m.linalg.ldl_factor(m.zeros(2, 2).int()), "Expected a floating point or complex tensor"),
+            (lambda m: m.linalg.ldl_solve(eye(m), pivots(m), m.ones(3, 1)), "each A matrix is 2 by 2 but each b matrix is 3 by 1"),
+            (lambda m: m.linalg.ldl_solve(eye(m), m.tensor([1]).int(), m.ones(2, 1)), "pivots with shape"),
+            (lambda m: m.linalg.ldl_solve(eye(m), pivots(m), m.ones(2, 1).double()), "same dtype")):
+        with pytest.raises(RuntimeError):
+            call(torch)
+        with pytest.raises(RuntimeError, match=message):
+            call(sl)
+    with pytest.raises(RuntimeError, match="a pivot is 3; it must be a row of the 2"):
+        sl.linalg.ldl_solve(sl.eye(2), sl.tensor([3, 1]).int(), sl.ones(2, 1))

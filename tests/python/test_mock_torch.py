@@ -83,6 +83,25 @@ def test_a_package_is_imported_once_for_each_torch(package):
     assert isinstance(ours.Net()(sl.ones(1, 3)), sl.Tensor)  # what was imported inside works outside
 
 
+def test_what_is_reached_through_dots_stays_sluices_outside(tmp_path, monkeypatch):
+    """Modules of torch that are first reached when `import torch` gives torch again, which has them, too."""
+    (tmp_path / "their_dots.py").write_text("import torch\n\n\ndef soft(x):\n    return torch.nn.functional.softplus(x), "
+                                            "torch.autograd.functional.jacobian(torch.sin, x), torch.utils._pytree.tree_leaves([x])\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with sl.mock_torch():
+        import their_dots as ours
+    import their_dots as theirs
+
+    try:
+        assert ours is not theirs
+        for a, b in zip(ours.soft(sl.ones(2)), theirs.soft(real.ones(2)), strict=True):
+            a, b = (x[0] if isinstance(x, list) else x for x in (a, b))
+            assert isinstance(a, sl.Tensor) and isinstance(b, real.Tensor)
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
+    finally:
+        sys.modules.pop("their_dots")
+
+
 def test_nested_and_decorated():
     with sl.mock_torch.enable():
         with sl.mock_torch.disable():

@@ -1,5 +1,6 @@
 """Modules against torch's of their names: constructors, repr, state, values and gradients, for every exported module."""
 
+import collections
 import inspect
 import warnings
 
@@ -265,3 +266,36 @@ def test_what_constructors_refuse():
         nn.ReLU(1, 2)
     with pytest.raises(TypeError):
         nn.LeakyReLU(slope=0.1)
+
+
+NORMS = {"BatchNorm1d": lambda nn: nn.BatchNorm1d(4), "without statistics": lambda nn: nn.BatchNorm1d(4, track_running_stats=False),
+         "InstanceNorm1d": lambda nn: nn.InstanceNorm1d(4, track_running_stats=True), "plain": lambda nn: nn.InstanceNorm1d(4)}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_states_of_norms_of_any_version(name):
+    """States of version 1 have no num_batches_tracked; of version 2 it must be there."""
+    def loaded(m, version, counted):
+        net, other = (m.nn.Sequential(NORMS[name](m.nn)) for _ in range(2))
+        net(m.arange(60.0).reshape(3, 4, 5))
+        state = collections.OrderedDict((k, v) for k, v in net.state_dict().items() if counted or not k.endswith("tracked"))
+        if version is not None:
+            state._metadata = {k: {"version": version} for k in net.state_dict()._metadata}
+        try:
+            other.load_state_dict(state)
+        except RuntimeError as error:
+            return str(error)
+        loaded = {k: v.tolist() if v.ndim == 0 else len(v) for k, v in other.state_dict().items()}
+        return loaded, dict(other.state_dict()._metadata)
+
+    for version in (None, 1, 2):
+        for counted in (False, True):
+            assert loaded(sl, version, counted) == loaded(torch, version, counted), (version, counted)
+
+
+def test_a_batch_norm_that_does_not_count():
+    for m in (torch, sl):
+        norm = m.nn.BatchNorm1d(2, momentum=None)
+        norm.num_batches_tracked = None
+        norm(m.ones(3, 2))
+        assert norm.running_mean.tolist() == [0, 0] and "num_batches_tracked" not in norm.state_dict()

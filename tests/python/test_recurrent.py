@@ -293,3 +293,17 @@ def test_batches_of_several_sizes_in_one_plan():
             assert sl.allclose(output, expected, atol=1e-6)
             for p, q in zip(listed(state), listed(last), strict=True):
                 assert p.shape[1] == n and sl.allclose(p, q, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["RNN", "LSTM", "GRU"])
+def test_complex_numbers(name):
+    results = []
+    for m in (torch, sl):
+        m.manual_seed(0)
+        net = getattr(m.nn, name)(3, 4, num_layers=2, bidirectional=True, dtype=m.complex64)
+        x = m.tensor([[[1 + 2j, 0.5, -1j], [2, 1j, 0.25 - 1j]]], dtype=m.complex64).requires_grad_()
+        y = net(x)[0]
+        m.view_as_real(y).sum().backward()
+        results.append((y, x.grad, net.weight_hh_l0.grad))
+    for theirs, ours in zip(*results):
+        assert_same(ours, theirs, 1e-4)

@@ -191,3 +191,63 @@ def test_writes_to_what_is_saved_are_found(write):  # OPS-19, OPS-21
         y = x + 1
         write(y)
         y.sum().backward()
+
+
+# The same bytes as elements of another dtype
+
+
+KINDS = ("bool", "uint8", "int16", "float16", "bfloat16", "float32", "int64", "float64", "complex64", "complex128")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("other", KINDS)
+def test_bytes_as_another_dtype(kind, other):
+    for view in (lambda x: x, lambda x: x[1:], lambda x: x[:, :16], lambda x: x[:, 16:], lambda x: x[:, :0]):
+        a, b = (view(m.arange(96).reshape(3, 32).to(getattr(m, kind))) for m in (torch, sl))
+        theirs = a.view(getattr(torch, other))
+        ours = b.view(getattr(sl, other))
+        assert (tuple(ours.shape), tuple(ours.stride())) == (tuple(theirs.shape), theirs.stride())
+        assert ours.dtype.name == other and ours.storage_offset() == theirs.storage_offset()
+        if other == "bool":  # copies of bytes that are neither 0 nor 1 may differ
+            assert ours.tolist() == theirs.tolist()
+        else:
+            assert ours.contiguous().view(sl.uint8).tolist() == theirs.contiguous().view(torch.uint8).tolist()
+        assert ours.data_ptr() == b.data_ptr()
+
+
+def test_writes_through_a_view_of_bytes():
+    for m in (sl, torch):
+        x = m.tensor([1.0, -2.0])
+        x.view(m.int32)[0] = 0x40400000
+        x.view(m.uint8)[7] = 0x40
+        assert x.tolist() == [3.0, 2.0] and x._version == 2
+        assert not m.ones(2, requires_grad=True).view(m.int32).requires_grad
+
+
+def test_bytes_of_a_traced_tensor():
+    class Bits(nn.Graph):
+        def build(self, x):
+            return x.view(sl.int32) >> 23, (x * 2)[:, 1:].contiguous().view(sl.uint8)
+
+    x = torch.randn(3, 5)
+    exponents, parts = Bits()(to_sl(x))
+    assert exponents.tolist() == (x.view(torch.int32) >> 23).tolist()
+    assert parts.tolist() == (x * 2)[:, 1:].contiguous().view(torch.uint8).tolist()
+
+
+BAD_BYTES = {
+    "last size": lambda m: m.zeros(3, 7, dtype=m.int8).view(m.int16), "no dims": lambda m: m.tensor(1, dtype=m.int8).view(m.int16),
+    "no dims, smaller": lambda m: m.tensor(1.0).view(m.int8), "last stride": lambda m: m.zeros(3, 8, dtype=m.int16).t().view(m.int8),
+    "last stride, larger": lambda m: m.zeros(4, 8)[:, ::2].view(m.float64), "a stride": lambda m: m.zeros(4, 5)[:, :4].view(m.float64),
+    "offset": lambda m: m.zeros(8)[1:7].view(m.float64),
+}
+
+
+@pytest.mark.parametrize("name", BAD_BYTES)
+def test_bytes_that_do_not_fit(name):
+    messages = []
+    for m in (torch, sl):
+        with pytest.raises(RuntimeError) as error:
+            BAD_BYTES[name](m)
+        messages.append(str(error.value))
+    assert messages[0].split(" to view")[0].split(" (")[0] in messages[1]

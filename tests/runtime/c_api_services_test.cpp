@@ -180,6 +180,53 @@ TEST_F(CServices, CountersAreThoseOfCpp) {
   EXPECT_THAT(message(sluice_counters_totals(counters, &totals)), HasSubstr("not a live handle"));
 }
 
+TEST_F(CServices, TracesTellOfSteps) {
+  load();
+  ASSERT_EQ(message(sluice_session_set_trace(session_, 1)), "");
+  sluice_step_options options = SLUICE_STEP_OPTIONS_INIT;
+  options.tag = "seventeen";
+  sluice_step* step = nullptr;
+  ASSERT_EQ(message(sluice_session_submit_with(session_, &x_, 1, &options, &step)), "");
+  ASSERT_EQ(message(sluice_step_wait(step, -1)), "");
+  sluice_step_destroy(step);
+  std::multiset<std::string> firings, kernels;
+  std::string chrome;
+  for (bool over = false; !over;) {  // the sink's firing may still be under way
+    sluice_trace* trace = nullptr;
+    ASSERT_EQ(message(sluice_session_take_trace(session_, &trace)), "");
+    sluice_trace_counts counts = {};
+    counts.size = sizeof counts;
+    ASSERT_EQ(message(sluice_trace_totals(trace, &counts)), "");
+    EXPECT_EQ(counts.num_plans, 1u);
+    EXPECT_GT(counts.begin_ns, 0);
+    ASSERT_EQ(counts.num_steps, 1u);
+    sluice_traced_step told = {};
+    told.size = sizeof told;
+    ASSERT_EQ(message(sluice_trace_step(trace, 0, &told)), "");
+    EXPECT_STREQ(told.tag, "seventeen");
+    over = told.over == 1;
+    for (size_t i = 0; i < counts.num_events; ++i) {
+      sluice_traced_event event = {};
+      event.size = sizeof event;
+      ASSERT_EQ(message(sluice_trace_event(trace, i, &event)), "");
+      EXPECT_NE(event.stream_name, nullptr);
+      if (event.kind == SLUICE_FIRING) firings.insert(event.actor_name);
+      if (event.kind == SLUICE_KERNEL) kernels.insert(event.kernel_name);
+    }
+    sluice_traced_event none = {};
+    none.size = sizeof none;
+    EXPECT_THAT(message(sluice_trace_event(trace, counts.num_events, &none)), HasSubstr("there are"));
+    sluice_text* text = nullptr;
+    ASSERT_EQ(message(sluice_trace_chrome_json(trace, &text)), "");
+    chrome += taken(text);
+    sluice_trace_destroy(trace);
+    EXPECT_THAT(message(sluice_trace_totals(trace, &counts)), HasSubstr("not a live handle"));
+  }
+  EXPECT_THAT(firings, ::testing::ElementsAre("feed", "net", "sink"));
+  EXPECT_FALSE(kernels.empty());
+  EXPECT_THAT(chrome, HasSubstr("\"tag\":\"seventeen\""));
+}
+
 TEST_F(CServices, PlansTellTheirActors) {
   sluice_plan* plan = nullptr;
   ASSERT_EQ(message(sluice_plan_load(folder_.path().c_str(), &plan)), "");

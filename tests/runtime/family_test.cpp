@@ -306,5 +306,57 @@ TEST_F(FamilyTest, TheCApiTellsOfDimsAndTakesAllSizes) {
   sluice_engine_destroy(engine);
 }
 
+TEST_F(FamilyTest, TracesTellOfCallsByTheNumbersAndTagsTheirCallersGave) {
+  const std::string dir = save(doublings(Fit::kSplit, {1, 2, 4}));
+  api::Engine engine;
+  api::Session session = api::Session::load(engine, dir);
+  const auto rows = [](int64_t n) {
+    return std::vector{api::Tensor::from<float>(std::vector<float>(static_cast<size_t>(n) * 3, 1.0f), {n, 3})};
+  };
+  session.run(rows(3));  // before tracing began
+  session.set_trace(true);
+  session.submit(rows(4), {.tag = "whole"}).get();
+  session.submit(rows(3), {.tag = "two parts"}).get();  // of two rows, and of one
+  std::map<uint64_t, api::Trace::Step> over;
+  std::map<uint64_t, std::multiset<std::pair<int, std::string>>> kernels;  // by step: of which plan
+  std::map<uint64_t, std::multiset<std::string>> firings;
+  std::string chrome;
+  int64_t before_ns = 0;
+  while (over.size() < 2) {  // the sinks' last firings may still be under way
+    const api::Trace trace = session.take_trace();
+    if (trace.events.size() > 1) chrome += trace.chrome_json();
+    ASSERT_EQ(trace.plans.size(), 3u);
+    EXPECT_EQ(trace.lost, 0u);
+    if (before_ns == 0) before_ns = trace.begin_ns;
+    EXPECT_EQ(trace.begin_ns, before_ns);
+    for (const api::TraceEvent& e : trace.events) {
+      EXPECT_LE(0, e.begin_ns);
+      EXPECT_LE(e.begin_ns, e.end_ns);
+      if (e.actor < 0) continue;
+      const auto& plan = trace.plans.at(static_cast<size_t>(e.plan));
+      EXPECT_EQ(over.count(e.step), 0u) << "it was over";
+      if (e.kind == api::TraceEvent::Kind::kKernel)
+        kernels[e.step].emplace(e.plan, plan.kernels.at(static_cast<size_t>(e.kernel)));
+      if (e.kind == api::TraceEvent::Kind::kFiring)
+        firings[e.step].insert(plan.actors.at(static_cast<size_t>(e.actor)));
+    }
+    for (const api::Trace::Step& step : trace.steps)
+      if (step.over) EXPECT_TRUE(over.emplace(step.step, step).second) << "told twice";
+  }
+  EXPECT_EQ(over.at(1).tag, "whole");
+  EXPECT_EQ(over.at(2).tag, "two parts");
+  const std::string add = kernels.at(1).begin()->second;
+  EXPECT_EQ(kernels.size(), 2u) << "nothing of the step before";
+  EXPECT_THAT(kernels.at(1), ::testing::ElementsAre(std::pair(2, add)));
+  EXPECT_THAT(kernels.at(2), ::testing::ElementsAre(std::pair(0, add), std::pair(1, add)));
+  EXPECT_THAT(firings.at(1), ::testing::ElementsAre("feed", "net", "sink"));
+  EXPECT_THAT(firings.at(2), ::testing::ElementsAre("feed", "feed", "net", "net", "sink", "sink"));
+  EXPECT_THAT(chrome, HasSubstr("\"name\":\"1/net\",\"cat\":\"firing\",\"args\":{\"step\":2,\"tag\":\"two parts\"}"));
+  session.set_trace(false);
+  session.run(rows(1));
+  session.wait_all();
+  for (const api::TraceEvent& e : session.take_trace().events) EXPECT_LT(e.actor, 0);
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "serving/core/buffers.h"
@@ -136,6 +137,39 @@ class FakeServer : public Server {
     FakeServer& server_;
     std::shared_ptr<Asked> asked_;
   };
+};
+
+// Answers each request in parts, as fast as they are taken from it, until it is cancelled; or, in the end, by itself.
+class FloodServer final : public FakeServer {
+ public:
+  static constexpr int kMost = 20000;
+  explicit FloodServer(InferResponse part) : part_(std::move(part)) {}
+  ~FloodServer() override { wait(); }
+  void wait() {
+    if (thread_.joinable()) thread_.join();
+  }
+  std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) override {
+    auto flow = std::make_shared<Flow>();
+    thread_ = std::thread([this, flow, id = request.id, respond = std::move(respond)] {
+      InferResponse part = part_;
+      part.id = id;
+      for (parts = 0; parts < kMost && !flow->cancelled; ++parts) respond(part, false);
+      was_cancelled = flow->cancelled.load();
+      if (flow->cancelled) part.error = Error(Code::kCancelled, "infer: cancelled");
+      respond(part, true);
+    });
+    return flow;
+  }
+  std::atomic<int> parts{0};
+  std::atomic<bool> was_cancelled{false};
+
+ private:
+  struct Flow final : RequestHandle {
+    void cancel() override { cancelled = true; }
+    std::atomic<bool> cancelled{false};
+  };
+  const InferResponse part_;
+  std::thread thread_;
 };
 
 // The inputs as outputs.

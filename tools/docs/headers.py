@@ -4,7 +4,7 @@ import re
 
 LEFT_OUT = ("sluice.hpp", "export.h", "standard.h")  # of includes, and of macros
 TITLES = {"sluice.h": "The C API", "sluice_eager.h": "Tensors in C", "sluice_server.h": "The server's C API"}
-ORDER = ["engine.h", "session.h", "plan.h", "tensor.h", "dtype.h", "error.h", "diagnostics.h", "nested.h", "eager.h",
+ORDER = ["engine.h", "session.h", "plan.h", "tensor.h", "dtype.h", "error.h", "trace.h", "diagnostics.h", "nested.h", "eager.h",
          "compile.h", "extension.h", "caf.hpp", "serving.hpp"]
 
 

@@ -39,8 +39,8 @@ FAMILIES = {
     "reduction": ("reduction statistics", r"mean|std|var|\w+_mean|max|min|median|nan\w+|quantile|all|any|a?max|a?min|arg(max|min)|sum|cumsum|"
                   r"running_\w+|bincount|(cumulative_)?trapezoid"),
     "softmax": ("softmax", r"\w*softmax\w*"),
-    "products": ("matmul matrix product einsum distance", r"bmm|mm|mv|einsum|inner|outer|ger|vdot|kron"),
-    "convolution and pooling": ("convolution spatial pooling taps fractional_pooling fused_convolution resampling "
+    "products": ("matmul fused_matmul matrix product einsum distance", r"bmm|mm|mv|einsum|inner|outer|ger|vdot|kron"),
+    "convolution and pooling": ("convolution spatial pooling taps fractional_pooling fused_convolution quantization resampling "
                                 "images",
                                 r"conv\w*|\w+_pool\w*|grid_sample|weighted_taps"),
     "shape": ("shaping stacking diagonal movement view window strided_view",

@@ -1,8 +1,12 @@
+#include <fmt/ranges.h>
+
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 
 #include "plan/json.h"
+#include "plan/placed.h"
 #include "plan/verify.h"
 #include "tools/plan_viz/page.h"
 #include "tools/plan_viz/ranks_view.h"
@@ -76,8 +80,65 @@ std::string views_json(const Plan& plan, const std::vector<View>& views) {
   return list(views, [&](const View& v, int) { return quoted_json(view_str(plan, v)); });
 }
 
+std::string simulated_data(const Simulation& sim) {
+  std::string s = ",\n\"firings\":" + list(sim.firings, [](const SimFiring& f, int) {
+                    return fmt::format("[{},{},{},{}]", f.actor, f.firing, f.begin_ns, f.end_ns);
+                  });
+  s += ",\n\"spans\":" + list(sim.kernels, [](const SimKernel& k, int) {
+         return fmt::format("[{},{},{},{},{}]", k.kernel, k.firing, k.begin_ns, k.end_ns, k.met_ns);
+       });
+  return s;
+}
+
+// What was recorded, in the form of what is simulated: "firings", which also know their lane and step, and "spans";
+// then the requests. Instances run the same plan: each further one has lanes of its own, behind those of the plan's
+// streams.
+std::string served_data(const Plan& plan, const ServedTrace& served) {
+  const int streams = static_cast<int>(plan.streams.size());
+  std::string firings, spans, steps, requests;
+  size_t count = 0;
+  for (size_t s = 0; s < served.steps.size(); ++s) {
+    const ServedStep& step = served.steps[s];
+    steps += fmt::format("{}[[{}],{},{}]", s > 0 ? ",\n" : "", fmt::join(step.ids, ","), step.instance, step.number);
+    std::map<int, std::vector<std::pair<size_t, const ServedEvent*>>> firings_of;  // by actor: numbers and times
+    for (const ServedEvent& e : step.events) {
+      if (e.kind != ServedEvent::Kind::kFiring) continue;
+      const int lane = step.instance * streams + plan.actors[e.actor].stream;
+      firings += fmt::format("{}[{},{},{},{},{},{}]", count > 0 ? ",\n" : "", e.actor, step.number, e.begin_ns,
+                             e.end_ns, lane, s);
+      firings_of[e.actor].emplace_back(count++, &e);
+    }
+    for (const ServedEvent& e : step.events) {
+      if (e.kind != ServedEvent::Kind::kKernel) continue;
+      for (const auto& [number, firing] : firings_of[e.actor]) {
+        if (e.begin_ns < firing->begin_ns || e.end_ns > firing->end_ns) continue;
+        spans += fmt::format("{}[{},{},{},{},{},{}]", spans.empty() ? "" : ",\n", e.kernel, number, e.begin_ns,
+                             e.end_ns, e.begin_ns, e.kernels);
+        break;
+      }
+    }
+  }
+  for (const ServedRequest& r : served.requests) {
+    std::string stamps;
+    for (const auto& [name, ns] : r.stamps)
+      stamps += fmt::format("{}[{},{}]", stamps.empty() ? "" : ",", quoted_json(name), ns);
+    requests +=
+        fmt::format("{}{{\"n\":{},\"id\":{},\"m\":{},\"s\":[{}],\"t\":[{}]}}", requests.empty() ? "" : ",\n", r.id,
+                    quoted_json(r.request_id), quoted_json(r.model + " " + r.version), fmt::join(r.steps, ","), stamps);
+  }
+  return fmt::format(",\n\"firings\":[{}],\n\"spans\":[{}],\n\"steps\":[{}],\n\"requests\":[{}]", firings, spans, steps,
+                     requests);
+}
+
+int instances_of(const ServedTrace& served) {
+  int count = 1;
+  for (const ServedStep& step : served.steps) count = std::max(count, step.instance + 1);
+  return count;
+}
+
 // Everything the page draws. Short keys: the page of a large plan is mostly this.
-std::string page_data(const Plan& given, const Plan& simulated, const std::string& source_root) {
+std::string page_data(const Plan& given, const Plan& simulated, const std::string& source_root,
+                      const ServedTrace* served) {
   Plan plan = simulated;
   bool costs = false;
   for (const Kernel& k : plan.kernels) costs |= k.cost_ns > 0;
@@ -106,16 +167,27 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
     }
   }
   for (const Kernel& k : plan.kernels) sources.want(k.source);
+  std::vector<std::string> why(plan.kernels.size());
+  for (PlacedKernel& placed : placed_kernels(plan)) why[placed.kernel] = std::move(placed.why);
 
-  std::string s = fmt::format(
-      "{{\"name\":{},\"target\":{},\"costs\":{},\"steps\":{},\"period\":{},\"total\":{},\"critical\":{},\"bytes\":{}",
-      quoted_json(plan.name), quoted_json(plan.target), costs, kSteps, sim.period_ns, sim.total_ns,
-      quoted_json(critical_str(plan, sim.critical)), l.total);
-  s += ",\n\"streams\":" + list(plan.streams, [](const Stream& v, int) {
-         return fmt::format("{{\"n\":{},\"d\":\"{}\",\"r\":{},\"k\":\"{}\",\"c\":{}}}", quoted_json(v.name),
-                            v.device.str(), v.device.rank, stream_kind_name(v.kind), v.cores);
+  std::string s =
+      fmt::format("{{\"name\":{},\"target\":{},\"costs\":{},\"period\":{},\"total\":{},\"critical\":{},\"bytes\":{}",
+                  quoted_json(plan.name), quoted_json(plan.target), costs, sim.period_ns,
+                  served != nullptr ? static_cast<double>(served->end_ns) : sim.total_ns,
+                  quoted_json(critical_str(plan, sim.critical)), l.total);
+  const std::vector<int> order = streams_by_device(plan);
+  std::vector<int> lanes;  // the streams, once for each instance
+  for (int i = 0; i < (served != nullptr ? instances_of(*served) : 1); ++i)
+    for (const int stream : order) lanes.push_back(i * static_cast<int>(plan.streams.size()) + stream);
+  std::vector<int> copies(lanes.size());
+  std::iota(copies.begin(), copies.end(), 0);
+  s += ",\n\"streams\":" + list(copies, [&](int lane, int) {
+         const auto instance = static_cast<size_t>(lane) / plan.streams.size();
+         const Stream& v = plan.streams[static_cast<size_t>(lane) % plan.streams.size()];
+         return fmt::format("{{\"n\":{},\"d\":\"{}\",\"r\":{},\"k\":\"{}\",\"c\":{},\"i\":{}}}", quoted_json(v.name),
+                            v.device.str(), v.device.rank, stream_kind_name(v.kind), v.cores, instance);
        });
-  s += ",\n\"lanes\":" + list(streams_by_device(plan), [](int stream, int) { return std::to_string(stream); });
+  s += ",\n\"lanes\":" + list(lanes, [](int lane, int) { return std::to_string(lane); });
   s += ",\n\"devices\":" + list(uses, [](const DeviceUse& u, int) {
          return fmt::format("[\"{}\",{},{},{},{},{}]", u.device.str(), u.compute, u.communication, u.exposed, u.bubble,
                             u.bytes);
@@ -143,12 +215,12 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
          for (const auto& [name, value] : v.attrs) attrs += (attrs.empty() ? "" : ", ") + name + "=" + attr_str(value);
          return fmt::format(
              "{{\"n\":{},\"op\":{},\"a\":{},\"i\":{},\"o\":{},\"w\":{},\"src\":{},\"m\":{},\"r\":{},\"c\":{},\"g\":{},"
-             "\"actor\":"
+             "\"y\":{},\"actor\":"
              "{}}}",
              quoted_json(v.name), quoted_json(v.op), quoted_json(attrs), views_json(plan, v.inputs),
              views_json(plan, v.outputs), v.workspace >= 0 ? plan.buffers[v.workspace].bytes : 0,
              quoted_json(v.source.str()), quoted_json(v.module), quoted_json(role_name(v.role)), v.cost_ns,
-             v.collective, actor_of[k]);
+             v.collective, quoted_json(why[k]), actor_of[k]);
        });
   s += ",\n\"registers\":" + list(plan.registers, [&](const Register& v, int r) {
          std::string consumers;
@@ -165,12 +237,7 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
              sim.peak_slots.empty() ? 0 : sim.peak_slots[r], events_of(plan, adjacency, r));
        });
   s += ",\n\"edges\":" + list(plan.edges, [](const Edge& v, int) { return std::to_string(v.reg); });
-  s += ",\n\"firings\":" + list(sim.firings, [](const SimFiring& f, int) {
-         return fmt::format("[{},{},{},{}]", f.actor, f.firing, f.begin_ns, f.end_ns);
-       });
-  s += ",\n\"spans\":" + list(sim.kernels, [](const SimKernel& k, int) {
-         return fmt::format("[{},{},{},{},{}]", k.kernel, k.firing, k.begin_ns, k.end_ns, k.met_ns);
-       });
+  s += served != nullptr ? served_data(plan, *served) : simulated_data(sim);
   s += ",\n\"ledger\":" + list(l.lines, [&](const LedgerLine& line, int) {
          const bool arena = line.kind == LedgerLine::Kind::kArena;
          return fmt::format("[\"{}\",{},\"{}\",{},{}]", line_kind_name(line.kind), quoted_json(line_name(plan, line)),
@@ -191,12 +258,13 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
 
 }  // namespace
 
-std::string html_page(const Plan& plan, const Plan& simulated, const std::string& source_root) {
+std::string html_page(const Plan& plan, const Plan& simulated, const std::string& source_root,
+                      const ServedTrace* served) {
   return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
          "content=\"width=device-width\">\n<title>" +
          escaped(plan.name) + " · plan</title>\n<style>" + kPageStyle + "</style>\n</head>\n" + kPageBody +
-         "<script id=\"data\" type=\"application/json\">" + page_data(plan, simulated, source_root) +
-         "</script>\n<script>" + kPageLanes + kPageDetails + "</script>\n</body>\n</html>\n";
+         "<script id=\"data\" type=\"application/json\">" + page_data(plan, simulated, source_root, served) +
+         "</script>\n<script>" + kPageLanes + kPageRequests + kPageDetails + "</script>\n</body>\n</html>\n";
 }
 
 }  // namespace sluice::plan_viz

@@ -5,6 +5,7 @@
 #include "base/sha256.h"
 #include "plan/json.h"
 #include "plan/ledger.h"
+#include "plan/placed.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 
@@ -15,14 +16,15 @@ using plan::Plan;
 using plan::quoted_json;
 
 // Options as they were set, by the names they have in Python: "quota.x" is an entry of quotas, "disabled.p" of
-// disabled_passes, "pattern.p" of patterns.
+// disabled_passes, "pattern.p" of patterns, "devices.d" of devices.
 struct Config {
   std::vector<std::pair<std::string, Attr>> plain;
   std::vector<std::pair<std::string, Attr>> quotas;
-  std::vector<std::string> disabled, patterns;
+  std::vector<std::string> disabled, patterns, devices;
 };
 Config config_of(const Plan& plan) {
-  constexpr std::string_view kQuota = "quota.", kDisabled = "disabled.", kPattern = "pattern.";
+  constexpr std::string_view kQuota = "quota.", kDisabled = "disabled.", kPattern = "pattern.",
+                             kDevices = plan::kDeviceOrder;
   Config config;
   for (const auto& [name, value] : plan.options) {
     if (name.starts_with(kQuota)) {
@@ -31,6 +33,8 @@ Config config_of(const Plan& plan) {
       config.disabled.push_back(name.substr(kDisabled.size()));
     } else if (name.starts_with(kPattern)) {
       config.patterns.push_back(name.substr(kPattern.size()));
+    } else if (name.starts_with(kDevices)) {
+      config.devices.push_back(name.substr(kDevices.size()));
     } else {
       config.plain.emplace_back(name, value);
     }
@@ -61,6 +65,7 @@ std::string config_json(const Config& config) {
   };
   add_names("disabled_passes", config.disabled);
   add_names("patterns", config.patterns);
+  add_names("devices", config.devices);
   return "{" + json + "}";
 }
 

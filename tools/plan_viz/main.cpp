@@ -27,7 +27,8 @@ int terminal_width() {
 }
 
 struct Arguments {
-  std::string path, output, source, costs, plan, other;
+  std::string path, output, source, costs, plan, other, trace;
+  plan_viz::ServedOptions served;
   double tolerance = 1e-5;
   bool json = false;
   plan_viz::TextOptions text;
@@ -99,6 +100,18 @@ std::string cost_view(const Arguments& args) {
   return args.json ? plan_viz::cost_json(machine, shown) : plan_viz::cost_text(machine, shown, args.text);
 }
 
+// What a server recorded of the plan. A member of a family lies in its folder "members", by its number.
+plan_viz::ServedTrace served(const plan::Plan& plan, Arguments& args) {
+  fs::path folder = fs::path(args.path).lexically_normal();
+  if (!fs::is_directory(folder)) folder = folder.parent_path();
+  if (folder.filename().empty()) folder = folder.parent_path();
+  const std::string number = folder.filename().string();
+  if (folder.parent_path().filename() == "members" && number.find_first_not_of("0123456789") == std::string::npos &&
+      number.size() < 6)
+    args.served.member = std::stoi(number);
+  return plan_viz::served_trace(read_file(args.trace), args.trace, plan, args.served);
+}
+
 // 0, or 1 when the view says that the plan is wrong, or that runs differ.
 int run(const std::string& view, Arguments& args) {
   if (view == "ir") {
@@ -124,8 +137,10 @@ int run(const std::string& view, Arguments& args) {
     plan::verify_structure(plan, structure);
     SLUICE_CHECK(structure.ok(), "{}: {}: {}", args.path, structure.problems[0].concern, structure.problems[0].text);
     const std::string output = args.output.empty() ? "plan.html" : args.output;
+    std::optional<plan_viz::ServedTrace> recorded;
+    if (!args.trace.empty()) recorded = served(plan, args);
     write_file(output, plan_viz::html_page(plan, plan::verify(plan).ok() ? simulated(plan, args) : plan,
-                                           source_root(plan, args.path, args.source)));
+                                           source_root(plan, args.path, args.source), recorded ? &*recorded : nullptr));
     return 0;
   }
   if (view == "json") {
@@ -134,7 +149,12 @@ int run(const std::string& view, Arguments& args) {
   }
   check_structure(plan, args.path);
   std::string text;
+  if (view == "requests") {
+    const plan_viz::ServedTrace trace = served(plan, args);
+    text = args.json ? plan_viz::requests_json(plan, trace) : plan_viz::requests_text(plan, trace, args.text);
+  }
   if (view == "show") text = args.json ? plan_viz::show_json(plan) : plan_viz::show_text(plan, args.text);
+  if (view == "devices") text = args.json ? plan_viz::devices_json(plan) : plan_viz::devices_text(plan, args.text);
   if (view == "info") text = args.json ? plan_viz::info_json(plan) : plan_viz::info_text(plan, args.text);
   if (view == "stats") text = args.json ? plan_viz::stats_json(plan) : plan_viz::stats_text(plan, args.text);
   if (view == "mem") text = args.json ? plan_viz::mem_json(plan) : plan_viz::mem_text(plan, args.text);
@@ -173,10 +193,12 @@ int main(int argc, char** argv) {
       "PLAN is a plan.json or a bundle directory. Start with\n"
       "  plan-viz info PLAN                 what it is: target, options, size\n"
       "  plan-viz show PLAN                 devices, streams, actors, kernels, registers\n"
+      "  plan-viz devices PLAN              which device runs each kernel, and why\n"
       "  plan-viz mem PLAN                  every byte, per memory space and arena\n"
       "  plan-viz simulate PLAN --steps 6   the predicted period and what limits it\n"
       "  plan-viz bottleneck PLAN           what one more slot or a faster kernel would gain\n"
       "  plan-viz cost COSTS --plan PLAN    what its kernels took when they ran\n"
+      "  plan-viz requests PLAN TRACE       what a server's requests waited for, and what fired for them\n"
       "  plan-viz html PLAN -o plan.html    one page to click through, offline\n"
       "`plan-viz COMMAND --help` tells the options of a command.\n",
       "plan-viz"};
@@ -197,6 +219,7 @@ int main(int argc, char** argv) {
   };
   view("show", "A tree of devices, streams, actors in the order they fire, their kernels and registers")
       ->add_flag("--all", args.text.all, "every kernel of long programs");
+  view("devices", "Which device runs each kernel, and why that one");
   view("info", "Name, hash, target, options that differ from the defaults, devices, memory, counts");
   view("stats", "Counts, ops by predicted time, bytes");
   view("mem", "The ledger, and a map of each arena: offsets against lifetimes")
@@ -232,6 +255,11 @@ int main(int argc, char** argv) {
   compare->add_flag("--all", args.text.all, "every output that differs");
   CLI::App* html = view("html", "One self-contained page: lanes over virtual time, details, source lines");
   html->add_option("-o,--output", args.output, "file to write (default plan.html)");
+  CLI::App* requests = view("requests", "Requests that sluice-serve traced, with what the engine did for each of them");
+  requests->add_option("trace", args.trace, "the server's trace file (--trace-config file=PATH)")->required();
+  html->add_option("--trace", args.trace, "a server's trace file: lanes of what ran for its requests, and these above");
+  for (CLI::App* of_requests : {requests, html})
+    of_requests->add_option("--model", args.served.model, "only requests of this model");
   CLI::App* pareto = view("pareto", "What speed costs: bytes of slots against steps per second");
   pareto->add_option("-o,--output", args.output, "a picture (SVG) to write instead");
   for (CLI::App* forecast : {simulate, bottleneck, html, pareto})

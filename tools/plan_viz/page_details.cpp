@@ -27,7 +27,7 @@ const items = (title, list, cls) => { if (!list.length) return; section(title); 
 function showKernel(i) {
   const k = D.kernels[i], a = D.actors[k.actor];
   head(k.n, "kernel of op " + k.op, k.op);
-  facts([["actor", a ? link(a.n, "actor", k.actor) : "none"], ["stream", a ? D.streams[a.s].n : ""], ["predicted", D.costs ? time(k.c) : "unknown (drawn as 1 µs)"],
+  facts([["actor", a ? link(a.n, "actor", k.actor) : "none"], ["stream", a ? D.streams[a.s].n : ""], ["device", a ? D.streams[a.s].d + ": " + k.y : ""], ["predicted", D.costs ? time(k.c) : "unknown (drawn as 1 µs)"],
          ["module", k.m], ["role", k.r], ["attributes", k.a], ["workspace", k.w ? bytes(k.w) : ""], ["collective", k.g < 0 ? "" : "group " + k.g]]);
   items("reads", k.i, "mono"); items("writes", k.o, "mono");
   if (!k.src) return;
@@ -74,9 +74,10 @@ function showPlan() {
   }));
   panel.append(el("h3", "hints"), el("div", "Wheel zooms, drag moves, double click shows all. Click a kernel or an actor for its details and source line.", "kind"));
 }
-function select(type, index, quiet) {
+function select(type, index, quiet, step) {
   selected = type ? {type, index} : null;
-  if (type === "kernel") showKernel(index); else if (type === "actor") showActor(index); else if (type === "register") showRegister(index); else showPlan();
+  if (type === "kernel") showKernel(index); else if (type === "actor") showActor(index); else if (type === "register") showRegister(index); else if (type === "request") showRequest(index); else showPlan();
+  if (step !== undefined) items("ran for", requestsOf(step).map(i => link(requestName(i), "request", i)));
   panel.scrollTop = 0;
   if (type && type !== "register") reveal(type, index);
   if (!quiet) history.replaceState(null, "", type ? "#" + type + "=" + index : "#");
@@ -86,8 +87,10 @@ function select(type, index, quiet) {
 // --- tables ---
 const ROWS = 400;
 const tabs = [
-  {name: "Kernels", count: D.kernels.length, type: "kernel", text: i => kernelText[i], heads: ["kernel", "op", "actor", "predicted", "source"], right: [3],
-   cells: i => { const k = D.kernels[i]; return [k.n, k.op, k.actor < 0 ? "" : D.actors[k.actor].n, D.costs ? time(k.c) : "", k.src]; }},
+  {name: "Requests", count: requests.length, type: "request", text: i => (requestName(i) + " " + requests[i].m).toLowerCase(), heads: ["request", "model", "instance", "step", "took", "with"], right: [2, 3, 4],
+   cells: i => { const r = requests[i], [a, b] = edges(r); return [requestName(i), r.m, r.s.map(s => D.steps[s][1]).join(", "), r.s.map(s => D.steps[s][2]).join(", "), time(b - a), [...new Set(r.s.flatMap(s => D.steps[s][0]))].filter(n => n !== r.n).join(", ")]; }},
+  {name: "Kernels", count: D.kernels.length, type: "kernel", text: i => kernelText[i], heads: ["kernel", "op", "device", "actor", "predicted", "source"], right: [4],
+   cells: i => { const k = D.kernels[i], a = D.actors[k.actor]; return [k.n, k.op, a ? D.streams[a.s].d : "", a ? a.n : "", D.costs ? time(k.c) : "", k.src]; }},
   {name: "Actors", count: D.actors.length, type: "actor", text: i => actorText[i], heads: ["actor", "role", "stream", "kernels"], right: [3],
    cells: i => { const a = D.actors[i]; return [a.n, a.r, D.streams[a.s].n, a.p.filter(p => p[0] === 0).length]; }},
   {name: "Registers", count: D.registers.length, type: "register", text: i => registerText[i], heads: ["register", "producer", "consumers", "quota", "slot", "all slots", "space", "events"], right: [3, 4, 5],
@@ -99,7 +102,7 @@ const tabs = [
   {name: "Collectives", count: D.calls.length, text: i => (D.calls[i][3] + " " + D.calls[i][5]).toLowerCase(), heads: ["group", "ranks", "call", "op", "bytes", "kernels"], right: [0, 2, 4],
    cells: i => { const c = D.calls[i]; return [c[0], c[1], c[2], c[3], bytes(c[4]), c[5]]; }},
   {name: "Proof", proof: true},
-].filter(t => t.count || !["Devices", "Collectives"].includes(t.name));
+].filter(t => t.count || !["Requests", "Devices", "Collectives"].includes(t.name));
 let tab = 0;
 function rows() {
   const spec = tabs[tab], out = $("rows");
@@ -144,12 +147,13 @@ $("title").textContent = D.name;
 const chip = (name, value, cls) => { const c = el("span", undefined, "chip " + (cls || "")); c.append(el("b", value), " " + name); $("chips").append(c); };
 chip("kernels", D.kernels.length.toLocaleString("en")); chip("actors", D.actors.length); chip("registers", D.registers.length);
 chip(D.streams.length === 1 ? "stream" : "streams", D.streams.length); chip("", bytes(D.bytes));
+if (requests.length) chip("traced " + (requests.length === 1 ? "request" : "requests"), requests.length.toLocaleString("en"));
 if (D.costs && D.period) chip("per step (predicted)", time(D.period));
 chip("", D.ok ? "verified" : "refused", D.ok ? "good" : "bad");
 document.documentElement.style.setProperty("--lanes-height", Math.min(innerHeight * .55, Math.max(160, lanes.height + 4)) + "px");
 function fromHash() {
-  const m = /^#(kernel|actor|register)=(\d+)$/.exec(location.hash);
-  if (m && +m[2] < D[m[1] + "s"].length) { tab = {kernel: 0, actor: 1, register: 2}[m[1]]; select(m[1], +m[2], true); } else select(null, 0, true);
+  const m = /^#(kernel|actor|register|request)=(\d+)$/.exec(location.hash);
+  if (m && +m[2] < (D[m[1] + "s"] || []).length) { tab = tabs.findIndex(t => t.type === m[1]); select(m[1], +m[2], true); } else select(null, 0, true);
 }
 addEventListener("hashchange", fromHash);
 addEventListener("resize", redraw);

@@ -30,14 +30,23 @@ const registerText = D.registers.map(r => r.n.toLowerCase());
 let kernelOn = null, actorOn = null;   // what the search leaves bright; null = all
 
 // --- lanes ---
-const LEFT = 168, TOP = 26, FIRING = 17, KERNEL = 26, GAP = 12, DEVICE = 22;
+const LEFT = 168, TOP = 26, FIRING = 17, KERNEL = 26, GAP = 12, DEVICE = 22, REQUEST = 15;
+const requests = D.requests || [];     // of a server; then firings are what was recorded, not simulated
+const requestRows = [];                // each: indices of requests that do not overlap
+const edges = r => [r.t[0][1], r.t[r.t.length - 1][1]];
+requests.map((r, i) => i).sort((a, b) => edges(requests[a])[0] - edges(requests[b])[0]).forEach(i => {
+  let row = requestRows.find(list => edges(requests[list[list.length - 1]])[1] <= edges(requests[i])[0]);
+  if (!row) requestRows.push(row = []);
+  row.push(i);
+});
 const lanes = [];                      // {stream, y} and {device, y}
 {
   let y = TOP, device = null;
-  const ranks = D.streams.some(s => s.r > 0);
+  if (requests.length) { lanes.push({device: "requests", y}); y += DEVICE + requestRows.length * REQUEST + GAP; }
+  const ranks = D.streams.some(s => s.r > 0), instances = D.streams.some(s => s.i > 0);
   for (const i of D.lanes) {
-    const s = D.streams[i];
-    if (s.d !== device) { device = s.d; lanes.push({device: ranks ? "rank " + s.r + " · " + s.d.replace(/^\d+\//, "") : s.d, y}); y += DEVICE; }
+    const s = D.streams[i], name = (instances ? "instance " + s.i + " · " : "") + (ranks ? "rank " + s.r + " · " + s.d.replace(/^\d+\//, "") : s.d);
+    if (name !== device) { device = name; lanes.push({device: name, y}); y += DEVICE; }
     lanes.push({stream: i, y}); y += FIRING + KERNEL + GAP;
   }
   lanes.height = y + 6;
@@ -45,8 +54,15 @@ const lanes = [];                      // {stream, y} and {device, y}
 const laneY = []; for (const l of lanes) if (l.stream !== undefined) laneY[l.stream] = l.y;
 // Spans by stream and begin: only those in sight are drawn.
 const firingsOf = D.streams.map(() => []), spansOf = D.streams.map(() => []);
-D.firings.forEach((f, i) => firingsOf[D.actors[f[0]].s].push(i));
-D.spans.forEach((s, i) => spansOf[D.actors[D.firings[s[1]][0]].s].push(i));
+const laneOf = f => f[4] === undefined ? D.actors[f[0]].s : f[4];
+D.firings.forEach((f, i) => firingsOf[laneOf(f)].push(i));
+D.spans.forEach((s, i) => spansOf[laneOf(D.firings[s[1]])].push(i));
+if (requests.length) {                 // recorded step by step: of two that overlap, neither is in order
+  firingsOf.forEach(list => list.sort((a, b) => D.firings[a][2] - D.firings[b][2]));
+  spansOf.forEach(list => list.sort((a, b) => D.spans[a][2] - D.spans[b][2]));
+}
+// Of a selected request: only what ran for it is bright.
+const lit = f => !selected || selected.type !== "request" || requests[selected.index].s.includes(f[5]);
 const total = Math.max(D.total, 1);
 let t0 = 0, t1 = total;                // window
 const canvas = $("canvas"), box = $("lanes"), pen = canvas.getContext("2d");
@@ -90,7 +106,7 @@ function draw() {
     for (let i = firstEndingAfter(fs, f => D.firings[f][3], t0); i < fs.length; ++i) {
       const f = D.firings[fs[i]]; if (f[2] > t1) break;
       const a = x(f[2]), width = Math.max(1.5, x(f[3]) - a - .6), on = selected && selected.type === "actor" && selected.index === f[0];
-      pen.globalAlpha = actorOn && !actorOn[f[0]] ? .2 : 1;
+      pen.globalAlpha = !lit(f) || actorOn && !actorOn[f[0]] ? .2 : 1;
       pen.fillStyle = on ? accent : `hsl(215 ${dark() ? "16% 34%" : "20% 82%"})`;
       pen.fillRect(a, y, width, FIRING - 2);
       label(D.actors[f[0]].n + " #" + f[1], a, y + FIRING / 2 - .5, width, on ? css("--panel") : ink);
@@ -105,7 +121,7 @@ function draw() {
     };
     for (let i = firstEndingAfter(ss, v => D.spans[v][3], t0); i < ss.length; ++i) {
       const v = D.spans[ss[i]]; if (v[2] > t1) break;
-      const a = x(v[2]), b = x(v[3]), on = selected && selected.type === "kernel" && selected.index === v[0], off = kernelOn && !kernelOn[v[0]];
+      const a = x(v[2]), b = x(v[3]), on = selected && selected.type === "kernel" && selected.index === v[0], off = !lit(D.firings[v[1]]) || kernelOn && !kernelOn[v[0]];
       if (b - a < 2 && !on) {
         if (Math.floor(a) !== column) { flush(); column = Math.floor(a); }
         const fill = color(D.kernels[v[0]].op, off); shares.set(fill, (shares.get(fill) || 0) + Math.max(b - a, .01));
@@ -121,12 +137,16 @@ function draw() {
     flush();
     pen.globalAlpha = 1; pen.restore();
   }
+  pen.globalAlpha = 1;
+  if (requests.length) drawRequests(w);
   if (!D.firings.length) { pen.fillStyle = dim; pen.fillText(D.ok ? "nothing fires" : "the plan is refused; see the tab Proof", LEFT + 12, TOP + 40); }
 }
 let queued = false;
 const redraw = () => { if (!queued) { queued = true; requestAnimationFrame(() => { queued = false; draw(); }); } };
 function pick(px, py) {
   if (px < LEFT) return null;
+  const request = requests.length ? pickRequest(px, py) : null;
+  if (request) return request;
   for (let s = 0; s < D.streams.length; ++s) {
     const y = py - laneY[s]; if (y < 0 || y > FIRING + KERNEL) continue;
     const slack = (t1 - t0) / Math.max(1, canvas.clientWidth - LEFT) * 2, at = t(px);
@@ -162,19 +182,19 @@ canvas.addEventListener("pointermove", e => {
   const hit = pick(e.offsetX, e.offsetY), tip = $("tip");
   tip.style.display = hit ? "block" : "none";
   if (hit) {
-    const name = hit.type === "actor" ? D.actors[hit.index].n + " #" + hit.span[1] : D.kernels[hit.index].n;
+    const name = hit.type === "request" ? requestName(hit.index) : hit.type === "actor" ? D.actors[hit.index].n + " #" + hit.span[1] : D.kernels[hit.index].n + (hit.span[5] > 1 ? " and " + (hit.span[5] - 1) + " more" : "");
     tip.textContent = name + "\n" + time(hit.span[3] - hit.span[2]) + " from " + time(hit.span[2]);
     tip.style.left = Math.min(innerWidth - 300, e.clientX + 14) + "px"; tip.style.top = e.clientY + 16 + "px";
   }
 });
-canvas.addEventListener("pointerup", e => { const d = drag; drag = null; canvas.classList.remove("drag"); if (d && !d.moved) { const hit = pick(e.offsetX, e.offsetY); if (hit) select(hit.type, hit.index); } });
+canvas.addEventListener("pointerup", e => { const d = drag; drag = null; canvas.classList.remove("drag"); if (d && !d.moved) { const hit = pick(e.offsetX, e.offsetY); if (hit) select(hit.type, hit.index, false, stepOf(hit)); } });
 canvas.addEventListener("pointerleave", () => { $("tip").style.display = "none"; });
 const fit = () => { t0 = 0; t1 = total; redraw(); };
 canvas.addEventListener("dblclick", fit);
 $("fit").onclick = fit;
 // Brings the first span of a kernel or actor into sight.
 function reveal(type, index) {
-  const v = type === "kernel" ? D.spans.find(s => s[0] === index) : D.firings.find(f => f[0] === index);
+  const v = type === "request" ? [index, 0, ...edges(requests[index])] : type === "kernel" ? D.spans.find(s => s[0] === index) : D.firings.find(f => f[0] === index);
   if (!v || (v[2] >= t0 && v[3] <= t1)) return;
   const w = t1 - t0; t0 = Math.max(0, Math.min(total - w, (v[2] + v[3] - w) / 2)); t1 = t0 + w;
 }

@@ -6,6 +6,7 @@
 #include "plan/machine.h"
 #include "plan/plan.h"
 #include "plan/simulator.h"
+#include "tools/plan_viz/served_trace.h"
 
 namespace sluice::plan_viz {
 
@@ -22,6 +23,10 @@ std::string info_json(const plan::Plan& plan);
 // Devices, streams, actors in the order they fire, kernels, registers.
 std::string show_text(const plan::Plan& plan, const TextOptions& options);
 std::string show_json(const plan::Plan& plan);
+
+// Which device runs each kernel, and why that one.
+std::string devices_text(const plan::Plan& plan, const TextOptions& options);
+std::string devices_json(const plan::Plan& plan);
 
 // Counts, ops by predicted time, bytes.
 std::string stats_text(const plan::Plan& plan, const TextOptions& options);
@@ -70,12 +75,17 @@ DumpComparison compare_dumps(const std::string& a, const std::string& b, double 
 std::string compare_text(const DumpComparison& comparison, const TextOptions& options);
 std::string compare_json(const DumpComparison& comparison);
 
+// Requests that a server traced: how long each waited and was computed, with whom, and what fired for it.
+std::string requests_text(const plan::Plan& plan, const ServedTrace& trace, const TextOptions& options);
+std::string requests_json(const plan::Plan& plan, const ServedTrace& trace);
+
 // Graphviz, clustered by device and stream.
 std::string dot_text(const plan::Plan& plan);
 
 // One page without any other file: lanes over virtual time, tables, details with the user's source lines (read from
 // `source_root` when the plan's paths are relative). Shown is `simulated`, which is `plan` or made of it for the
-// simulator; proved is `plan`.
-std::string html_page(const plan::Plan& plan, const plan::Plan& simulated, const std::string& source_root);
+// simulator; proved is `plan`. With `served`, the lanes show what was recorded instead, and the requests above them.
+std::string html_page(const plan::Plan& plan, const plan::Plan& simulated, const std::string& source_root,
+                      const ServedTrace* served = nullptr);
 
 }  // namespace sluice::plan_viz

@@ -11,6 +11,7 @@
 #include "tensor/eager.h"
 #include "tensor/graph_session.h"
 #include "tools/plan_viz/views.h"
+#include "tools/sluice_compile/to_c.h"
 
 namespace {
 
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 using namespace sluice;
 
 struct Arguments {
-  std::string model, output, to = "plan", device = "cpu";
+  std::string model, output, to = "plan", device = "cpu", name;
   int cores = 0;
   uint64_t memory_budget = 0, workspace_limit = 0;
   std::vector<std::string> without;
@@ -30,6 +31,7 @@ constexpr const char* kPasses = "ir";        // after the graph passes
 constexpr const char* kLowered = "lowered";  // after all passes
 constexpr const char* kPlan = "plan";
 constexpr const char* kMemory = "mem";
+constexpr const char* kC = "c";
 
 // A bundle's graph and weights; of a file with a graph alone no constant is known.
 CapturedGraph captured_from(const fs::path& model, const OpRegistry& ops) {
@@ -39,6 +41,14 @@ CapturedGraph captured_from(const fs::path& model, const OpRegistry& ops) {
   for (auto& [name, weight] : load_bundle(model.string()).weights)
     captured.variables[name] = Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
   return captured;
+}
+
+c::PlanSource compiled_to_c(const Arguments& args) {
+  Engine engine;
+  EagerExecutor eager(engine);
+  const ExecutorScope scope(eager);
+  return to_c(eager, captured_from(args.model, eager.ops()),
+              {.name = args.name, .memory_budget = args.memory_budget, .disabled_passes = args.without});
 }
 
 std::string compiled(const Arguments& args) {
@@ -73,6 +83,27 @@ std::string list_of(const std::vector<std::string>& names) {
   return text;
 }
 
+void write(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.flush();
+  SLUICE_CHECK_KIND(kIo, out.good(), "{}: cannot be written", path);
+}
+
+void print(const Arguments& args) {
+  if (args.to != kC) {
+    const std::string text = compiled(args);
+    return args.output.empty() ? void(std::cout << text) : write(args.output, text);
+  }
+  const c::PlanSource made = compiled_to_c(args);
+  if (args.output.empty()) {
+    std::cout << made.source;
+    return;
+  }
+  write(args.output, made.source);
+  write(fs::path(args.output).replace_extension(".h").string(), made.header);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -84,16 +115,18 @@ int main(int argc, char** argv) {
       "  sluice-compile MODEL --to ir          after the graph passes\n"
       "  sluice-compile MODEL --to lowered     with every copy, reorder and collective, as the plan runs it\n"
       "  sluice-compile MODEL --to plan        plan.json, for plan-viz\n"
-      "  sluice-compile MODEL --to mem         every byte of it\n",
+      "  sluice-compile MODEL --to mem         every byte of it\n"
+      "  sluice-compile MODEL --to c -o M.c    a C11 file, and M.h, that run it without Sluice: for small machines\n",
       "sluice-compile"};
   Arguments args;
-  std::vector<std::string> stages = {kInput, kPasses, kLowered, kPlan, kMemory};
+  std::vector<std::string> stages = {kInput, kPasses, kLowered, kPlan, kMemory, kC};
   for (const std::string& name : stage_names()) stages.push_back(name);
   app.add_option("model", args.model, "bundle directory or graph.txt")->required()->check(CLI::ExistingPath);
-  app.add_option("--to,--compile-to", args.to, "graph, ir, lowered, plan, mem, or after a pass of the compiler")
+  app.add_option("--to,--compile-to", args.to, "graph, ir, lowered, plan, mem, c, or after a pass of the compiler")
       ->check(CLI::IsMember(stages))
       ->capture_default_str();
   app.add_option("-o,--output", args.output, "file to write (default: standard output)");
+  app.add_option("--name", args.name, "of --to c: what its names begin with (default: the graph's)");
   app.add_option("--device", args.device, "of nodes that name none")->capture_default_str();
   app.add_option("--cores", args.cores, "of a compute stream; 0: what this machine has")
       ->check(CLI::Range(0, 4096))
@@ -107,15 +140,7 @@ int main(int argc, char** argv) {
   app.footer("Passes, in order:\n" + list_of(stage_names()));
   try {
     app.parse(argc, argv);
-    const std::string text = compiled(args);
-    if (args.output.empty()) {
-      std::cout << text;
-      return 0;
-    }
-    std::ofstream out(args.output, std::ios::binary);
-    out << text;
-    out.flush();
-    SLUICE_CHECK_KIND(kIo, out.good(), "{}: cannot be written", args.output);
+    print(args);
     return 0;
   } catch (const CLI::ParseError& e) {  // help is one, too
     return app.exit(e) == 0 ? 0 : 2;

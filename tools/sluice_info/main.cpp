@@ -3,7 +3,18 @@
 #include <cstdio>
 
 #include "include/sluice/sluice.hpp"
+#include "runtime/needed_ops.h"
 #include "tools/sluice_info/explain.h"
+
+namespace {
+
+std::string ops_of(const std::vector<std::string>& bundles) {
+  std::set<std::string> ops;
+  for (const std::string& bundle : bundles) ops.merge(sluice::needed_ops(sluice::BundleSource(bundle)));
+  return CLI::detail::join(ops, "\n") + "\n";
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("Versions, build, machine, devices and settings of Sluice, to paste into a bug report.", "sluice-info");
@@ -13,10 +24,15 @@ int main(int argc, char** argv) {
   CLI::App* explain = app.add_subcommand("explain", "what an error means and what to do");
   std::vector<std::string> words;
   explain->add_option("words", words, "the code of the error, such as E201, or a part of its text")->required();
+  CLI::App* ops =
+      app.add_subcommand("ops", "which kernels bundles need, one in a line, for builds that have no others");
+  std::vector<std::string> bundles;
+  ops->add_option("bundles", bundles, "directories that sluice.save wrote, or tar archives of them")->required();
   CLI11_PARSE(app, argc, argv);
   try {
-    const std::string text =
-        *explain ? sluice::info::explain(CLI::detail::join(words, " ")) : sluice::api::describe(json);
+    const std::string text = *explain ? sluice::info::explain(CLI::detail::join(words, " "))
+                             : *ops   ? ops_of(bundles)
+                                      : sluice::api::describe(json);
     std::fputs(text.c_str(), stdout);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "sluice-info: %s\n", e.what());

@@ -20,8 +20,8 @@ _regions: weakref.WeakSet[Region] = weakref.WeakSet()
 _lock = threading.Lock()
 
 
-def region_of(function: Any, asked: dict[str, Any], where: str = "compile") -> Region:
-    region = Region(function, Settings(where=where, **asked))
+def region_of(function: Any, asked: dict[str, Any], where: str = "compile", inside: bool = False) -> Region:
+    region = Region(function, Settings(where=where, **asked), inside=inside)
     region.asked = asked
     with _lock:
         _regions.add(region)
@@ -75,7 +75,7 @@ def compile_in_place(module: Module, *, fullgraph: bool = False, dynamic: bool |
                      options: dict[str, Any] | None = None, disable: bool = False) -> None:
     """Module.compile."""
     region = region_of(module, {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options},
-                       "Module.compile")
+                       "Module.compile", inside=True)
     module._compiled_call_impl = None if disable else region
 
 

@@ -107,7 +107,7 @@ def _first_module(region: Any, program: Any, given: Any) -> str:
         def build(inputs: Any) -> Any:
             args, kwargs = given.build(iter(inputs))
             with traced, compiling():
-                region.function(*args, **kwargs)
+                region.traced(*args, **kwargs)
             return [t for _, t in traced.made]
 
         graph = Traced(f"{region.name}_modules", program.reached, program.outer, build)

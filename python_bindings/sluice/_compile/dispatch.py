@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from sluice import _C
@@ -32,7 +33,7 @@ class Children:
             return self._outer.get(module) if self._outer is not None else None
         found = self._regions.get(number)
         if found is None:
-            found = Region(module, self._settings, self._counter)
+            found = Region(module, self._settings, self._counter, inside=True)
             found = self._regions.setdefault(number, found)
         return found
 
@@ -43,15 +44,19 @@ class Children:
 class Region:
     """One function or module with its programs.
 
+    inside: Module.__call__ calls it, so that a `__call__` of the module's own class has run already.
+
     Thread safety: all. One thread at a time compiles.
     """
 
-    def __init__(self, function: Any, settings: Any, counter: Counter | None = None) -> None:
+    def __init__(self, function: Any, settings: Any, counter: Counter | None = None, inside: bool = False) -> None:
         self.function, self.settings = function, settings
         self.is_module = isinstance(function, Module)
         self.name = _name_of(function)
         self.counter = counter if counter is not None else Counter()
-        self._eager = function._call_impl if self.is_module and type(function).__call__ is Module.__call__ else function
+        own = self.is_module and type(function).__call__ is not Module.__call__
+        self.traced = functools.partial(Module.__call__, function) if own and inside else function
+        self._eager = function._call_impl if self.is_module and (inside or not own) else function
         self.asked: dict[str, Any] = {}
         self.forget()
 
@@ -131,7 +136,7 @@ class Region:
         return debugging.compared(self, program, fitted) if self.settings.backend == "debug" else program(fitted)
 
     def _compiled(self, key: Any, fitted: Any, environment: Environment) -> Program:
-        program = Program(self.name, self.function, fitted, environment, self.settings, self.counter)
+        program = Program(self.name, self.traced, fitted, environment, self.settings, self.counter)
         program.key, program.group = key, fitted.group
         self.counter.count("plans")
         if not self._has_group(fitted):

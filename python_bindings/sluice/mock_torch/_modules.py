@@ -25,12 +25,12 @@ def sluice_name(name: str) -> str:
 class ModuleWrapper(ModuleType):
     """A module of torch's name; what it has is looked up in the module that stands for it.
 
-    lazy: dtypes that Sluice lacks can be named, but not used.
+    finder: makes the modules within it, also for code that runs when `import torch` gives torch again.
     """
 
-    def __init__(self, name: str, module: ModuleType, lazy: bool = False) -> None:
+    def __init__(self, name: str, module: ModuleType, finder: DynamicMockModule) -> None:
         super().__init__(name, module.__doc__)
-        self._module, self._lazy = module, lazy
+        self._module, self._finder = module, finder
         if name == "torch":
             self.__version__ = TORCH_VERSION
         self.__all__ = [n for n in getattr(module, "__all__", dir(module)) if not n.startswith("_")]
@@ -39,18 +39,18 @@ class ModuleWrapper(ModuleType):
         if name in MEMBERS.get(self.__name__, ()):
             return MEMBERS[self.__name__][name]
         if f"{self.__name__}.{name}" in PRIVATE and (name.startswith("_") or not hasattr(self._module, name)):
-            return importlib.import_module(f"{self.__name__}.{name}")
+            return self._finder.module(f"{self.__name__}.{name}")
         if self._module is PRIVATE.get(self.__name__) and not name.startswith("__"):
             return getattr(self._module, name)
         if not name.startswith("_"):  # other private names are torch's own
             value = getattr(self._module, name, self)
             if isinstance(value, ModuleType) and _is_public(value.__name__) and value.__name__.startswith("sluice"):
-                return importlib.import_module("torch" + value.__name__.removeprefix("sluice"))
+                return self._finder.module("torch" + value.__name__.removeprefix("sluice"))
             if value is not self:
                 return value
             if _exists(f"{self._module.__name__}.{name}"):
-                return importlib.import_module(f"{self.__name__}.{name}")
-            entry = left_out(name) if self._lazy else None
+                return self._finder.module(f"{self.__name__}.{name}")
+            entry = left_out(name) if self._finder.lazy else None
             if entry is not None and entry.counts:
                 return DummyModule(f"{self.__name__}.{name}")
         raise AttributeError(f"module '{self.__name__}' has no attribute '{name}': Sluice stands for torch here "
@@ -107,6 +107,7 @@ class DynamicMockModule(MetaPathFinder, Loader):
 
     def __init__(self, lazy: bool = False, verbose: bool = False, extra: Any = {}) -> None:
         self.lazy, self.verbose, self.extra = lazy, verbose, extra
+        self._made: dict[str, ModuleType] = {}
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         if not _package_is_torch(fullname) or self._stands_for(fullname) is None:
@@ -125,13 +126,18 @@ class DynamicMockModule(MetaPathFinder, Loader):
             return ours
         return PRIVATE.get(fullname, DummyModule if self.lazy else None)
 
+    def module(self, fullname: str) -> ModuleType:
+        """The module of that name, which something stands for."""
+        if fullname not in self._made:
+            there = self._stands_for(fullname)
+            if self.verbose:
+                print(f"mock_torch: {fullname} is {there if isinstance(there, str) else getattr(there, '__name__', there)}")
+            there = importlib.import_module(there) if isinstance(there, str) else there
+            self._made[fullname] = DummyModule(fullname) if there is DummyModule else ModuleWrapper(fullname, there, self)
+        return self._made[fullname]
+
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        there = self._stands_for(spec.name)
-        if self.verbose:
-            print(f"mock_torch: {spec.name} is {there if isinstance(there, str) else getattr(there, '__name__', there)}")
-        if there is DummyModule:
-            return DummyModule(spec.name)
-        return ModuleWrapper(spec.name, importlib.import_module(there) if isinstance(there, str) else there, self.lazy)
+        return self.module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         pass

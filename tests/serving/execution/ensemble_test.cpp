@@ -74,12 +74,18 @@ TEST_F(EnsembleTest, FamiliesBecomeOneFamily) {
 }
 
 TEST_F(EnsembleTest, WhatDoesNotFitTogetherIsRefused) {
+  std::function<void(inference::ModelConfig&)> of_step = [](inference::ModelConfig&) {};
   const auto refused = [&](const std::function<void(inference::ModelConfig&)>& change, int64_t rows = 2) {
     ExecutorSpec all =
         spec(bundle("twice", twice(2), ones()), bundle("product" + std::to_string(rows), product(rows), weights()), R"(
       input { name: "picture" data_type: TYPE_FP32 dims: [2, 4] }
       output { name: "result" data_type: TYPE_FP32 dims: [2, 4] })");
     change(all.config);
+    all.step = [find = all.step, &of_step](const std::string& model, int64_t version) {
+      ExecutorSpec::Step found = find(model, version);
+      of_step(found.config);
+      return found;
+    };
     try {
       make_executor(machine(), all);
     } catch (const Error& error) {
@@ -100,6 +106,49 @@ TEST_F(EnsembleTest, WhatDoesNotFitTogetherIsRefused) {
             "ensemble: 'result' is made by two steps");
   EXPECT_EQ(refused([&](auto& c) { c.mutable_output(0)->set_name("other"); }),
             "ensemble: output 'other': no step makes it");
+  const auto nothing = [](inference::ModelConfig&) {};
+  of_step = [](auto& c) { c.mutable_model_transaction_policy()->set_decoupled(true); };
+  EXPECT_EQ(refused(nothing),
+            "ensemble 'm': step 'product': decoupled; the steps of an ensemble answer once. The ensemble itself may be "
+            "decoupled, with its feedback from step to step");
+  of_step = [](auto& c) { c.mutable_input(0)->set_allow_ragged_batch(true); };
+  EXPECT_EQ(
+      refused(nothing),
+      "ensemble 'm': step 'product': input 'INPUT_0' has allow_ragged_batch; the steps of an ensemble take rows of "
+      "one length");
+}
+
+// One that feeds itself: each step of a request goes through both models.
+TEST_F(EnsembleTest, AnEnsembleMayAnswerInParts) {
+  ExecutorSpec all = spec(bundle("twice", twice(2), ones()), bundle("product", product(2), weights()), R"(
+    input { name: "picture" data_type: TYPE_FP32 dims: [2, 4] }
+    output { name: "result" data_type: TYPE_FP32 dims: [2, 4] })");
+  all.config.mutable_model_transaction_policy()->set_decoupled(true);
+  (*all.config.mutable_parameters())["feedback"].set_string_value("result:picture");
+  (*all.config.mutable_parameters())["max_responses"].set_string_value("3");
+  const std::string first = bundle("twice", twice(2), ones()), second = bundle("product", product(2), weights());
+  const auto ensemble = make_executor(machine(), all);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Floats> parts;
+  bool over = false;
+  Floats x{1, 0, 0, 0, 0, 1, 0, 0};
+  const auto handle = ensemble->infer(request(floats("picture", {2, 4}, x)), [&](InferResponse response, bool last) {
+    const std::lock_guard lock(mutex);
+    EXPECT_FALSE(response.error);
+    if (!response.error) parts.push_back(values_of(response.outputs.at(0)));
+    over = last;
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return over; });
+  ASSERT_EQ(parts.size(), 3u);
+  api::Session one = api::Session::load(engine_, first), two = api::Session::load(engine_, second);
+  for (const Floats& part : parts) {
+    const api::Tensor y = two.run(one.run({api::Tensor::from(x, {2, 4})}))[0];
+    x.assign(y.data<float>(), y.data<float>() + 8);
+    EXPECT_EQ(part, x);
+  }
 }
 
 TEST(MergeGraphs, TypesMustBeEqual) {

@@ -197,6 +197,41 @@ TEST_F(Stream, EndsWhileItIsAnswered) {
   engine.join();
 }
 
+TEST(StreamFlood, AClientThatReadsNothingLosesItsStreamBeforeTheResponsesFillTheMemory) {
+  InferResponse part;
+  part.model = "echo";
+  part.version = "1";
+  Tensor& tensor = part.outputs.emplace_back();
+  tensor.name = "x";
+  tensor.datatype = DataType::TYPE_FP32;
+  tensor.bytes = 64 << 10;
+  tensor.shape = {static_cast<int64_t>(tensor.bytes / sizeof(float))};
+  tensor.data = BufferPool(0).take(tensor.bytes);
+  std::memset(tensor.data.get(), 0, tensor.bytes);
+  FloodServer flood(part);
+  const auto memory = std::make_shared<MemoryBudget>(uint64_t{4} << 20);
+  GrpcServer front(flood, {.memory = memory});
+  const auto channel =
+      grpc::CreateChannel("127.0.0.1:" + std::to_string(front.port()), grpc::InsecureChannelCredentials());
+  const auto stub = inference::GRPCInferenceService::NewStub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  const auto stream = stub->ModelStreamInfer(&context);
+  ASSERT_TRUE(stream->Write(floats("flood", {1})));
+  while (!flood.was_cancelled && flood.parts < FloodServer::kMost) std::this_thread::yield();
+  EXPECT_TRUE(flood.was_cancelled) << "nothing bounds it";
+  flood.wait();
+  ModelStreamInferResponse response;
+  while (stream->Read(&response)) {
+  }
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  inference::ServerLiveResponse live;
+  grpc::ClientContext next;
+  EXPECT_TRUE(stub->ServerLive(&next, {}, &live).ok() && live.live());
+  front.drain(std::chrono::seconds(10));
+  EXPECT_EQ(memory->held(), 0u);
+}
+
 }  // namespace
 
 }  // namespace sluice::serving::test

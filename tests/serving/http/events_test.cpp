@@ -101,6 +101,28 @@ TEST_F(HttpEvents, AClientThatGoesAwayEndsItsRequest) {
   server.wait_cancelled(*asked);
 }
 
+TEST_F(HttpEvents, AClientThatTakesNoneLosesItsConnectionBeforeTheyFillTheMemory) {
+  FloodServer flood(word(std::string(64 << 10, 'x')));
+  flood.model = server.model;
+  const auto memory = std::make_shared<MemoryBudget>(uint64_t{1} << 20);
+  {
+    HttpOptions options;
+    options.memory = memory;
+    HttpServer mine(flood, options);
+    Wire wire(mine.port());
+    wire.send(ask_for(R"({"text":"hello"})"));
+    while (flood.parts == 0 || !flood.was_cancelled) {
+      ASSERT_LT(flood.parts, FloodServer::kMost) << "nothing bounds it";
+      std::this_thread::yield();
+    }
+    flood.wait();
+    for (bool more = wire.answer().has_value(); more;) more = wire.chunk() != "";
+    Wire next(mine.port());
+    EXPECT_EQ(next.send(get("/v2/health/live")).answer()->status, 200);
+  }
+  EXPECT_EQ(memory->held(), 0u);
+}
+
 TEST_F(HttpEvents, WhoAsksForOneResponseIsToldThatThereAreMore) {
   start();
   Wire wire(front->port());

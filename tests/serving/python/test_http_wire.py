@@ -14,7 +14,7 @@ import pytest
 
 import sluice as sl
 from programs import PATIENCE, expected, save, served
-from test_tritonclient import Echo, Two, save_graph
+from test_tritonclient import Echo, Two, save_bags, save_graph
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +23,7 @@ def repository(tmp_path_factory):
     save(root, "net")
     save_graph(Two(name="two"), root / "two" / "1" / "model", sl.zeros(3), sl.zeros(3))
     save_graph(Echo(name="half"), root / "half" / "1" / "model", sl.zeros(2, dtype=sl.float16))
+    save_bags(root, bags="")
     return root
 
 
@@ -138,6 +139,14 @@ CALLS = {
     "logging": (get("/v2/logging"), 200, b'"log_verbose_level":0'),
     "trace": (get("/v2/trace/setting"), 200, b'"trace_level":['),
     "trace of a model": (get("/v2/models/net/trace/setting"), 200, b'"trace_level":['),
+    "trace of no model": (get("/v2/models/nobody/trace/setting"), 404, b"nobody"),
+    "trace without a file": (post("/v2/trace/setting", '{"trace_level":["TIMESTAMPS"]}'), 400, b"without a trace file"),
+    "trace of a strange level": (post("/v2/trace/setting", '{"trace_level":["MAX"]}'), 400, b"level 'MAX'"),
+    "trace by two rates": (post("/v2/trace/setting", '{"trace_rate":["1","2"]}'), 400, b"trace_rate"),
+    "trace by no setting": (post("/v2/trace/setting", '{"trace_speed":"1"}'), 400, b"trace_speed"),
+    "trace in another mode": (post("/v2/trace/setting", '{"trace_mode":"opentelemetry"}'), 501, b"when the server is started"),
+    "trace by a list": (post("/v2/trace/setting", "[1]"), 400, b"object"),
+    "trace from a strange parent": (get("/v2/health/live", "traceparent: " + "0" * 4000), 200, b""),
     "query is not the path": (get("/v2/health/live?x=1"), 200, b""),
     "percent": (get("/v2/models/n%65t/ready"), 200, b""),
     "percent twice": (get("/v2/models/n%2565t/ready"), 400, b"error"),
@@ -223,6 +232,39 @@ def test_wrong_requests_for_inference(wire, name):  # CLI-14
     assert got == status, answer
     assert part in json.loads(answer)["error"], answer
     np.testing.assert_array_equal(values(wire.send(infer(X)).answer()), values(wire.send(infer(X)).answer()))
+
+
+def bag(shape, data=..., **changes):
+    one = {"name": "x", "datatype": "FP32", "shape": shape, "data": [0.5] * max(0, shape[-1]) if data is ... else data} | changes
+    return json.dumps({"inputs": [one]})
+
+
+WRONG_RAGGED = {
+    "several rows": (bag([2, 3], [0.5] * 6), 400, "must be [1,-1]: one row"),
+    "no rows": (bag([0, 3], []), 400, "must be [1,-1]"),
+    "flat": (bag([3]), 400, "must be [1,-1]"),
+    "longer than a step": (bag([1, 65]), 400, "at most 64 rows in a step"),
+    "negative": (bag([1, -3], [0.5] * 3), 400, "negative"),
+    "overflow": (bag([1, 1 << 62], [0.5]), 413, "shape"),
+    "too few": (bag([1, 5], [0.5] * 4), 400, "4 elements"),
+    "other datatype": (bag([1, 3], [1] * 3, datatype="INT32"), 400, "datatype is INT32; must be FP32"),
+    "what the server makes": (bag([1, 3], [1] * 3, name="ends", datatype="INT32"), 400, "unexpected input 'ends'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_RAGGED)
+def test_wrong_requests_of_different_lengths(wire, name):  # TRI-14
+    body, status, part = WRONG_RAGGED[name]
+    got, headers, answer = wire.send(post("/v2/models/bags/infer", body)).answer()
+    assert got == status and part in json.loads(answer)["error"], answer
+    for length in (1, 64, 0):
+        got, headers, answer = wire.send(post("/v2/models/bags/infer", bag([1, length]))).answer()
+        assert got == 200 and [output["shape"] for output in json.loads(answer)["outputs"]] == [[1, length, 2], [1, 2]]
+    # The same without a head: the bytes of the only input.
+    raw = post("/v2/models/bags/infer", np.ones(5, np.float32).tobytes(), "Inference-Header-Content-Length: 0")
+    status, headers, body = wire.send(raw).answer()
+    assert status == 200, body
+    assert json.loads(body[:int(headers["inference-header-content-length"])])["outputs"][0]["shape"] == [1, 5, 2]
 
 
 def test_json_in_json_out(wire, logits):  # CLI-10, CLI-12

@@ -62,7 +62,7 @@ def test_help_is_as_golden(program, request):
     (["--model-repository", "{models}", "--memory-limit", "2 elephants"], 2, "--memory-limit: '2 elephants'; it must be a number of bytes"),
     (["--model-repository", "{models}", "--load-model", "net"], 2, "--load-model: it needs --model-control-mode explicit"),
     (["--model-repository", "{models}", "--rate-limit-resource", "disk"], 2, "--rate-limit-resource: 'disk'; it must be NAME:COUNT"),
-    (["--model-repository", "{models}", "--trace-config", "opentelemetry"], 2, "traces are written to a file only"),
+    (["--model-repository", "{models}", "--trace-config", "opentelemetry,url=localhost:4318/v1/traces"], 2, "traces are written to a file only"),
     (["--model-repository", "{models}", "--trace-config", "rate=0"], 2, "--trace-config rate: '0'; it must be a whole number of at least 1"),
     (["--model-repository", "{models}", "--trace-config", "file=/no/such/folder/t"], 1, "/no/such/folder/t"),
     (["--model-repository", "{models}", "--allow-http", "false", "--allow-grpc", "false"], 2, "neither HTTP nor gRPC"),
@@ -235,6 +235,61 @@ def test_one_of_ten_requests_is_traced(repository, tmp_path):
         assert [at[name] for name in wanted[2:9]] == sorted(at[name] for name in wanted[2:9])
     steps = [record["step"] for record in records if "step" in record]
     assert len(steps) == len(set(steps)) == 10  # the steps of the session, by which the engine's trace knows them
+    check_joined(repository[0], trace, {record["id"]: dict((s["name"], s["ns"]) for s in record["timestamps"]) for record in stamped}, tmp_path)
+
+
+def check_joined(models, trace, stamps, folder):
+    """Each request joins the actor timeline by its id in plan-viz: every actor fired for it, while it was computed."""
+    bundle = next(models.glob("net/*/model"))
+    members = sorted(bundle.glob("members/*")) or [bundle]
+    status, out, errors = run("requests", members[0], trace, "--json", program="plan-viz")
+    assert status == 0, errors
+    told = json.loads(out)
+    assert [request["id"] for request in told["requests"]] == sorted(stamps)
+    actors = {actor["name"] for actor in json.loads((members[0] / "plan.json").read_text())["actors"]}
+    for request in told["requests"]:
+        (step,) = (told["steps"][i] for i in request["steps"])
+        assert request["id"] in step["ids"]
+        assert {event["actor"] for event in step["events"] if event["kind"] == "firing"} == actors
+        assert any(event["kind"] == "kernel" for event in step["events"])
+        at = request["stamps"]
+        for event in step["events"]:
+            assert at["COMPUTE_START"] <= event["begin_ns"] <= at["COMPUTE_END"]
+    status, out, errors = run("requests", members[0], trace, program="plan-viz")
+    assert status == 0 and out.startswith("plan 'net") and len(out.splitlines()) == 12, out
+    page = folder / "net.html"
+    assert run("html", members[0], "--trace", trace, "-o", page, program="plan-viz")[0] == 0
+    assert page.read_text().count('{"n":') >= 10 and '"requests":[{' in page.read_text()
+    status, _, errors = run("requests", members[0], trace, "--model", "other", program="plan-viz")
+    assert status == 2 and "none of its 10 requests ran plan" in errors and "as model 'other'" in errors
+
+
+def test_traces_in_the_form_of_opentelemetry(repository, tmp_path):
+    """TRI-10: a span for the request, under that of its client, and in it what the engine did."""
+    trace = tmp_path / "trace.jsonl"
+    client, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    with served(repository[0], "--trace-config", f"opentelemetry,file={trace},level=TIMESTAMPS,rate=1,mode=opentelemetry",
+                folder=tmp_path) as server:
+        body, headers = body_of(np.ones((1, 16), np.float32))
+        for above in (f"00-{client}-{parent}-01", "nonsense"):
+            request = urllib.request.Request(f"http://{server.http}/v2/models/net/infer", body, headers | {"traceparent": above})
+            assert urllib.request.urlopen(request, timeout=PATIENCE).status == 200
+        assert ask(f"{server.http}/v2/trace/setting")[1]["trace_mode"] == "opentelemetry"
+        assert server.stop() == 0
+    ids = []
+    for line in trace.read_text().splitlines():
+        spans = json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        (whole,) = (span for span in spans if span["kind"] == 2)
+        (compute,) = (span for span in spans if span["name"] == "compute")
+        assert whole["name"] == "infer net" and compute["parentSpanId"] == whole["spanId"]
+        assert len({span["traceId"] for span in spans}) == 1 and len({span["spanId"] for span in spans}) == len(spans)
+        fired = [span for span in spans if span.get("parentSpanId") == compute["spanId"]]
+        assert {"sluice.stream", "sluice.actor"} <= {attribute["key"] for attribute in fired[0]["attributes"]}
+        for span in spans:
+            assert int(whole["startTimeUnixNano"]) <= int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
+        ids.append((whole["traceId"], whole.get("parentSpanId")))
+    assert ids[0] == (client, parent)
+    assert ids[1][0] != client and len(ids[1][0]) == 32 and ids[1][1] is None
 
 
 def test_log_settings_act_at_once(repository, tmp_path):

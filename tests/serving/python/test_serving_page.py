@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
@@ -29,6 +30,8 @@ class Page:
     def run(self, command):
         if command.startswith("sluice-serve --"):
             return self.serve(command)
+        if command.startswith("plan-viz requests"):
+            self.wait_for_steps(self.work / "trace.json")
         if command.startswith("sluice-perf"):
             command += f" -u 127.0.0.1:{self.ports['8000']}"
         done = subprocess.run(["bash", "-c", self.with_ports(command)], cwd=self.work, env=self.env, capture_output=True, text=True,
@@ -36,6 +39,15 @@ class Page:
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         self.told.append((command, done.stdout))
         return done.stdout
+
+    def wait_for_steps(self, trace):
+        """Until the trace has what the engine did for each request; that comes a moment after their answers."""
+        while True:
+            records = json.loads(trace.read_text())
+            joined = {number for record in records for number in record.get("ids", [])}
+            if joined >= {record["id"] for record in records if "step" in record}:
+                return
+            urllib.request.urlopen(f"http://127.0.0.1:{self.ports['8000']}/v2/health/live", timeout=120).read()
 
     def serve(self, command):
         self.stop()
@@ -108,6 +120,11 @@ def test_the_page_runs_from_top_to_bottom(tmp_path):
     assert "\nbest: " in next(out for command, out in page.told if "--tune" in command)
     log = json.loads(next(out for command, out in page.told if "/v2/logging" in command))
     assert log["log_verbose_level"] == 1
+    joined = next(out for command, out in page.told if command.startswith("plan-viz requests"))
+    assert joined.startswith("plan 'scores'") and len(joined.splitlines()) >= 4, joined
+    assert '"requests":[{"n":1,' in (tmp_path / "requests.html").read_text()
+    bags = told["python ask_bags.py"].splitlines()
+    assert [line.partition(")")[0] for line in bags] == ["(1, 3, 2", "(1, 7, 2", "(1, 5, 2"]
     trace = json.loads((tmp_path / "trace.json").read_text())
     stamps = {stamp["name"] for record in trace for stamp in record.get("timestamps", [])}
     assert {"HTTP_RECV_START", "REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_END", "REQUEST_END"} <= stamps

@@ -385,3 +385,78 @@ def test_wire_numbers_are_the_clients():
     ours = {k: v for f in files.file for k, v in flat(f.message_type)}
     assert len(ours) > 200
     assert {k: v for k, v in ours.items() if theirs.get(k) != v} == {}
+
+
+class Bags(sl.nn.Graph):
+    """f(x) of all elements, and its sum over those of each request."""
+
+    def __init__(self):
+        super().__init__(name="bags")
+        sl.manual_seed(0)
+        self.f = sl.nn.Linear(1, 2)
+
+    def build(self, x, ends):
+        y = self.f(x.unsqueeze(1)).relu()
+        before = (sl.arange(x.shape[0]) < ends.unsqueeze(1)).to(sl.float32) @ y
+        return y, before - sl.cat([sl.zeros(1, 2), before[:-1]])
+
+
+BAGS = """
+max_batch_size: 8
+input { name: "x" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true }
+batch_input { kind: BATCH_ACCUMULATED_ELEMENT_COUNT target_name: "ends" data_type: TYPE_INT32 source_input: "x" }
+"""
+
+
+def save_bags(root, **configs):
+    """A model of each name, with this behind its config."""
+    graph = Bags()
+    graph.config.set_dims({"x": {0: sl.Dim("elements", max=64, buckets=[16, 64], fit="exact")},
+                           "ends": {0: sl.Dim("requests", max=8, buckets=[2, 8], fit="exact")}})
+    with sl.no_grad():
+        for name, config in configs.items():
+            save_graph(graph, root / name / "1" / "model", sl.zeros(16), sl.tensor([3, 16], dtype=sl.int32))
+            (root / name / "config.pbtxt").write_text(BAGS + config)
+
+
+@pytest.fixture(scope="module")
+def bags(tmp_path_factory):
+    root = tmp_path_factory.mktemp("bags")
+    save_bags(root, alone="", together="dynamic_batching { preferred_batch_size: [3] max_queue_delay_microseconds: 600000000 }")
+    with served(root, folder=tmp_path_factory.mktemp("log")) as running:
+        yield running
+
+
+def test_requests_of_different_lengths_share_a_step(bags, triton):  # TRI-14
+    """Lengths 3, 7 and 5 in one execution, without padding; outputs equal separate runs."""
+    http, data = triton is triton_http, np.random.default_rng(1)
+    with triton.InferenceServerClient(bags.http if http else bags.grpc, **({"concurrency": 3} if http else {})) as client:
+        def executions():
+            (stats,) = as_dict(client, client.get_inference_statistics("together"))["model_stats"]
+            return int(stats.get("execution_count", 0)), int(stats.get("inference_count", 0))
+
+        before = executions()
+        asked_for, answers = [], queue.Queue()
+        for length in (3, 7, 5):
+            x = data.normal(size=(1, length)).astype(np.float32)
+            asked_for.append(x)
+            if http:
+                answers.put((len(asked_for), client.async_infer("together", [given(triton, "x", x)], request_id=str(len(asked_for)))))
+            else:
+                client.async_infer("together", [given(triton, "x", x)], request_id=str(len(asked_for)),
+                                   callback=lambda result, error: answers.put((result, error)))
+        results = {}
+        for _ in asked_for:
+            first, second = answers.get(timeout=PATIENCE)
+            result = second.get_result() if http else first
+            assert http or second is None, second
+            response = result.get_response()
+            results[int(response["id"] if http else response.id)] = result
+        for number, x in enumerate(asked_for, 1):
+            alone = client.infer("alone", [given(triton, "x", x)])
+            assert results[number].as_numpy("OUTPUT_0").shape == (1, x.shape[1], 2)
+            for name in ("OUTPUT_0", "OUTPUT_1"):
+                np.testing.assert_allclose(results[number].as_numpy(name), alone.as_numpy(name), rtol=1e-5, atol=1e-6)
+        assert [after - b for after, b in zip(executions(), before)] == [1, 3]
+        with pytest.raises(InferenceServerException, match="takes at most 64 rows in a step"):
+            client.infer("alone", [given(triton, "x", np.zeros((1, 65), np.float32))])

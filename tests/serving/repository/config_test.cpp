@@ -108,6 +108,34 @@ TEST_F(ConfigTest, ContradictionsAreRefusedByName) {
       "here");
 }
 
+TEST_F(ConfigTest, RaggedBatchesThatContradictThemselvesAreRefusedByName) {
+  const std::string ragged = R"(input { name: "INPUT_0" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true } )";
+  const std::string good = "max_batch_size: 4 " + ragged;
+  const auto made = [&](const std::string& more, const std::string& type = "TYPE_INT32") {
+    return refused(good + "batch_input { kind: BATCH_ELEMENT_COUNT data_type: " + type + " " + more + " }");
+  };
+  EXPECT_EQ(refused(ragged),
+            "model 'm': allow_ragged_batch: max_batch_size is 0; it must be how many requests a step takes at most");
+  EXPECT_EQ(refused(good + "sequence_batching { }"),
+            "model 'm': allow_ragged_batch: models with sequences, and ensembles, are batched otherwise; use "
+            "dynamic_batching");
+  EXPECT_EQ(
+      refused(
+          "max_batch_size: 4 input { name: \"INPUT_0\" data_type: TYPE_STRING dims: [1] allow_ragged_batch: true }"),
+      "model 'm': allow_ragged_batch: input 'INPUT_0' is of texts; only numbers in their own shape are batched so");
+  EXPECT_EQ(made(R"(target_name: "n")"),
+            "model 'm': batch_input: 1 target_name and 0 source_input; each kind has one of both");
+  EXPECT_EQ(made(R"(target_name: "n" source_input: "x")"),
+            "model 'm': batch_input: source_input 'x'; it must be an input with allow_ragged_batch");
+  EXPECT_EQ(made(R"(target_name: "INPUT_0" source_input: "INPUT_0")"),
+            "model 'm': batch_input: target_name 'INPUT_0' is an input of clients, too");
+  EXPECT_EQ(
+      made(R"(target_name: "n" source_input: "INPUT_0")", "TYPE_FP64"),
+      "model 'm': batch_input: target_name 'n': data_type TYPE_FP64; must be TYPE_INT32, TYPE_INT64 or TYPE_FP32");
+  EXPECT_EQ(refused(good + R"(batch_output { target_name: "y" source_input: "y" })"),
+            "model 'm': batch_output: source_input 'y'; it must be an input with allow_ragged_batch");
+}
+
 TEST_F(ConfigTest, VersionsAndLabelsAreChecked) {
   EXPECT_EQ(refused("version_policy { specific { } }"),
             "model 'm': version_policy: specific: no versions; name at least one");

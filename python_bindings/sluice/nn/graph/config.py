@@ -20,8 +20,8 @@ from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
-            "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
-            "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "concurrency": 0, "activations": "exact", "updates": "single", "scaled_updates": False, "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
+            "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "devices": [], "cores": 0, "check_numerics": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
+            "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "concurrency": 0, "activations": "exact", "updates": "single", "scaled_updates": False, "fuse_add": True, "cast_updates": False, "prims": False, "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": [], "amp": None}
 
 
@@ -162,6 +162,18 @@ class GraphConfig(PassOptions):
     def set_device(self, device: Any) -> None:
         """Where ops run that name no device themselves."""
         self._set("device", _C.parse_device(str(device)))
+
+    def set_devices(self, *devices: Any) -> None:
+        """Devices in order of priority, as ONNX Runtime has its execution providers: an op that names no device runs on the first whose
+        backend has a kernel for it, and on that of set_device() where none has. The compiler adds the copies in between. `plan-viz
+        devices` shows where each kernel runs and why; so does `SLUICE_LOG=compiler=debug`."""
+        if not devices:
+            raise ValueError("set_devices: got no devices; name them in the order in which they are to be tried")
+        order = [_C.parse_device(str(device)) for device in devices]
+        twice = {str(device) for device in order if order.count(device) > 1}
+        if twice:
+            raise ValueError(f"set_devices: got {', '.join(sorted(twice))} twice; name each device once")
+        self._set("devices", order)
 
     def set_cores(self, n: int) -> None:
         """Cores of the kernels of a compute stream; without it the streams of a CPU share its cores evenly."""

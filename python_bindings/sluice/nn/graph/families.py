@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import sluice
 from sluice import _C
+from sluice._progress import with_progress
 from sluice._structure import flatten
 from sluice._trace import tracing_lock
 from sluice.nn.graph.donation import check_dims, donated_leaves
@@ -227,17 +228,8 @@ def compile_family(graph: Any, arguments: Any, tracing: Any) -> FamilyCall:
     calls: list[Any] = [None] * len(members)
     # The largest first, as the others then have room in its memory.
     order = sorted(range(len(members)), key=lambda m: [-n for n in members[m]])
-    for m in _with_progress(order, f"graph '{graph.name}': compiling its plans"):
+    for m in with_progress(order, f"graph '{graph.name}': compiling its plans", shown=True):
         calls[m] = compiled(traces[m])
         _C.check_member(family, m, calls[m].session)
     builder = Builder(graph, dims, traced, compiled) if any(dim.exact_after for dim in dims) else None
     return FamilyCall(family, calls, blocks, builder)
-
-
-def _with_progress(items: list[Any], what: str) -> Any:
-    """A progress bar on stderr when it takes long, where tqdm is there to draw one."""
-    try:
-        from tqdm import tqdm  # type: ignore[import-untyped]
-    except ImportError:
-        return items
-    return tqdm(items, desc=what, delay=2.0, leave=False)

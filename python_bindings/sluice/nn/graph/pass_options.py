@@ -9,7 +9,7 @@ from typing import Any, Callable
 from sluice import _C
 
 # Passes without which some graphs have no plan, or that do what the program asks for: they run at every level.
-NEEDED = ("decompose", "loops", "partition", "patterns", "choose_regions", "recompute")
+NEEDED = ("decompose", "loops", "partition", "patterns", "assign_devices", "choose_regions", "recompute")
 CLEANING = ("dead_code", "simplify", "common_subexpressions", "fold_constants")
 # The modes of OneFlow's enable_straighten_algorithm, as the compiler calls these orders.
 ORDERS = {"Disable": "program", "SpeedFirst": "speed", "MemoryFirst": "memory", "OverlapCpuGpu": "overlap", "DelayShortGpu": "short_last"}
@@ -68,6 +68,12 @@ class PassOptions:
         read by others."""
         self._switch("allow_fuse_pad_to_conv", "fuse_pad", bool(mode))
 
+    def allow_fuse_add_to_output(self, mode: bool = True) -> None:
+        """An addition is computed by what makes one of its operands, where nothing else reads that: products of matrices, convolutions,
+        batch norms, dropout and other elementwise ops. It is so by default; off, each addition is a kernel, or begins one. Results in
+        float32 are the same; 16-bit ones are rounded once less. The bias of a layer is no such addition."""
+        self._ask("allow_fuse_add_to_output", "fused additions", bool(mode), "fuse_add", bool(mode))
+
     def allow_fuse_cast_scale(self, mode: bool = True) -> None:
         """A cast and a product with a number are one kernel, as elementwise ops that follow one another are altogether (the pass
         "fuse_elementwise", which this switches). It is so by default."""
@@ -77,6 +83,12 @@ class PassOptions:
         """The update of a parameter casts and scales its gradient itself, as clipping and loss scaling have it: a pass over memory
         less. Not so by default, since on CPUs with large caches it is no faster."""
         self._ask("allow_fuse_model_update_ops", "fuse_updates", bool(mode), "scaled_updates", bool(mode))
+
+    def enable_fused_model_update_cast(self, mode: bool = True) -> None:
+        """The update of a parameter also writes what the graph casts it to, in mixed precision, so that no step casts parameters. The
+        copies cost half of the parameters' memory; parameters that somebody else has written are cast again before the next step.
+        Results are the same. Not so by default. Such a graph cannot be saved."""
+        self._ask("enable_fused_model_update_cast", "fuse_updates", bool(mode), "cast_updates", bool(mode))
 
     def enable_multi_tensor_update(self, mode: bool = True) -> None:
         """One kernel updates up to 64 parameters. All their gradients are kept until the last one is there. Not so by default: on a CPU
@@ -88,6 +100,11 @@ class PassOptions:
         over memory less, in graphs that train nothing. Results may differ in their last bits from those of eager calls; in 16 bits
         they are rounded once less."""
         self._ask("enable_fused_activations", "fuse_activation", bool(mode), "activations", "all" if mode else "exact")
+
+    def decompose_to_prims(self, mode: bool = True) -> None:
+        """Every op that has a decomposition is computed by it, down to the primitive ops (sluice.prims.list()), and nothing is fused after
+        that: to hold kernels against simpler ones, or to see what an op comes to. It is slower."""
+        self._ask("decompose_to_prims", "decompose", bool(mode), "prims", bool(mode))
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
         """In which order kernels of a stream run; results are the same.
@@ -128,13 +145,14 @@ class PassOptions:
     def compiled(self, passes: list[tuple[str, int, float]], captured: Any, trials: int = 0) -> None:
         """What the compiler's passes have done with the graph `captured`, which was compiled last; of how many kernels it knows what their
         implementations take."""
-        counted = _C.pass_names() + [f"pattern {name}" for name, _, _ in self._patterns]
+        counted = [*_C.pass_names(), "fused additions"] + [f"pattern {name}" for name, _, _ in self._patterns]
         self._rewrites = Counter({name: 0 for name in counted})
         for name, rewrites, _ in passes:
             if name in self._rewrites:
                 self._rewrites[name] += rewrites
         for option, name in self._asked.items():
             self._rewrites[option] = self._rewrites[name]
+        del self._rewrites["fused additions"]
         if self._options.get("kernel_trials"):
             self._rewrites["enable_kernel_trial_run"] = trials
         if self._options.get("amp") is not None:

@@ -52,9 +52,9 @@ def step(mode: str, x: Tensor, states: tuple, weights: dict[str, Tensor]) -> tup
         return (new + update * (h - new),)
     own = F.linear(h, weights["weight_hh"])
     if mode == "LSTM":
-        if x.dtype == own.dtype == states[1].dtype:
+        if x.dtype == own.dtype == states[1].dtype and not x.dtype.is_complex:
             h, c, _ = _C.ops.lstm_cell(x, own, states[1])
-        else:  # under autocast
+        else:  # under autocast, or complex
             i, f, g, o = (x + own).chunk(4, 1)
             c = f.sigmoid() * states[1] + i.sigmoid() * g.tanh()
             h = o.sigmoid() * c.tanh()

@@ -72,7 +72,7 @@ class _BatchNorm(_Norm):
     def forward(self, input: Any) -> Tensor:
         self._check_input_dim(input)
         momentum = self.momentum
-        if self.training and self.track_running_stats:
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             with sluice.no_grad():
                 self.num_batches_tracked.add_(1)
             if momentum is None:  # cumulative average

@@ -32,6 +32,7 @@ def main(arguments: Any = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the index of the first case")
     parser.add_argument("--graph", action="store_true", help="every case in an nn.Graph, too: forward and backward")
     parser.add_argument("--global", dest="spread", action="store_true", help="in the graph, over two simulated devices")
+    parser.add_argument("--decomp", dest="decomposed", action="store_true", help="in the graph, by primitive ops alone (sluice.prims)")
     parser.add_argument("--device", default="cpu", help="where Sluice computes: cpu, sim:0, cuda:0, ...; torch does on the CPU")
     parser.add_argument("--list", action="store_true", help="print the ops that have cases")
     parser.add_argument("--list-uncovered", action="store_true", help="print exported names without cases; fails if there are any")
@@ -58,7 +59,8 @@ def main(arguments: Any = None) -> int:
     seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}")
     tallies = run(ops, library,
-                  Options(options.n, seed, options.graph, options.spread, options.first, not options.no_shrink, options.device))
+                  Options(options.n, seed, options.graph, options.spread, options.first, not options.no_shrink, options.device,
+                          decomposed=options.decomposed))
     failed = [t for t in tallies if t.failures]
     print(f"{len(tallies)} ops, {sum(t.cases for t in tallies)} cases, of which torch takes {sum(t.accepted for t in tallies)}; "
           f"{sum(t.failed for t in tallies)} fail, of {len(failed)} ops")

@@ -38,7 +38,7 @@ class Verdict:
 
 
 def check(case: Case, row: Row, library: Any, graph: bool = False, granularity: str = "program", spread: bool = False,
-          forms: bool = True) -> Verdict:
+          forms: bool = True, decomposed: bool = False) -> Verdict:
     """library: torch."""
     floating = [REAL.get(a.dtype, a.dtype) for a in case.arrays if a.floating]
     precision = max([*floating, "float64" if floating else "float32"], key=PRECISION.index)
@@ -90,7 +90,7 @@ def check(case: Case, row: Row, library: Any, graph: bool = False, granularity: 
     if graph and "graph" not in row.without and mine.error is None:
         from sluice.testing.autotest.graphs import execute_graph
 
-        planned = execute_graph(case, order, granularity, spread)
+        planned = execute_graph(case, order, granularity, spread, decomposed)
         places = dict(planned.values)
         reference = Outcome([(p, v) for p, v in theirs.values if p.startswith(("output", "gradient"))])
         if planned.error is None:

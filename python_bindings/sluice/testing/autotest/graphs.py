@@ -55,7 +55,7 @@ def placed(x: Any, placement: Any) -> Any:
     return x.to_global(placement, sluice.sbp.split(0) if split else sluice.sbp.broadcast)
 
 
-def execute_graph(case: Case, order: int, granularity: str, spread: bool) -> Outcome:
+def execute_graph(case: Case, order: int, granularity: str, spread: bool, decomposed: bool = False) -> Outcome:
     outcome = Outcome()
     graph = None
     try:
@@ -64,6 +64,7 @@ def execute_graph(case: Case, order: int, granularity: str, spread: bool) -> Out
             sluice.manual_seed(SEED)
             graph = Called(case, min(order, 1), spread)
             graph.config.set_granularity(granularity)
+            graph.config.decompose_to_prims(decomposed)
             graph.config.set_device(sluice.get_default_device())
             used = [a for a in case.arrays if case.state is None or not any(a is s for s in case.state.values())]
             if case.inputs is not None:

@@ -80,6 +80,16 @@ def _lu_solve(draw: Draw) -> Any:
     return [lu, pivots, right(draw, lu)], {"adjoint": True} if draw.chance(0.3) else {}, "!double !strict"
 
 
+def _ldl(draw: Draw) -> Any:
+    a = square(draw, "symmetric")
+    return [a], {"hermitian": draw.chance(0.5)} if draw.chance(0.6) else {}, "!grad !strict !forms"
+
+
+def _ldl_solve(draw: Draw) -> Any:
+    factors, pivots = _factored(draw)  # without exchanges
+    return [factors, pivots, right(draw, factors)], {"hermitian": False} if draw.chance(0.3) else {}, "!grad !strict !forms"
+
+
 def _lu_solve_old(draw: Draw) -> Any:
     lu, pivots = _factored(draw)
     return [right(draw, lu), lu, pivots], {}, "!double !strict"
@@ -147,6 +157,7 @@ LINEAR_ALGEBRA: dict[str, Any] = {
     **dict.fromkeys(("linalg.cholesky", "linalg.cholesky_ex", "cholesky"), _of("positive", upper=(False, True))),
     "logdet": _of("positive"),
     "linalg.eigvalsh": _of("symmetric", UPLO=("L", "U")),
+    "linalg.ldl_factor": _ldl, "linalg.ldl_factor_ex": _ldl, "linalg.ldl_solve": _ldl_solve,
     "linalg.eigh": lambda d: (*_of("symmetric", UPLO=("L", "U"))(d)[:2], "!double !strict !forms"),
     "linalg.svd": _decomposed, "svd": _decomposed, "linalg.qr": _decomposed, "qr": _decomposed, "linalg.svdvals": _of_tall(),
     "linalg.solve": _solve, "linalg.solve_ex": _solve, "linalg.solve_triangular": _triangular,

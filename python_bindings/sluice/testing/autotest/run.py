@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable
 
 import sluice
+from sluice._progress import with_progress
 from sluice.testing.autotest.arrays import Case
 from sluice.testing.autotest.check import Verdict, check
 from sluice.testing.autotest.draw import Draw
@@ -34,6 +34,7 @@ class Options:
     first: int = 0
     shrink: bool = True
     device: str = "cpu"  # of Sluice's side; torch's is the CPU
+    decomposed: bool = False  # in the graph, by primitive ops alone
 
 
 @dataclass
@@ -62,8 +63,9 @@ def run_op(op: str, library: Any, options: Options) -> Tally:
     tally, seen = Tally(op), set()
     for index in range(options.first, options.first + options.n):
         case, row, draw = drawn(op, options.seed, index, library)
-        graph = options.graph or options.spread or index % GRAPH_SHARE == 0
-        how = {"graph": graph, "granularity": draw.pick(("program", "op")), "spread": options.spread}
+        graph = options.graph or options.spread or options.decomposed or index % GRAPH_SHARE == 0
+        how = {"graph": graph, "granularity": draw.pick(("program", "op")), "spread": options.spread,
+               "decomposed": options.decomposed}
         verdict = check(case, row, library, **how)
         tally.cases += 1
         tally.accepted += verdict.accepted
@@ -82,7 +84,7 @@ def run_op(op: str, library: Any, options: Options) -> Tally:
 
 def told(op: str, index: int, verdict: Verdict, case: Case, options: Options) -> str:
     """A failure: how to see it again, what differs, and the shrunk call."""
-    flags = " --graph" * options.graph + " --global" * options.spread
+    flags = " --graph" * options.graph + " --global" * options.spread + " --decomp" * options.decomposed
     if options.device != "cpu":
         flags += f" --device {options.device}"
     return (f"python -m sluice.testing.autotest --ops {op} --seed {options.seed} --first {index} --n 1{flags}: "
@@ -96,7 +98,7 @@ def run(ops: Iterable[str], library: Any, options: Options, say: Callable[[str],
     if options.device != "cpu":
         place, ops = sluice.device(options.device), [op for op in ops if not OF_THE_CPU.fullmatch(op)]
     with place:
-        for op in with_progress(list(ops)):
+        for op in with_progress(list(ops), "autotest"):
             began = time.monotonic()
             tally = run_op(op, library, options)
             tally.seconds = time.monotonic() - began
@@ -104,12 +106,3 @@ def run(ops: Iterable[str], library: Any, options: Options, say: Callable[[str],
             for index, verdict, case in tally.failures:
                 say(told(op, index, verdict, case, options))
     return tallies
-
-
-def with_progress(items: list[str]) -> Iterable[str]:
-    """A progress bar on stderr when it takes long, where tqdm is there to draw one."""
-    try:
-        from tqdm import tqdm  # type: ignore[import-untyped]
-    except ImportError:
-        return items
-    return tqdm(items, desc="autotest", delay=2.0, leave=False, disable=not sys.stderr.isatty())  # type: ignore[no-any-return]

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Writes what `make bench` has measured, out/bench.json, into docs/performance.md, between its two marks: a table for each
+group of benchmarks, with the date and the machine. Usage: document.py [--only PREFIX] [--results FILE] [--page FILE]."""
+import argparse
+import json
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
+
+
+def number(value):
+    return "" if value is None else f"{value:.4g}"
+
+
+def groups(lines):
+    """Lines by the first part of their names, in the order of these parts."""
+    found = {}
+    for line in lines:
+        found.setdefault(line["name"].partition(".")[0], []).append(line)
+    return found
+
+
+def tables(lines):
+    for name, group in groups(lines).items():
+        yield f"### {name}\n"
+        where = {(line.get("date", "no date"), line.get("machine", "unknown machine")) for line in group}
+        yield "Measured " + "; ".join(f"on {date} on {machine}" for date,
+                                      machine in sorted(where)) + f": `make bench ONLY={name}`\n"
+        yield "| workload | ours | peer | ratio | n | spread | unit | the peer |\n|---|---:|---:|---:|---:|---:|---|---|"
+        for line in group:
+            cells = (line["name"], number(line["ours"]), number(line["peer"]), number(line["ratio"]), line["n"],
+                     f"{line['spread']:.1%}",
+                     line["unit"], line["peer_name"])
+            yield "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+        yield ""
+
+
+def documented(page, lines):
+    """The page with tables of these lines in place of what is between its marks."""
+    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
+        raise SystemExit(f"document: the page must have a line {BEGIN.strip()!r}, and below it a line {END.strip()!r}")
+    before, rest = page.split(BEGIN)
+    return before + BEGIN + "\n" + "\n".join(tables(lines)) + "\n" + END + rest.split(END)[1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="PREFIX", help="only results whose names start so")
+    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "out/bench.json")
+    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/performance.md")
+    options = parser.parse_args()
+    if not options.results.exists():
+        raise SystemExit(f"document: {options.results} is missing; run make bench first")
+    lines = [line for line in json.loads(options.results.read_text()) if line["name"].startswith(options.only)]
+    if not lines:
+        raise SystemExit(f"document: {options.results}: no result starts with {options.only!r}")
+    options.page.write_text(documented(options.page.read_text(), lines))
+    print(f"document: {len(lines)} results are in {options.page}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+#pragma once
+// What a compiler may ask about a machine whose kernels are printed as C: device c:0, whose memory is the host's.
+#include "plan/target.h"
+
+namespace sluice::c {
+
+DeviceId device();
+
+class Target final : public plan::Target {
+ public:
+  std::vector<plan::DeviceDesc> devices() const override;
+  bool has_kernel(const std::string& op, DeviceKind kind) const override;
+  plan::LayoutPreference layouts(const plan::KernelQuery& query) const override;  // any
+  uint64_t workspace_bytes(const plan::KernelQuery&) const override { return 0; }
+  std::vector<plan::InPlacePair> in_place(const plan::KernelQuery& query) const override;
+  bool can_fuse(const plan::KernelQuery& query) const override;
+  double cost_ns(const plan::KernelQuery& query) const override;
+  std::string fingerprint() const override { return "c"; }
+};
+
+}  // namespace sluice::c
