@@ -328,6 +328,8 @@ CALLS.update({
     "triangular_solve": [(X.t(), SQUARE, {})], "cholesky_solve": [(X.t(), SQUARE.tril(), {})],
     "cholesky_inverse": [(SQUARE.tril(), {})], "lu_unpack": [(FACTORS, PIVOTS, {})],
     "qr": [(X.t(), {}), (X, {})], "matrix_power": [(SQUARE, 3, {}), (SQUARE, -1, {})], 
+    **{n: [(SPD, {}), (SPD - 5 * torch.eye(3), {})] for n in ("ldl_factor", "ldl_factor_ex")},
+    "ldl_solve": [(*torch.linalg.ldl_factor(SPD), X.t(), {})],
     "lstsq": [(X.t(), X.t(), {}), (X, X, {"driver": "gelsd"})], "vecdot": [(X, X, {}), (X, X[:1], {"dim": 0})],
     "multi_dot": [([X, SQUARE], {}), ([X, SQUARE, X[0]], {})],
     "tensorinv": [(SQUARE, 1, {})], "tensorsolve": [(SQUARE, X[0], {})],

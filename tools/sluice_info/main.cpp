@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
       app.add_subcommand("ops", "which kernels bundles need, one in a line, for builds that have no others");
   std::vector<std::string> bundles;
   ops->add_option("bundles", bundles, "directories that sluice.save wrote, or tar archives of them")->required();
+  app.require_subcommand(0, 1);  // words of `explain` that are called like another are words
   CLI11_PARSE(app, argc, argv);
   try {
     const std::string text = *explain ? sluice::info::explain(CLI::detail::join(words, " "))
