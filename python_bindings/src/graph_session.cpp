@@ -431,10 +431,7 @@ void bind_graph_session(nb::module_& m) {
       .def("layouts", [](PyGraph& g) { return layouts_of(*g.get()); })
       .def("passes", [](PyGraph& g) { return passes_of(g.get()->compiled()); })
       .def("meta", [](PyGraph& g) { return g.get()->meta(); })
-      .def("captured",
-           [](PyGraph& g) {
-             return PyCaptured{g.get()->captured(), {}};
-           })
+      .def("captured", [](PyGraph& g) { return PyCaptured(g.get()->captured(), {}); })
       .def_prop_ro("replanned", [](PyGraph& g) { return g.get()->replanned(); })
       .def_prop_ro("compile_seconds", [](PyGraph& g) { return g.get()->compiled().seconds; })
       .def("stats", [](PyGraph& g) { return stats_of(*g.get()); })
