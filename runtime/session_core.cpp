@@ -347,8 +347,9 @@ void SessionCore::on_input_slots(int reg, uint64_t writable) {
       writable > fed.quota ? port_memory_->release(reg, writable - fed.quota - 1) : nullptr;
   std::unique_lock lock = lock_soon(mutex_);
   fed.writable = writable;
-  publish_backlog(lock);
   offer_room();
+  lock.unlock();
+  publish_backlog();
 }
 
 void SessionCore::offer_room() {

@@ -189,7 +189,7 @@ class SessionCore final : public actors::RunListener,
   void offer_room();
   void check_open() const;
   void publish(uint64_t step);
-  void publish_backlog(std::unique_lock<std::mutex>& lock);
+  void publish_backlog();  // REQUIRES: mutex_ not held
   bool none_is_published() const;
   void order_variables();
   void count_writes();

@@ -143,8 +143,10 @@ bool SessionCore::none_is_published() const {
 }
 
 // Starts what the backlog holds and the plan now has slots for. One thread at a time; it takes along what others bring.
-void SessionCore::publish_backlog(std::unique_lock<std::mutex>& lock) {
-  if (backlog_ == nullptr || std::exchange(publishing_, true)) return;
+void SessionCore::publish_backlog() {
+  if (backlog_ == nullptr) return;
+  std::unique_lock lock(mutex_);
+  if (std::exchange(publishing_, true)) return;
   while (true) {
     const uint64_t step = published_;
     const size_t entry = step % backlog_->capacity();
@@ -152,10 +154,16 @@ void SessionCore::publish_backlog(std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     copying(step, [&] { copy_inputs(step, backlog_->inputs(step)); });
     port_memory_->put(step, *runner_);
+    {
+      const actors::WakeLater after_the_lock;
+      const std::lock_guard publishing(mutex_);
+      if (!abandoned_) {
+        in_backlog_[entry] = false;
+        publish(step);
+      }
+    }
     lock.lock();
     if (abandoned_) break;
-    in_backlog_[entry] = false;
-    publish(step);
   }
   publishing_ = false;
   published_changed_.notify_all();
@@ -295,7 +303,8 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
     copying(step, [&] { input_copies_ += port_memory_->fill(step, inputs); });
     lock.lock();
     in_backlog_[step % backlog_->capacity()] = true;
-    publish_backlog(lock);
+    lock.unlock();
+    publish_backlog();
     return StepHandle(state);
   }
   copying(step, [&] {
@@ -305,15 +314,11 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   port_memory_->put(step, *runner_);
   {
     const actors::WakeLater after_the_lock;
-    lock.lock();
-    published_changed_.wait(lock, [&] { return published_ == step; });
+    std::unique_lock publishing(mutex_);
+    published_changed_.wait(publishing, [&] { return published_ == step; });
     publish(step);
-    lock.unlock();
   }
-  if (backlog_ != nullptr) {
-    lock.lock();
-    publish_backlog(lock);
-  }
+  publish_backlog();
   return StepHandle(state);
 }
 
