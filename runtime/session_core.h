@@ -183,13 +183,13 @@ class SessionCore final : public actors::RunListener,
   template <class Copy>
   void copying(uint64_t step, Copy&& copy);
   int least_in_flight() const;
+  void publish_backlog();
   // REQUIRES, of these: mutex_ held.
   bool has_slots(uint64_t step) const;
   bool has_capacity() const;
   void offer_room();
   void check_open() const;
   void publish(uint64_t step);
-  void publish_backlog();  // REQUIRES: mutex_ not held
   bool none_is_published() const;
   void order_variables();
   void count_writes();
