@@ -1,10 +1,11 @@
 // Moves an addition into the product of matrices that feeds it, where nothing else reads the product, on devices with a
 // kernel "fused_matmul": one pass over memory less. Not in the backward pass, where a product would wait for those that
-// come from other micro-batches. The kernel adds to sums in full precision, so float32 results stay
-// bitwise the same, and 16-bit ones are rounded once.
+// come from other micro-batches. The kernel adds to sums in full precision, so float32 results stay bitwise the same,
+// and 16-bit ones are rounded once.
 #include <string_view>
 
 #include "compiler/pass.h"
+#include "compiler/sums.h"
 #include "graph/ops/fused_matmul.h"
 #include "graph/rewriter.h"
 
@@ -69,28 +70,12 @@ Node fuse(const graph::Rewriter& rewriter, const Node& product, const Node& add,
 int fuse_add(graph::Graph& graph, PassContext& context) {
   if (!context.options.fuse_add || context.options.keep_ops) return 0;
   const Sums sums(graph, context);
-  std::vector<int> product;  // by node: the operand of an addition that is a product; -1: the node stays
-  std::vector<bool> left_out(graph.nodes().size(), false);
-  int fused = 0;
-  for (const Node& node : graph.nodes()) {
-    product.push_back(sums.product_of(node));
-    if (product.back() < 0) continue;
-    left_out[graph.values()[node.inputs[product.back()]].index] = true;
-    ++fused;
-  }
-  if (fused == 0) return 0;
-  graph::Rewriter rewriter(graph);
-  for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
-    const Node& node = graph.nodes()[i];
-    if (product[i] >= 0) {
-      const Node& from = graph.nodes()[graph.values()[node.inputs[product[i]]].index];
-      const int made = rewriter.target().add_node(fuse(rewriter, from, node, node.inputs[1 - product[i]]));
-      rewriter.map(node.outputs[0], rewriter.target().nodes()[made].outputs[0]);
-    } else if (!left_out[i]) {
-      rewriter.take(i);
-    }
-  }
-  graph = rewriter.finish();
+  const int fused = fuse_sums(
+      graph, [&](const Node& add) { return sums.product_of(add); },
+      [](graph::Rewriter& rewriter, const Node& product, const Node& add, ValueId residual) {
+        const int made = rewriter.target().add_node(fuse(rewriter, product, add, residual));
+        return rewriter.target().nodes()[made].outputs[0];
+      });
   context.fused_adds += fused;
   return fused;
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "compiler/pass.h"
+#include "compiler/sums.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/movement.h"
 #include "graph/rewriter.h"
@@ -56,35 +57,17 @@ class Sums {
 
 int fuse_bias(graph::Graph& graph, PassContext& context) {
   const Sums sums(graph, context);
-  std::vector<int> product;  // by node: the operand of an addition that is a product; -1: the node stays
-  std::vector<bool> left_out(graph.nodes().size(), false);
-  int fused = 0;
-  for (const Node& node : graph.nodes()) {
-    product.push_back(sums.product_of(node));
-    if (product.back() < 0) continue;
-    left_out[graph.values()[node.inputs[product.back()]].index] = true;
-    ++fused;
-  }
-  if (fused == 0) return 0;
-  graph::Rewriter rewriter(graph);
-  graph::GraphBuilder builder(rewriter.target(), context.options.device);
-  const ExecutorScope scope(builder);
-  for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
-    const Node& node = graph.nodes()[i];
-    if (product[i] >= 0) {
-      const Node& matmul = graph.nodes()[graph.values()[node.inputs[product[i]]].index];
-      builder.context = graph::Rewriter::context_of(matmul);
-      static_cast<Provenance&>(builder.context) = merged(matmul, node);
-      const Value b = builder.value(rewriter[matmul.inputs[1]]);
-      const Value weight = flag(matmul, "transpose_b") ? b : ops::permute(b, {1, 0});
-      const Value row = builder.value(rewriter[node.inputs[1 - product[i]]]);
-      rewriter.map(node.outputs[0], builder.id(ops::linear(builder.value(rewriter[matmul.inputs[0]]), weight, row)));
-    } else if (!left_out[i]) {
-      rewriter.take(i);
-    }
-  }
-  graph = rewriter.finish();
-  return fused;
+  return fuse_sums(
+      graph, [&](const Node& add) { return sums.product_of(add); },
+      [&](graph::Rewriter& rewriter, const Node& matmul, const Node& add, ValueId row) {
+        graph::GraphBuilder builder(rewriter.target(), context.options.device);
+        const ExecutorScope scope(builder);
+        builder.context = graph::Rewriter::context_of(matmul);
+        static_cast<Provenance&>(builder.context) = merged(matmul, add);
+        const Value b = builder.value(rewriter[matmul.inputs[1]]);
+        const Value weight = flag(matmul, "transpose_b") ? b : ops::permute(b, {1, 0});
+        return builder.id(ops::linear(builder.value(rewriter[matmul.inputs[0]]), weight, builder.value(rewriter[row])));
+      });
 }
 
 }  // namespace sluice::compiler

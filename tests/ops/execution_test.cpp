@@ -31,24 +31,30 @@ TEST_P(ExecutionTest, GivesInferredTypes) {
   }
 }
 
+// A call as a graph, and what it is called with.
+CapturedGraph traced(EagerExecutor& eager, const Drawn& drawn, std::vector<Tensor>& given) {
+  TraceScope trace(eager, "call");
+  std::vector<Value> inputs;
+  for (size_t i = 0; i < drawn.inputs.size(); ++i) {
+    inputs.emplace_back();
+    if (!drawn.inputs[i].defined()) continue;
+    inputs.back() = trace.add_input("in" + std::to_string(i), drawn.inputs[i].type());
+    given.push_back(drawn.inputs[i]);
+  }
+  std::vector<std::pair<std::string, Value>> outputs;
+  for (const Value& v : drawn.run(inputs)) outputs.emplace_back("out" + std::to_string(outputs.size()), v);
+  return trace.finish(outputs);
+}
+
 TEST_P(ExecutionTest, PlannedEqualsEager) {
   for (size_t s = 0; s < op().samples.size(); ++s) {
     const Drawn drawn = draw(op(), s);
-    TraceScope trace(eager, op().name);
-    std::vector<Value> traced;
     std::vector<Tensor> given;
-    for (size_t i = 0; i < drawn.inputs.size(); ++i) {
-      traced.emplace_back();
-      if (!drawn.inputs[i].defined()) continue;
-      traced.back() = trace.add_input("in" + std::to_string(i), drawn.inputs[i].type());
-      given.push_back(drawn.inputs[i]);
-    }
-    std::vector<std::pair<std::string, Value>> outputs;
-    for (const Value& v : drawn.run(traced)) outputs.emplace_back("out" + std::to_string(outputs.size()), v);
+    CapturedGraph captured = traced(eager, drawn, given);
     GraphSessionOptions options;
     options.compile.cores = eager.threads();
     const MemoryWatch watch(eager.engine(), {plan::Space{}});
-    GraphSession session(eager, trace.finish(outputs), options);
+    GraphSession session(eager, std::move(captured), options);
     EXPECT_EQ(watch.held_but_for(ledger_bytes(session.compiled().plan, true, false)), "") << drawn.label;
     const std::vector<Tensor> planned = session.call(given);
     expect_same(drawn.run(), {planned.begin(), planned.end()}, drawn.label);
@@ -71,20 +77,11 @@ TEST_P(ExecutionTest, PrimitiveOpsGiveTheSame) {
   if (!op().decompose || op().random || op().host) return;
   for (size_t s = 0; s < op().samples.size(); ++s) {
     const Drawn drawn = draw(op(), s);
-    TraceScope trace(eager, op().name);
-    std::vector<Value> traced;
     std::vector<Tensor> given;
-    for (size_t i = 0; i < drawn.inputs.size(); ++i) {
-      traced.emplace_back();
-      if (!drawn.inputs[i].defined()) continue;
-      traced.back() = trace.add_input("in" + std::to_string(i), drawn.inputs[i].type());
-      given.push_back(drawn.inputs[i]);
-    }
-    std::vector<std::pair<std::string, Value>> outputs;
-    for (const Value& v : drawn.run(traced)) outputs.emplace_back("out" + std::to_string(outputs.size()), v);
+    CapturedGraph captured = traced(eager, drawn, given);
     GraphSessionOptions options;
     options.compile.prims = true;
-    GraphSession session(eager, trace.finish(outputs), options);
+    GraphSession session(eager, std::move(captured), options);
     for (const graph::Node& node : session.compiled().graph.nodes())
       EXPECT_TRUE(node.op->decompose == nullptr || node.op == &ops::loop_op())
           << node.op->name << " of " << drawn.label;
