@@ -109,8 +109,8 @@ api::Tensor ModelPorts::ragged_tensor(const ShownPort& port, Tensor& given, Ragg
     wrong(fmt::format("{}: {} bytes; shape {} of {} has {}", here, given.bytes, shape_text(given.shape),
                       datatype_name(port.datatype), bytes));
   input.shape.assign(given.shape.begin() + 1, given.shape.end());
-  input.rows = 1;
-  for (size_t a = 0; a < flattened(port); ++a) input.rows *= input.shape[a];
+  const auto inner = input.shape.begin() + static_cast<std::ptrdiff_t>(flattened(port));
+  input.rows = static_cast<int64_t>(checked_bytes({input.shape.begin(), inner}, 1, here));  // of nothing: 0
   std::vector<int64_t> shape = port.bundle.shape;
   if (input.rows > shape[0])
     wrong(fmt::format("{}: shape is {}; the model takes at most {} rows in a step", here, shape_text(given.shape),

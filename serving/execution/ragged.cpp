@@ -121,8 +121,8 @@ std::vector<int64_t> RaggedBatch::values_of(const Made& made, const Batch& batch
   if (made.kind == Kind::BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO) values.push_back(0);
   for (const JobPtr& job : batch.jobs) {
     const RaggedInput& input = job->ragged[made.source];
-    int64_t elements = 1;
-    for (const int64_t dim : input.shape) elements *= dim;
+    const int64_t elements =
+        job->inputs[static_cast<size_t>(ports_.inputs()[ports_.ragged()[made.source]].port)].size();
     sum += elements;
     longest = std::max(longest, elements);
     switch (made.kind) {

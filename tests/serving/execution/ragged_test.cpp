@@ -151,6 +151,27 @@ TEST_F(RaggedTest, WhatContradictsTheBundleIsRefusedByName) {
 }
 
 // Of requests of (2, 3) and (1, 2): what each kind tells, and what stands where nobody is.
+// Dims whose product does not fit an integer, of a request without elements.
+TEST(RaggedBatch, HugeDimsOfNothingAreNoRows) {
+  inference::ModelConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(R"(name: "m" max_batch_size: 3
+      input { name: "x" data_type: TYPE_FP32 dims: [-1, -1, -1] allow_ragged_batch: true }
+      output { name: "z" data_type: TYPE_FP32 dims: [1] })",
+                                                            &config));
+  api::Port x, z;
+  x.name = "x";
+  z.name = "z";
+  x.dtype = z.dtype = api::DType::kFloat32;
+  x.shape = {10};
+  z.shape = {3, 1};
+  const ModelPorts ports(config, {x}, {z}, "", PortRoles{});
+  InferRequest request;
+  request.inputs.push_back(floats("x", {1, int64_t{1} << 40, int64_t{1} << 40, 0}, {}));
+  const ModelPorts::Prepared prepared = ports.prepare(request);
+  ASSERT_EQ(prepared.ragged.size(), 1u);
+  EXPECT_EQ(prepared.ragged[0].rows, 0);
+}
+
 TEST(RaggedBatch, EveryKindTellsWhoseElementsAreWhose) {
   const auto values = [](const std::string& kind, std::vector<int64_t> shape, const std::string& dim) {
     inference::ModelConfig config;

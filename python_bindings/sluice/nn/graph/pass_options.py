@@ -70,8 +70,9 @@ class PassOptions:
 
     def allow_fuse_add_to_output(self, mode: bool = True) -> None:
         """An addition is computed by what makes one of its operands, where nothing else reads that: products of matrices, convolutions,
-        batch norms, dropout and other elementwise ops. It is so by default; off, each addition is a kernel, or begins one. Results in
-        float32 are the same; 16-bit ones are rounded once less. The bias of a layer is no such addition."""
+        batch norms, dropout and other elementwise ops; gradients are added apart from products. It is so by default; off, each
+        addition is a kernel, or begins one. Results in float32 are the same; 16-bit ones are rounded once less. The bias of a layer
+        is no such addition."""
         self._ask("allow_fuse_add_to_output", "fused additions", bool(mode), "fuse_add", bool(mode))
 
     def allow_fuse_cast_scale(self, mode: bool = True) -> None:
