@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "graph/builder.h"
+#include "graph/dead_code.h"
 #include "graph/ops/quantization.h"
 #include "graph/rewriter.h"
 #include "tensor/graph_session.h"
@@ -29,23 +30,10 @@ ValueId source_of(const Graph& graph, ValueId value) {
   return value;
 }
 
-// The graph without the nodes that no result needs, and without their variables.
+// The graph without what it does not need any more.
 Graph pruned(Graph graph) {
-  std::vector<bool> needed(graph.values().size(), false), kept(graph.nodes().size(), false);
-  for (const graph::Output& output : graph.outputs()) needed[output.value] = true;
-  for (int i = static_cast<int>(graph.nodes().size()) - 1; i >= 0; --i) {
-    const Node& node = graph.nodes()[i];
-    for (ValueId output : node.outputs) kept[i] = kept[i] || needed[output];
-    if (!kept[i]) continue;
-    for (ValueId input : node.inputs)
-      if (input != kNoValue) needed[input] = true;
-  }
-  std::vector<bool> variables;
-  for (const graph::Variable& v : graph.variables()) variables.push_back(needed[v.value]);
-  graph::Rewriter rewriter(graph, &variables);
-  for (size_t i = 0; i < graph.nodes().size(); ++i)
-    if (kept[i]) rewriter.take(static_cast<int>(i));
-  return rewriter.finish();
+  graph::remove_dead_code(graph);
+  return graph;
 }
 
 CapturedGraph with_variables(Graph graph, const std::map<std::string, Tensor>& variables) {

@@ -1,45 +1,10 @@
 // Removes nodes that no output, variable update or effect needs, and variables that nothing reads or writes.
+#include "graph/dead_code.h"
+
 #include "compiler/pass.h"
-#include "graph/rewriter.h"
 
 namespace sluice::compiler {
-namespace {
 
-bool changes(const graph::Variable& v) { return v.update != graph::kNoValue && v.update != v.value; }
-
-}  // namespace
-
-int dead_code(graph::Graph& graph, PassContext&) {
-  std::vector<bool> live(graph.values().size(), false);
-  for (const graph::Output& output : graph.outputs()) live[output.value] = true;
-  for (const graph::Variable& v : graph.variables()) {
-    if (changes(v)) live[v.update] = true;
-  }
-  const int num_nodes = static_cast<int>(graph.nodes().size());
-  std::vector<bool> keep(num_nodes, false);
-  int removed = num_nodes;
-  for (int i = num_nodes - 1; i >= 0; --i) {
-    const graph::Node& node = graph.nodes()[i];
-    keep[i] = node.op->effectful;
-    for (graph::ValueId output : node.outputs) keep[i] = keep[i] || live[output];
-    if (!keep[i]) continue;
-    --removed;
-    for (graph::ValueId input : node.inputs) {
-      if (input != graph::kNoValue) live[input] = true;
-    }
-  }
-  std::vector<bool> keep_variable;
-  for (const graph::Variable& v : graph.variables()) {
-    keep_variable.push_back(live[v.value] || changes(v));
-    removed += !keep_variable.back();
-  }
-  if (removed == 0) return 0;
-  graph::Rewriter rewriter(graph, &keep_variable);
-  for (int i = 0; i < num_nodes; ++i) {
-    if (keep[i]) rewriter.take(i);
-  }
-  graph = rewriter.finish();
-  return removed;
-}
+int dead_code(graph::Graph& graph, PassContext&) { return graph::remove_dead_code(graph); }
 
 }  // namespace sluice::compiler
