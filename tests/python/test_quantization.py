@@ -524,12 +524,26 @@ def test_processors_without_vnni_differ_by_a_step_at_most(digits, tmp_path):
     assert (made[0][1] == 255).any() and (made[0][1] < 255).any()
 
 
+class Scaled(sl.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = sl.nn.Linear(8, 4)
+
+    def forward(self, x, by):
+        return self.layer(x) * by
+
+
 def test_the_command_says_what_is_wrong(digits, tmp_path):
     folder, images, _ = digits
     np.save(tmp_path / "few.npy", images[:8])
     np.save(tmp_path / "nan.npy", np.full((64, 1, 8, 8), np.nan, "float32"))
+    (tmp_path / "text.npy").write_text("none")
+    (tmp_path / "empty.npy").touch()
+    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 and no more")
     model = folder / "digits"
     for arguments, message in [
+        *(([model, "--calib", tmp_path / name], f"{name}: no arrays of NumPy: ")
+          for name in ("text.npy", "empty.npy", "cut.npz")),
         ([tmp_path / "none"], f"sluice-quantize: {tmp_path / 'none'}: no bundle of one graph: there is no "
                               f"{tmp_path / 'none/graph.txt'}; write one with sluice.save(graph, directory)"),
         ([model], "sluice-quantize: --calib: mode static needs rows of inputs; give a file, or --mode dynamic"),
@@ -544,6 +558,12 @@ def test_the_command_says_what_is_wrong(digits, tmp_path):
     ]:
         done = command(*arguments)
         assert done.returncode == 2 and message in done.stderr, done.stderr
+    number = sl.nn.Graph.trace(Scaled().eval())
+    number(sl.randn(4, 8), sl.tensor(2.0))
+    sl.save(number, tmp_path / "number")
+    np.savez(tmp_path / "rows.npz", x=images[:4], by=np.float32(2))
+    done = command(tmp_path / "number", "--calib", tmp_path / "rows.npz")
+    assert done.returncode == 2 and "of the graph has no rows; call sluice.quantization.quantize" in done.stderr, done.stderr
     told = command("--help")
     assert told.returncode == 0 and "sluice-quantize MODEL --calib images.npy" in told.stdout and "--keep-first" in told.stdout
     text = command(model, "--calib", folder / "digits.npy", "--keep-last", "--batches", "2", "-o", tmp_path / "out").stdout

@@ -6,6 +6,7 @@ import argparse
 import json
 import pathlib
 import sys
+import zipfile
 from typing import Any, Iterator
 
 import numpy as np
@@ -93,17 +94,22 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def batches_of(graph: Any, path: str) -> Iterator[dict[str, Any]]:
     """Arguments by input name, each as many rows as the graph takes."""
     ports = {name: (dtype, tuple(shape)) for name, dtype, shape in graph.inputs}
-    with open(path, "rb"):
+    if without := [name for name, (_, shape) in ports.items() if not shape or shape[0] == 0]:
+        raise ValueError(f"--calib: input '{without[0]}' of the graph has no rows; call sluice.quantization.quantize with "
+                         "batches")
+    try:
         loaded = np.load(path, allow_pickle=False)
-    arrays = dict(loaded) if hasattr(loaded, "files") else {graph.inputs[0][0]: loaded}
+        arrays = dict(loaded) if hasattr(loaded, "files") else {graph.inputs[0][0]: loaded}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: no arrays of NumPy: {error}; write it with numpy.save or numpy.savez") from error
     if sorted(arrays) != sorted(ports):
         raise ValueError(f"{path}: holds {sorted(arrays)}; the graph takes {sorted(ports)}: give an .npz file with an array "
                          "for each")
     rows = {name: array.shape[0] if array.ndim else 0 for name, array in arrays.items()}
     for name, (_, shape) in ports.items():
-        if arrays[name].ndim != len(shape) or arrays[name].shape[1:] != shape[1:] or rows[name] < max(shape[0], 1):
+        if arrays[name].ndim != len(shape) or arrays[name].shape[1:] != shape[1:] or rows[name] < shape[0]:
             raise ValueError(f"{path}: {name} is {arrays[name].shape}; the graph takes {shape}: give at least "
-                             f"{max(shape[0], 1)} rows of {shape[1:]}")
+                             f"{shape[0]} rows of {shape[1:]}")
     steps = {name: -(-rows[name] // shape[0]) for name, (_, shape) in ports.items()}
     if len(set(steps.values())) > 1:
         raise ValueError(f"{path}: rows differ: they make {steps} batches; give as many of each input")
