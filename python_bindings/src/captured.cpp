@@ -2,6 +2,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bindings.h"
+#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph_object.h"
 #include "plan/extents.h"
