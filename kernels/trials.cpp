@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cstring>
+#include <deque>
 #include <limits>
 #include <optional>
 
 #include "base/log.h"
 #include "kernels/libraries.h"
-#include "memory/allocator.h"
 #include "plan/costs.h"
 #include "plan/query.h"
 
@@ -21,58 +20,63 @@ constexpr double kWorthIt = 0.97;  // of the usual one's time: what is nearer ma
 constexpr int kRounds = 5;
 constexpr int64_t kRoundNs = 2'000'000;
 
-// Memory for a kernel's operands, filled with numbers that are neither zero nor slow to compute with.
-class Operands {
+// A kernel with memory of its device for its operands, filled with numbers that are neither zero nor slow to compute
+// with.
+class Contestant {
  public:
-  Operands(const plan::KernelQuery& query, const PreparedKernel& kernel) : allocator_(make_host_allocator()) {
-    for (size_t i = 0; i < query.inputs.size(); ++i) inputs_.push_back(filled(query.inputs[i], 0));
-    for (const Packing& packing : kernel.packings())
+  Contestant(const plan::KernelQuery& query, std::unique_ptr<PreparedKernel> kernel, Device& device, Stream& stream)
+      : device_(device),
+        stream_(stream),
+        kernel_(std::move(kernel)),
+        space_(device.describe().host_memory ? plan::Space{} : plan::Space{plan::SpaceKind::kDevice, query.device}) {
+    for (const TensorSpec& spec : query.inputs) inputs_.push_back(filled(spec, 0));
+    for (const Packing& packing : kernel_->packings())
       inputs_[packing.input] = filled(query.inputs[packing.input], packing.bytes);
     for (const TensorSpec& spec : query.outputs) outputs_.push_back(filled(spec, 0));
-    if (kernel.workspace_bytes() > 0) workspace_ = allocate(kernel.workspace_bytes());
+    if (kernel_->workspace_bytes() > 0) workspace_ = allocate(kernel_->workspace_bytes());
+    time(1);
+    runs_ = static_cast<int>(std::clamp(kRoundNs / std::max(time(1), 1.0), 1.0, 50.0));
   }
-  ~Operands() {
-    for (const auto& [data, bytes] : blocks_) allocator_->deallocate(data, bytes);
+  ~Contestant() {
+    for (const auto& [data, bytes] : blocks_) device_.deallocate(space_, data, bytes);
   }
-  Operands(const Operands&) = delete;
+  Contestant(const Contestant&) = delete;
 
-  KernelArgs args() const { return {.inputs = inputs_.data(), .outputs = outputs_.data(), .workspace = workspace_}; }
+  double time() const { return time(runs_); }  // ns of a run
 
  private:
+  double time(int runs) const {
+    const auto start = std::chrono::steady_clock::now();
+    stream_.begin_firing(0);
+    for (int i = 0; i < runs; ++i)
+      kernel_->run({.inputs = inputs_.data(), .outputs = outputs_.data(), .workspace = workspace_, .stream = &stream_});
+    stream_.synchronize().throw_if_error();
+    return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / runs;
+  }
   void* allocate(uint64_t bytes) {
-    blocks_.emplace_back(allocator_->allocate(bytes), bytes);
+    blocks_.emplace_back(device_.allocate(space_, bytes), bytes);
     return blocks_.back().first;
   }
   void* filled(const TensorSpec& spec, uint64_t bytes) {
     bytes = std::max(bytes, spec.extent_bytes());
     if (bytes == 0) return nullptr;
+    constexpr uint32_t kNumber = 0x3f003f00;  // 0.5 in bfloat16, about that in float32
+    const std::vector<uint32_t> numbers((bytes + 3) / 4, is_floating(spec.dtype) ? kNumber : 0);
     void* const data = allocate(bytes);
-    const uint32_t number = 0x3f003f00;  // 0.5 in bfloat16, about that in float32
-    std::memset(data, 0, bytes);
-    if (is_floating(spec.dtype))
-      for (uint64_t at = 0; at + sizeof(number) <= bytes; at += sizeof(number))
-        std::memcpy(static_cast<std::byte*>(data) + at, &number, sizeof(number));
+    device_.copy_from_host(data, numbers.data(), bytes);
     return data;
   }
 
-  std::shared_ptr<Allocator> allocator_;
+  Device& device_;
+  Stream& stream_;
+  const std::unique_ptr<PreparedKernel> kernel_;
+  const plan::Space space_;
   std::vector<std::pair<void*, uint64_t>> blocks_;
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;
   void* workspace_ = nullptr;
+  int runs_ = 1;
 };
-
-struct Contestant {
-  std::unique_ptr<PreparedKernel> kernel;
-  std::unique_ptr<Operands> operands;
-  int runs = 1;
-};
-
-double time_of(const Contestant& c, int runs) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < runs; ++i) c.kernel->run(c.operands->args());
-  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / runs;
-}
 
 std::string signature_str(const plan::KernelQuery& query) {
   const plan::KernelSignature s = plan::signature_of(query);
@@ -119,9 +123,11 @@ KernelTrials::Trial trial_of(std::string_view text) {
 
 }  // namespace
 
-KernelTrials::KernelTrials(const KernelTable& table, CoreLeases& leases, size_t most, const std::string& directory)
+KernelTrials::KernelTrials(const KernelTable& table, CoreLeases& leases,
+                           std::function<Device&(const DeviceId&)> devices, size_t most, const std::string& directory)
     : table_(table),
       leases_(leases),
+      devices_(std::move(devices)),
       most_(most),
       files_(directory.empty() ? nullptr : std::make_unique<FileCache>(directory, kMostFileBytes)) {}
 
@@ -136,6 +142,8 @@ std::string KernelTrials::fastest(const plan::KernelQuery& query) {
   if (names.size() < 2) return keep(key, {}, nullptr);
   Key on_disk;
   add_machine(on_disk.add(std::string_view("kernel")));
+  const plan::DeviceDesc device = devices_(query.device).describe();
+  on_disk.add(def->library).add(device.host_memory ? 0 : device.memory_bytes);  // that tells models of GPUs apart
   on_disk.add(key);
   const std::string file_key = on_disk.take();
   if (files_ != nullptr) {
@@ -184,22 +192,21 @@ std::string KernelTrials::keep(const std::string& key, Trial trial, uint64_t* co
 
 KernelTrials::Trial KernelTrials::search(const KernelDef& def, const plan::KernelQuery& query,
                                          const std::vector<std::string>& names) const {
-  const CoreLease lease(leases_, query.cores);
-  std::vector<Contestant> contestants;
+  Device& device = devices_(query.device);
+  std::optional<CoreLease> lease;
+  if (!device.describe().asynchronous) lease.emplace(leases_, query.cores);
+  const std::unique_ptr<Stream> stream = device.create_stream(plan::StreamKind::kCompute, 0);
+  std::deque<Contestant> contestants;
   Trial trial;
   for (const std::string& name : names) {
     plan::KernelQuery asked = query;
     asked.attrs.emplace_back(plan::kImplementation, name);
-    Contestant c{def.prepare(asked, {.threads = std::max(query.cores, 1)}), nullptr};
-    c.operands = std::make_unique<Operands>(query, *c.kernel);
-    time_of(c, 1);
-    c.runs = static_cast<int>(std::clamp(kRoundNs / std::max(time_of(c, 1), 1.0), 1.0, 50.0));
-    contestants.push_back(std::move(c));
+    contestants.emplace_back(query, def.prepare(asked, {.threads = std::max(query.cores, 1)}), device, *stream);
     trial.candidates.push_back({name, std::numeric_limits<double>::infinity()});
   }
   for (int round = 0; round < kRounds; ++round)
     for (size_t i = 0; i < contestants.size(); ++i)
-      trial.candidates[i].ns = std::min(trial.candidates[i].ns, time_of(contestants[i], contestants[i].runs));
+      trial.candidates[i].ns = std::min(trial.candidates[i].ns, contestants[i].time());
   const auto best = std::min_element(trial.candidates.begin(), trial.candidates.end(),
                                      [](const Candidate& a, const Candidate& b) { return a.ns < b.ns; });
   if (best->ns < kWorthIt * trial.candidates[0].ns) trial.chosen = best->name;

@@ -5,6 +5,7 @@
 //
 // Thread safety: every method. One search runs at a time, on leased cores, so that no other disturbs it.
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include "base/fork.h"
 #include "kernels/kernel.h"
 #include "memory/core_lease.h"
+#include "streams/stream.h"
 
 namespace sluice {
 
@@ -37,8 +39,9 @@ class KernelTrials {
     size_t entries = 0;
   };
 
-  // REQUIRES: table and leases outlive it. `most`: that are kept. directory: "" for none on disk.
-  KernelTrials(const KernelTable& table, CoreLeases& leases, size_t most, const std::string& directory);
+  // REQUIRES: table, leases and what `devices` gives outlive it. `most`: that are kept. directory: "" for none on disk.
+  KernelTrials(const KernelTable& table, CoreLeases& leases, std::function<Device&(const DeviceId&)> devices,
+               size_t most, const std::string& directory);
 
   // What to ask for as plan::kImplementation; "" for the usual one, also where there is no other.
   std::string fastest(const plan::KernelQuery& query);
@@ -57,6 +60,7 @@ class KernelTrials {
 
   const KernelTable& table_;
   CoreLeases& leases_;
+  const std::function<Device&(const DeviceId&)> devices_;
   const size_t most_;
   const std::unique_ptr<FileCache> files_;  // null: none
   std::mutex searching_;

@@ -42,11 +42,8 @@ Key key_of(const KernelQuery& query) {
 }
 
 uint64_t workspace_limit(const NamedAttrs& attrs) {
-  for (const auto& [name, value] : attrs) {
-    if (name == kWorkspaceLimit)
-      return static_cast<uint64_t>(std::max<int64_t>(get_attr<int64_t>(attrs, kWorkspaceLimit), 0));
-  }
-  return UINT64_MAX;
+  const auto limit = beside<int64_t>(attrs, kWorkspaceLimit, -1);
+  return limit < 0 ? UINT64_MAX : static_cast<uint64_t>(limit);
 }
 
 }  // namespace sluice::plan

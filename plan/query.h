@@ -1,5 +1,6 @@
 #pragma once
 // What a device is asked about the kernels of a plan.
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -18,11 +19,19 @@ KernelQuery query_of(const Kernel& kernel, const Stream& stream);
 // Equal keys: kernels prepared by one definition are the same. What the work costs is left out.
 Key key_of(const KernelQuery& query);
 
-// An attribute that a call may have beside its op's: the most bytes of workspace that its kernel may have. Kernels that
+// An attribute that a call may have beside its op's; `missing` where it has none such.
+template <class T>
+T beside(const NamedAttrs& attrs, const char* name, T missing) {
+  const auto at = std::find_if(attrs.begin(), attrs.end(), [&](const auto& attr) { return attr.first == name; });
+  return at == attrs.end() ? missing : std::get<T>(at->second);
+}
+// One of these: the most bytes of workspace that its kernel may have. Kernels that
 // have another way to compute take it then.
 inline constexpr const char* kWorkspaceLimit = "workspace_limit";
 // Another one: by which of its implementations a kernel computes. One that it does not have here is the usual one.
 inline constexpr const char* kImplementation = "implementation";
+// And another: false where the kernel's results may differ from run to run in their last bits, if that is faster.
+inline constexpr const char* kDeterministic = "deterministic";
 uint64_t workspace_limit(const NamedAttrs& attrs);  // UINT64_MAX: none
 
 }  // namespace sluice::plan

@@ -60,7 +60,8 @@ struct Engine::Impl {
   std::recursive_mutex mutex;  // of the maps below; making an executor makes its device
   std::map<DeviceId, std::shared_ptr<Device>> devices;
   KernelCache kernel_cache{kernels};  // gone before the devices
-  KernelTrials kernel_trials{kernels, leases, 8192, caches_are_on() ? cache_directory("kernels") : std::string()};
+  KernelTrials kernel_trials{kernels, leases, [this](const DeviceId& id) -> Device& { return device(id); }, 8192,
+                             caches_are_on() ? cache_directory("kernels") : std::string()};
   std::set<const Backend*> backends;  // whose kernels are in the table
   std::map<std::pair<plan::SpaceKind, DeviceId>, std::shared_ptr<Allocator>> allocators;
   std::map<DeviceId, std::shared_ptr<CountedBytes>> device_bytes;
@@ -93,7 +94,28 @@ struct Engine::Impl {
   // Lets go of abandoned sessions whose actors have ended. Returns how many have not.
   size_t reap();
   std::shared_ptr<actors::StreamExecutor> choose_executor(const plan::Stream& stream, Device& device);
+  Device& device(const DeviceId& id);
 };
+
+// Made on first use, with the kernels of its backend.
+Device& Engine::Impl::device(const DeviceId& id) {
+  std::lock_guard lock(mutex);
+  std::shared_ptr<Device>& device = devices[id];
+  if (device == nullptr) {
+    DeviceOptions made;
+    made.cores = leases.cores();
+    made.acquire_cores = [this](int n) { leases.acquire(n); };
+    made.release_cores = [this](int n) { leases.release(n); };
+    std::shared_ptr<Device> fresh = make_device(id, made);
+    const Backend* backend = backend_of(id.kind);
+    if (backend != nullptr && !backends.contains(backend)) {
+      backend->add_kernels(kernels);
+      backends.insert(backend);
+    }
+    device = std::move(fresh);
+  }
+  return *device;
+}
 
 // REQUIRES: mutex held.
 std::shared_ptr<actors::StreamExecutor> Engine::Impl::choose_executor(const plan::Stream& stream, Device& device) {
@@ -296,24 +318,7 @@ KernelTrials& Engine::kernel_trials() { return impl_->kernel_trials; }
 PackedWeights& Engine::packed_weights() { return impl_->packed_weights; }
 CoreLeases& Engine::leases() { return impl_->leases; }
 
-Device& Engine::device(const DeviceId& id) {
-  std::lock_guard lock(impl_->mutex);
-  std::shared_ptr<Device>& device = impl_->devices[id];
-  if (device == nullptr) {
-    DeviceOptions options;
-    options.cores = cores();
-    options.acquire_cores = [leases = &impl_->leases](int n) { leases->acquire(n); };
-    options.release_cores = [leases = &impl_->leases](int n) { leases->release(n); };
-    std::shared_ptr<Device> made = make_device(id, options);
-    const Backend* backend = backend_of(id.kind);
-    if (backend != nullptr && !impl_->backends.contains(backend)) {
-      backend->add_kernels(impl_->kernels);
-      impl_->backends.insert(backend);
-    }
-    device = std::move(made);
-  }
-  return *device;
-}
+Device& Engine::device(const DeviceId& id) { return impl_->device(id); }
 
 std::shared_ptr<Allocator> Engine::allocator(const plan::Space& space) {
   const bool on_device = space.kind == plan::SpaceKind::kDevice;

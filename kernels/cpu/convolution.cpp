@@ -104,13 +104,9 @@ struct Choice {
   std::string name;
 };
 Choice choice_of(const KernelQuery& q) {
-  for (const auto& [attr, value] : q.attrs) {
-    if (attr != plan::kImplementation) continue;
-    const std::string& name = std::get<std::string>(value);
-    const bool blocked = name.starts_with(kBlocked);
-    return {blocked, blocked ? name.substr(kBlocked.size()) : name};
-  }
-  return {};
+  const auto name = plan::beside<std::string>(q.attrs, plan::kImplementation, "");
+  const bool blocked = name.starts_with(kBlocked);
+  return {blocked, blocked ? name.substr(kBlocked.size()) : name};
 }
 
 Layouts layouts_of(const ConvOperands& o, const ConvGeometry& g, const char* op, bool blocked = false) {

@@ -118,7 +118,8 @@ __device__ inline C b_at(const In1* x, Index g, Index k, Index n) {
 }  // namespace
 
 void add_convolution_kernels(KernelTable& table) {
-  const LibraryKernels library{cudnn() != nullptr ? "cuDNN " + cudnn()->version() : "", cudnn_convolution};
+  const LibraryKernels library{cudnn() != nullptr ? "cuDNN " + cudnn()->version() : "", cudnn_convolution,
+                               cudnn_convolution_names};
   add_generated(table, "conv", conv, library);
   add_generated(table, "conv_input_grad", conv_input_grad, library);
   add_generated(table, "conv_weight_grad", conv_weight_grad, library);

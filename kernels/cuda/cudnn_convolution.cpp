@@ -68,11 +68,11 @@ std::optional<cudnnDataType_t> type_of(DType dtype) {
   }
 }
 
+constexpr size_t kMostTried = 8;  // implementations of a convolution
+
 // Whether float32 may be multiplied as TensorFloat-32.
 bool allows_tf32(const plan::KernelQuery& query) {
-  return std::any_of(query.attrs.begin(), query.attrs.end(), [](const auto& attr) {
-    return attr.first == "precision" && std::get<std::string>(attr.second) != "highest";
-  });
+  return plan::beside<std::string>(query.attrs, "precision", "highest") != "highest";
 }
 
 // cuDNN knows no convolution over one dim: it gets another before it, of size 1.
@@ -115,13 +115,14 @@ bool is_plain(const TensorSpec& spec) {
   return numel(spec.shape) > 0 && cpu::spatial_layout(spec) != plan::Layout::kAny;
 }
 
-std::optional<CudnnPlan> plan_of(const CudnnMaker& maker, const CudnnTarget& target, const plan::KernelQuery& query,
-                                 int64_t alignment, CudnnRules rules) {
+// As each_cudnn_plan.
+void each_plan(const CudnnMaker& maker, const CudnnTarget& target, const plan::KernelQuery& query, int64_t alignment,
+               CudnnRules rules, const std::string& name, const std::function<bool(CudnnPlan&&)>& take) {
   const Operation o = operation_of(query);
   const TensorSpec &x = operand_of(query, o.x_operand), &w = operand_of(query, o.w_operand),
                    &y = operand_of(query, o.y_operand);
   const std::optional<cudnnDataType_t> type = type_of(x.dtype);
-  if (!type || !is_plain(x) || !is_plain(w) || !is_plain(y)) return std::nullopt;
+  if (!type || !is_plain(x) || !is_plain(w) || !is_plain(y)) return;
   const cudnnDataType_t compute = *type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
   const bool bias = query.op == "conv" && query.inputs.size() > 2 && query.inputs[2].shape.rank() > 0;
   const Tensors tensors{maker, alignment};
@@ -149,7 +150,8 @@ std::optional<CudnnPlan> plan_of(const CudnnMaker& maker, const CudnnTarget& tar
   };
   const CudnnDescriptor convolved = compute == CUDNN_DATA_DOUBLE ? operation(1.0, 0.0) : operation(1.0F, 0.0F);
   rules.exact = *type == CUDNN_DATA_FLOAT && !allows_tf32(query);
-  if (!bias) return cudnn_plan(maker, target, rules, {convolved.get()});
+  rules.deterministic = plan::beside(query.attrs, plan::kDeterministic, true);
+  if (!bias) return each_cudnn_plan(maker, target, rules, {convolved.get()}, name, take);
 
   const int64_t channels = y.shape[1];
   std::vector<int64_t> sizes(padding.size() + 2, 1), strides(padding.size() + 2, 1);
@@ -163,16 +165,34 @@ std::optional<CudnnPlan> plan_of(const CudnnMaker& maker, const CudnnTarget& tar
                                                                 {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, product},
                                                                 {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, bias_tensor},
                                                                 {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y_tensor}});
-  return cudnn_plan(maker, target, rules, {convolved.get(), added.get()});
+  each_cudnn_plan(maker, target, rules, {convolved.get(), added.get()}, name, take);
+}
+
+// The first one.
+std::optional<CudnnPlan> plan_of(const CudnnMaker& maker, const CudnnTarget& target, const plan::KernelQuery& query,
+                                 int64_t alignment, const CudnnRules& rules, const std::string& name = "") {
+  std::optional<CudnnPlan> first;
+  each_plan(maker, target, query, alignment, rules, name, [&](CudnnPlan&& plan) {
+    first = std::move(plan);
+    return true;
+  });
+  return first;
+}
+
+CudnnRules rules_of(const plan::KernelQuery& query) {
+  CudnnRules rules;
+  rules.most_workspace = std::min(rules.most_workspace, plan::workspace_limit(query.attrs));
+  return rules;
 }
 
 }  // namespace
 
 std::optional<CudnnPlans> cudnn_convolution_plans(const CudnnMaker& maker, const CudnnTarget& target,
                                                   const plan::KernelQuery& query) {
-  CudnnRules rules;
-  rules.most_workspace = std::min(rules.most_workspace, plan::workspace_limit(query.attrs));
-  auto aligned = plan_of(maker, target, query, kCudnnAlignment, rules);
+  const CudnnRules rules = rules_of(query);
+  const auto wanted = plan::beside<std::string>(query.attrs, plan::kImplementation, "");
+  auto aligned = wanted.empty() ? std::nullopt : plan_of(maker, target, query, kCudnnAlignment, rules, wanted);
+  if (!aligned) aligned = plan_of(maker, target, query, kCudnnAlignment, rules);
   if (!aligned) return std::nullopt;
   // Seldom used: it should cost no memory of its own.
   const auto element = static_cast<int64_t>(dtype_size(query.outputs[0].dtype));
@@ -180,6 +200,19 @@ std::optional<CudnnPlans> cudnn_convolution_plans(const CudnnMaker& maker, const
   if (!any) any = plan_of(maker, target, query, element, rules);
   if (!any) return std::nullopt;
   return CudnnPlans{std::move(*aligned), std::move(*any)};
+}
+
+std::vector<std::string> cudnn_convolution_names(const plan::KernelQuery& query) {
+  std::vector<std::string> names;
+  if (cudnn() == nullptr) return names;
+  CudnnDevice& device = cudnn_device(query.device);
+  const CurrentContext current(device.context);
+  const std::lock_guard lock(device.mutex);
+  each_plan({*cudnn(), query.op}, {device.handle}, query, kCudnnAlignment, rules_of(query), "", [&](CudnnPlan&& plan) {
+    names.push_back(std::move(plan.name));
+    return names.size() == kMostTried;
+  });
+  return names;
 }
 
 std::unique_ptr<PreparedKernel> cudnn_convolution(const plan::KernelQuery& query) {

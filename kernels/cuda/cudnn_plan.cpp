@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "base/log.h"
 #include "kernels/cuda/cuda_kernels.h"
@@ -21,8 +22,8 @@ bool supported(const CudnnMaker& maker, cudnnStatus_t finalised) {
 bool allowed(const CudnnRules& rules, std::span<const cudnnBackendNumericalNote_t> notes) {
   return std::none_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
     switch (note) {
-      case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
       case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION: return true;
+      case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: return rules.deterministic;
       case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
       case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: return rules.exact;
       default: return false;
@@ -74,11 +75,13 @@ std::vector<CudnnDescriptor> configs_of(const CudnnMaker& maker, const CudnnDesc
 
 }  // namespace
 
-std::optional<CudnnPlan> cudnn_plan(const CudnnMaker& maker, const CudnnTarget& target, const CudnnRules& rules,
-                                    const std::vector<cudnnBackendDescriptor_t>& operations) {
+void each_cudnn_plan(const CudnnMaker& maker, const CudnnTarget& target, const CudnnRules& rules,
+                     const std::vector<cudnnBackendDescriptor_t>& operations, const std::string& name,
+                     const std::function<bool(CudnnPlan&&)>& take) {
   cudnnStatus_t finalised = CUDNN_STATUS_SUCCESS;
   const CudnnDescriptor graph = graph_of(maker, target, operations, finalised);
-  if (!supported(maker, finalised)) return std::nullopt;
+  if (!supported(maker, finalised)) return;
+  std::map<int64_t, int> seen;  // proposals by engine
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     const CudnnDescriptor proposals = proposals_of(maker, target, graph, mode, finalised);
     if (!supported(maker, finalised)) continue;
@@ -86,22 +89,24 @@ std::optional<CudnnPlan> cudnn_plan(const CudnnMaker& maker, const CudnnTarget& 
       const CudnnDescriptor engine = maker.empty(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
       cudnnBackendDescriptor_t filled = engine.get();
       maker.get(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &filled);
+      int64_t number = 0;
+      maker.get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number);
+      const int same = ++seen[number];
+      CudnnPlan made{std::move(config), {nullptr, nullptr}, fmt::format("engine {}", number)};
+      if (same > 1) made.name += fmt::format(" ({})", same);
+      if (!name.empty() && made.name != name) continue;
       std::array<cudnnBackendNumericalNote_t, kMostNotes> notes{};
       const size_t count =
           maker.get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, kMostNotes, notes.data());
       if (!allowed(rules, std::span(notes).first(std::min(count, kMostNotes)))) continue;
-      CudnnPlan made{std::move(config), {nullptr, nullptr}};
       made.plan = plan_of(maker, target, made.config, finalised);
       if (finalised != CUDNN_STATUS_SUCCESS) continue;  // a proposal is no promise
       int64_t bytes = 0;
       maker.get(made.plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
       made.workspace_bytes = static_cast<uint64_t>(bytes);
-      if (made.workspace_bytes > rules.most_workspace) continue;
-      maker.get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &made.engine);
-      return made;
+      if (made.workspace_bytes <= rules.most_workspace && take(std::move(made))) return;
     }
   }
-  return std::nullopt;
 }
 
 CudnnKernel::CudnnKernel(const plan::KernelQuery& query, CudnnDevice& device, CudnnPlans plans)
@@ -114,7 +119,7 @@ CudnnKernel::CudnnKernel(const plan::KernelQuery& query, CudnnDevice& device, Cu
                inputs_ + outputs_, kMostOperands);
   workspace_bytes_ = plans_.workspace_bytes();
   repeatable_ = true;
-  log(LogLevel::kDebug, LogArea::kKernels, "{}: cuDNN's engine {}, {} bytes of workspace", op_, plans_.aligned.engine,
+  log(LogLevel::kDebug, LogArea::kKernels, "{}: cuDNN's {}, {} bytes of workspace", op_, plans_.aligned.name,
       workspace_bytes_);
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 // Graphs of cuDNN's operations as plans that it executes, and those as kernels.
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "kernels/cuda/cudnn.h"
 #include "kernels/kernel.h"
@@ -17,22 +20,23 @@ struct CudnnTarget {
 
 struct CudnnPlan {
   CudnnDescriptor config, plan;
-  int64_t engine = 0;
+  std::string name;  // "engine 38", "engine 38 (2)": the library's second proposal with that engine
   uint64_t workspace_bytes = 0;
 };
 
-// Which of the library's engines may compute. None whose results differ from run to run, none that sums in less than
-// float32.
+// Which of the library's engines may compute. None that sums in less than float32.
 struct CudnnRules {
-  bool exact = false;  // no tensor cores and no narrower operands: float32 that is to stay it
+  bool exact = false;         // no tensor cores and no narrower operands: float32 that is to stay it
+  bool deterministic = true;  // none whose results differ from run to run
   uint64_t most_workspace = uint64_t{512} << 20;
 };
 
-// The plan of a graph: the first of the library's proposals (mode A, then its fallbacks) that the rules allow and the
-// library can plan. Nothing where there is none, or the graph is not supported.
-// REQUIRES: operations are finalised.
-std::optional<CudnnPlan> cudnn_plan(const CudnnMaker& maker, const CudnnTarget& target, const CudnnRules& rules,
-                                    const std::vector<cudnnBackendDescriptor_t>& operations);
+// Calls `take` with plans of a graph: of the library's proposals (mode A, then its fallbacks) those that the rules
+// allow and the library can plan, until it says true. `name`: only this one. With none where the graph is not
+// supported. REQUIRES: operations are finalised.
+void each_cudnn_plan(const CudnnMaker& maker, const CudnnTarget& target, const CudnnRules& rules,
+                     const std::vector<cudnnBackendDescriptor_t>& operations, const std::string& name,
+                     const std::function<bool(CudnnPlan&&)>& take);
 
 // Operands as the graphs of kernels name them: inputs, absent ones too, then outputs.
 inline int64_t cudnn_uid(size_t operand) { return static_cast<int64_t>(operand) + 1; }

@@ -68,6 +68,12 @@ void add_generated(KernelTable& table, const char* op, Generated (*generate)(con
                    const LibraryKernels& library) {
   KernelDef def = table.get(op, DeviceKind::kCpu);
   def.library = library.name;
+  def.implementations = nullptr;
+  if (library.implementations != nullptr) {
+    def.implementations = [names = library.implementations](const plan::KernelQuery& query, const PrepareContext&) {
+      return names(query);
+    };
+  }
   def.can_fuse = nullptr;  // as steps of this device's kernels they are another matter
   def.prepare = [generate, library](const plan::KernelQuery& query, const PrepareContext&) {
     std::unique_ptr<PreparedKernel> kernel = library.prepare != nullptr ? library.prepare(query) : nullptr;

@@ -38,6 +38,8 @@ struct LibraryKernels {
   std::string name = {};  // "" where the library is not to be had
   // The library's kernel of a query, or null where the generated one must serve.
   std::unique_ptr<PreparedKernel> (*prepare)(const plan::KernelQuery& query) = nullptr;
+  // KernelDef::implementations, where it has several.
+  std::vector<std::string> (*implementations)(const plan::KernelQuery& query) = nullptr;
 };
 
 // The kernel of an op on cuda: its sources or a library's, and what the cpu's kernel says of layouts and of outputs in

@@ -116,9 +116,6 @@ LEFT_OUT = [
             where="nn.Graph$"),
     LeftOut("switches that say what a graph is for", "a graph trains when build() has a backward pass and it has an optimizer",
             _words("training"), where="Graph(.config)?$"),
-    LeftOut("a switch for the search of convolutions", "kernels are chosen by tables, so that they are the same in every run, unless "
-            "config.enable_kernel_trial_run() says otherwise",
-            _words("enable_cudnn_conv_heuristic_search_algo cudnn_conv_use_deterministic_algo_only"), where="config$"),
     LeftOut("a search of placements that is switched on", "the compiler chooses the SBP of every value that you leave open",
             r"^(enable_auto_parallel|set_auto_parallel)", where="config$"),
 ]

@@ -11,6 +11,7 @@
 #include "base/key.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "plan/query.h"
+#include "streams/devices.h"
 
 namespace sluice {
 namespace {
@@ -60,11 +61,13 @@ class KernelTrialsTest : public ::testing::Test {
   ~KernelTrialsTest() override { fs::remove_all(directory_); }
   const fs::path directory_;
   CoreLeases leases_{2};
+  const std::unique_ptr<Device> cpu_ = make_device(DeviceId{}, {.cores = 2});
+  const std::function<Device&(const DeviceId&)> devices_ = [this](const DeviceId&) -> Device& { return *cpu_; };
 };
 
 TEST_F(KernelTrialsTest, TheFastestIsFoundOnce) {
   const KernelTable table = table_of_two();
-  KernelTrials trials(table, leases_, 100, "");
+  KernelTrials trials(table, leases_, devices_, 100, "");
   for (int i = 0; i < 3; ++i) EXPECT_EQ(trials.fastest(query("two", 4)), "fast");
   EXPECT_EQ(trials.fastest(query("two", 5)), "fast");
   EXPECT_EQ(trials.stats().searches, 2u);
@@ -79,7 +82,7 @@ TEST_F(KernelTrialsTest, TheFastestIsFoundOnce) {
 TEST_F(KernelTrialsTest, OfSeveralThreadsOneSearches) {
   int searched = 0;
   const KernelTable table = table_of_two(&searched);
-  KernelTrials trials(table, leases_, 100, "");
+  KernelTrials trials(table, leases_, devices_, 100, "");
   std::vector<std::thread> threads;
   for (int t = 0; t < 6; ++t) threads.emplace_back([&] { EXPECT_EQ(trials.fastest(query("two", 4)), "fast"); });
   for (std::thread& thread : threads) thread.join();
@@ -89,9 +92,9 @@ TEST_F(KernelTrialsTest, OfSeveralThreadsOneSearches) {
 
 TEST_F(KernelTrialsTest, ChoicesOutliveTheProcess) {
   const KernelTable table = table_of_two();
-  KernelTrials first(table, leases_, 100, directory_);
+  KernelTrials first(table, leases_, devices_, 100, directory_);
   EXPECT_EQ(first.fastest(query("two", 4)), "fast");
-  KernelTrials second(table, leases_, 100, directory_);
+  KernelTrials second(table, leases_, devices_, 100, directory_);
   EXPECT_EQ(second.fastest(query("two", 4)), "fast");
   EXPECT_EQ(second.stats().searches, 0u);
   EXPECT_EQ(second.stats().read, 1u);
@@ -111,7 +114,7 @@ TEST_F(KernelTrialsTest, TenThousandShapesAreBounded) {
                  [](const plan::KernelQuery& q, const PrepareContext&) {
                    return std::vector<std::string>(q.inputs[0].shape[0] % 100 == 0 ? 2 : 1, "only");
                  }});
-  KernelTrials trials(table, leases_, 64, directory_);
+  KernelTrials trials(table, leases_, devices_, 64, directory_);
   for (int64_t size = 1; size <= 10'000; ++size) trials.fastest(query("quick", size));
   EXPECT_EQ(trials.stats().searches, 100u);
   EXPECT_EQ(trials.stats().entries, 64u);

@@ -22,7 +22,7 @@ from sluice.nn.graph.zero import Zero
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
             "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "devices": [], "cores": 0, "check_numerics": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "concurrency": 0, "activations": "exact", "updates": "single", "scaled_updates": False, "fuse_add": True, "cast_updates": False, "prims": False, "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
-            "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": [], "amp": None}
+            "float32_conv_precision": "highest", "deterministic_convs": True, "zero": None, "dims": {}, "donated": [], "amp": None}
 
 
 def _dump_file(path: Any) -> dict[str, Any]:
@@ -146,14 +146,23 @@ class GraphConfig(PassOptions):
         self._set("workspace_limit", int(mbyte) << 20)
 
     def enable_kernel_trial_run(self, mode: bool = True) -> None:
-        """Each convolution is run by all implementations that the processor has of it, on memory of its own, before the graph is
-        compiled, and takes the fastest; the usual one unless another is at least 3 % faster. What they took is printed to stderr.
+        """Each convolution is run by all implementations that its device has of it (of cuDNN's proposals by 8), on memory of its own,
+        before the graph is compiled, and takes the fastest; the usual one unless another is at least 3 % faster. What they took is printed to stderr.
 
         A kernel is searched for once: the choice is known to later graphs of this process, and, in files next to those of sluice.cache,
         to later processes (`SLUICE_CACHE=off`: it is not). Results may differ in their last bits from those of the usual kernels, and
         plans from machine to machine.
         """
         self._set("kernel_trials", bool(mode))
+
+    def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
+        """OneFlow's name: True, the default, takes what the library thinks fastest; False is enable_kernel_trial_run()."""
+        self.enable_kernel_trial_run(not mode)
+
+    def cudnn_conv_use_deterministic_algo_only(self, mode: bool = True) -> None:
+        """Convolutions give the same bits in every run, the default. False: they may take kernels of the device that add up in an
+        order of the moment, where those are faster. The CPU has none such."""
+        self._set("deterministic_convs", bool(mode))
 
     def set_quota(self, register: Any, n: int) -> None:
         """Slots of one register, by its name in the plan."""
