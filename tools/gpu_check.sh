@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Everything that can be checked on a machine with a GPU, which may be offline and have nothing of ours. Run it where
 # the bundle of tools/pack_for_gpu.sh was unpacked; it goes on after failures and ends with a table.
-# usage: gpu_check.sh [--device cuda:0] [--logs DIR] [STEP...]
+# usage: gpu_check.sh [--device cuda:0] [--logs DIR] [--limit SECONDS] [STEP...]
 #   --device sim:0: the same without a GPU. STEPs (all): info conformance ops products convolutions runtime
 #   tensor fuzz nvrtc cublaslt cudnn module python autotest bench. Benchmarks may take an hour on a GPU; elsewhere
-#   their nets are tiny.
+#   their nets are tiny. --limit (540): of a program.
 # Exit status: 0 when nothing failed. A step that cannot be here is "skipped", with the reason.
 set -uo pipefail
-here=$(realpath "$(dirname "$0")") device=cuda:0 logs=$PWD/gpu_logs steps=()
+here=$(realpath "$(dirname "$0")") device=cuda:0 logs=$PWD/gpu_logs limit=540 steps=()
 while [ $# -gt 0 ]; do
   case $1 in
     --device) device=$2 && shift 2 ;;
+    --limit) limit=$2 && shift 2 ;;
     --logs) logs=$(realpath -m "$2") && shift 2 ;;
     -*) sed -n '2,8s/^# //p' "$0" >&2; exit 2 ;;
     *) steps+=("$1") && shift ;;
@@ -26,12 +27,12 @@ on_gpu() { [[ $device == cuda:* ]]; }
 skip() { echo "$*"; return 77; }
 
 suite() {  # PROGRAM FILTER
-  timeout 540 "$here/bin/$1" --gtest_filter="$2" --gtest_brief=1
+  timeout "$limit" "$here/bin/$1" --gtest_filter="$2" --gtest_brief=1
 }
 sharded() {  # PROGRAM FILTER: as many processes as there are cores
   export GTEST_TOTAL_SHARDS
   GTEST_TOTAL_SHARDS=$(nproc)
-  seq 0 $((GTEST_TOTAL_SHARDS - 1)) | GTEST_BRIEF=1 GTEST_FILTER=$2 xargs -P 0 -I{} env GTEST_SHARD_INDEX={} timeout 540 "$here/bin/$1"
+  seq 0 $((GTEST_TOTAL_SHARDS - 1)) | GTEST_BRIEF=1 GTEST_FILTER=$2 xargs -P 0 -I{} env GTEST_SHARD_INDEX={} timeout "$limit" "$here/bin/$1"
 }
 # The first library of a name: named by a variable, of the loader, or of a Python package.
 library() {  # NAME VARIABLE
@@ -110,7 +111,7 @@ np.testing.assert_array_equal(Net()(sl.tensor(x)).numpy(), np.maximum(x * 2, 0) 
 print("a graph on", sys.argv[1], "equals numpy")
 PYTHON
   python3 -m pytest --version > /dev/null 2>&1 || { skip "python3 has no pytest; the graph above passed"; return; }
-  cd "$here/source" && timeout 540 python3 -m pytest -q -p no:cacheprovider tests/python/test_ops.py tests/python/test_tensor.py
+  cd "$here/source" && timeout "$limit" python3 -m pytest -q -p no:cacheprovider tests/python/test_ops.py tests/python/test_tensor.py
 }
 # Random calls of every op beside PyTorch, as many processes as there are cores.
 step_autotest() {
@@ -130,7 +131,7 @@ step_bench() {
   export PYTHONPATH=$here/python
   cd "$here/source" || return 1
   if on_gpu; then timeout 3600 python3 benchmarks/run.py --only gpu.; return; fi
-  timeout 540 python3 benchmarks/gpu/gpu_bench.py --device "$device" --tiny --peers eager --rounds 2 --seconds 0.01
+  timeout "$limit" python3 benchmarks/gpu/gpu_bench.py --device "$device" --tiny --peers eager --rounds 2 --seconds 0.01
 }
 
 failed=0

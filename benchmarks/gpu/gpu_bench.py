@@ -38,8 +38,8 @@ def precisions():
     return tuple(p for p in PRECISIONS if p != "tf32")
 
 
-def sluice_graph(name, trains, precision, device, tiny):
-    """A compiled graph and its inputs."""
+def sluice_graph(name, trains, precision, device, tiny, trials=False):
+    """A graph and its inputs."""
     import sluice as torch
     net, x, y, optimizer = prepared(torch, name, precision, tiny)
 
@@ -64,6 +64,7 @@ def sluice_graph(name, trains, precision, device, tiny):
 
     graph, inputs = (Train(), (x, y)) if trains else (Infer(), (x,))
     graph.config.set_device(torch.device(device))
+    graph.config.enable_kernel_trial_run(trials)
     return graph, inputs
 
 
@@ -231,6 +232,14 @@ class Bench:
                              for peer in o.peers if self.torch}
                     self.compare(f"gpu.{name}.{mode}.{precision}", (sluice_side, name, trains, precision, o.device, o.tiny), peers)
 
+    def trials(self):
+        """Kernels that were chosen by running them, against the usual ones."""
+        o = self.options
+        for name in ("resnet50", "gpt2"):
+            for precision in self.precisions:
+                arguments = (sluice_side, name, True, precision, o.device, o.tiny)
+                self.compare(f"gpu.trials.{name}.{precision}", (*arguments, True), {"usual": arguments})
+
     def launches(self):
         o, kernels = self.options, 10 if self.options.tiny else 400
         per_kernel = 1e6 / kernels
@@ -270,7 +279,7 @@ def main():
         print(f"gpu_bench: skipped: {error}", file=sys.stderr)
         return 0
     bench = Bench(options)
-    for lines in (bench.nets, bench.launches, bench.overlap, bench.engine_share):
+    for lines in (bench.nets, bench.trials, bench.launches, bench.overlap, bench.engine_share):
         lines()
     return 0
 

@@ -210,8 +210,8 @@ void CublasLtDescriptors::set_bias(const void* bias) {
       op_, "cublasLtMatmulDescSetAttribute");
 }
 
-std::optional<CublasLtDescriptors::Algorithm> CublasLtDescriptors::choose(cublasLtHandle_t handle, uint32_t alignment,
-                                                                          uint64_t workspace_bytes) {
+auto CublasLtDescriptors::choose(cublasLtHandle_t handle, uint32_t alignment, uint64_t workspace_bytes, int most)
+    -> std::vector<Algorithm> {
   cublasLtMatmulPreference_t made = nullptr;
   library_.check(library_.cublasLtMatmulPreferenceCreate(&made), op_, "cublasLtMatmulPreferenceCreate");
   const Owned<cublasLtMatmulPreference_t> preference(made, library_.cublasLtMatmulPreferenceDestroy);
@@ -226,36 +226,72 @@ std::optional<CublasLtDescriptors::Algorithm> CublasLtDescriptors::choose(cublas
     set(operand, alignment);
   }
   if (bias_) set_bias(reinterpret_cast<const void*>(uintptr_t{alignment}));  // stands for one that lies so
-  cublasLtMatmulHeuristicResult_t found{};
+  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));
   int count = 0;
-  const cublasStatus_t status =
-      library_.cublasLtMatmulAlgoGetHeuristic(handle, operation(), a(), b(), z(), z(), made, 1, &found, &count);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+  const cublasStatus_t status = library_.cublasLtMatmulAlgoGetHeuristic(handle, operation(), a(), b(), z(), z(), made,
+                                                                        most, found.data(), &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   library_.check(status, op_, "cublasLtMatmulAlgoGetHeuristic");
-  if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
-  return Algorithm{found.algo, found.workspaceSize};
+  std::vector<Algorithm> algorithms;
+  for (int i = 0; i < count; ++i)
+    if (found[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back({found[i].algo, found[i].workspaceSize});
+  return algorithms;
 }
 
 uint64_t cublaslt_workspace_bytes(const std::string& architecture) {
   return std::stoi(architecture.substr(3)) >= 90 ? uint64_t{32} << 20 : uint64_t{4} << 20;
 }
 
-std::unique_ptr<PreparedKernel> cublaslt_matmul(const plan::KernelQuery& query) {
-  const CublasLt* library = cublaslt();
-  if (library == nullptr) return nullptr;
+namespace {
+
+// A query as the library takes it, where it does.
+struct Taken {
+  CublasLtProblem problem;
+  std::shared_ptr<const CublasLtDevice> device;
+  std::unique_ptr<CublasLtDescriptors> descriptors;
+
+  explicit operator bool() const { return descriptors != nullptr; }
+  std::vector<CublasLtDescriptors::Algorithm> algorithms(const plan::KernelQuery& query, uint64_t alignment,
+                                                         int most) const {
+    const CurrentContext current(device->context());
+    return descriptors->choose(device->handle(), static_cast<uint32_t>(alignment), most_workspace(query), most);
+  }
+};
+
+Taken taken(const plan::KernelQuery& query) {
+  if (cublaslt() == nullptr) return {};
   const auto problem = cublaslt_problem(matmul_problem(query));
-  if (!problem) return nullptr;
-  std::shared_ptr<const CublasLtDevice> device = cublaslt_device(query.device);
-  auto descriptors = std::make_unique<CublasLtDescriptors>(*library, *problem, query.op);
-  const uint64_t most = most_workspace(query);
-  const CurrentContext current(device->context());
-  const auto aligned = descriptors->choose(device->handle(), static_cast<uint32_t>(plan::kAlignment), most);
-  const auto size = static_cast<uint32_t>(dtype_size(query.outputs[0].dtype));
-  const auto any = descriptors->choose(device->handle(), size, most);
-  if (aligned && any) {
-    auto activation = problem->activates ? nullptr : activation_kernel(query, matmul_problem(query).activation);
-    return std::make_unique<CublasLtMatmul>(query, *problem, std::move(device), std::move(descriptors), *aligned, *any,
-                                            std::move(activation));
+  if (!problem) return {};
+  return {*problem, cublaslt_device(query.device),
+          std::make_unique<CublasLtDescriptors>(*cublaslt(), *problem, query.op)};
+}
+
+constexpr int kMostTried = 8;  // implementations of a product
+std::string name_of(size_t proposal) { return fmt::format("proposal {}", proposal + 1); }
+
+}  // namespace
+
+std::vector<std::string> cublaslt_matmul_names(const plan::KernelQuery& query) {
+  std::vector<std::string> names;
+  const Taken found = taken(query);
+  const size_t count = found ? found.algorithms(query, plan::kAlignment, kMostTried).size() : 0;
+  for (size_t i = 0; i < count; ++i) names.push_back(name_of(i));
+  return names;
+}
+
+std::unique_ptr<PreparedKernel> cublaslt_matmul(const plan::KernelQuery& query) {
+  Taken found = taken(query);
+  if (!found) return nullptr;
+  const auto wanted = plan::beside<std::string>(query.attrs, plan::kImplementation, "");
+  const auto aligned = found.algorithms(query, plan::kAlignment, wanted.empty() ? 1 : kMostTried);
+  const auto any = found.algorithms(query, dtype_size(query.outputs[0].dtype), 1);
+  if (!aligned.empty() && !any.empty()) {
+    size_t chosen = aligned.size();
+    while (--chosen > 0 && name_of(chosen) != wanted) {
+    }
+    auto activation = found.problem.activates ? nullptr : activation_kernel(query, matmul_problem(query).activation);
+    return std::make_unique<CublasLtMatmul>(query, found.problem, std::move(found.device), std::move(found.descriptors),
+                                            aligned[chosen], any[0], std::move(activation));
   }
   log(LogLevel::kInfo, LogArea::kKernels, "{}: cuBLASLt has no algorithm for {} and {}; a generated kernel takes it",
       query.op, TensorType{query.inputs[0].dtype, query.inputs[0].shape}.str(),

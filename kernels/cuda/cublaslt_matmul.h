@@ -2,7 +2,9 @@
 // A matmul problem in cuBLASLt's words.
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/matmul.h"
@@ -38,10 +40,10 @@ class CublasLtDescriptors {
     cublasLtMatmulAlgo_t algo{};
     size_t workspace_bytes = 0;
   };
-  // The first by the library's estimate, of those that take operands of such alignment, at most so much workspace, and
-  // sum in an order of their own and in the compute type: two runs give the same bits. Null: none.
+  // By the library's estimate the fastest first, of those that take operands of such alignment, at most so much
+  // workspace, and sum in an order of their own and in the compute type: two runs give the same bits.
   // REQUIRES: the handle's context is current.
-  std::optional<Algorithm> choose(cublasLtHandle_t handle, uint32_t alignment, uint64_t workspace_bytes);
+  std::vector<Algorithm> choose(cublasLtHandle_t handle, uint32_t alignment, uint64_t workspace_bytes, int most);
 
   cublasLtMatmulDesc_t operation() const { return operation_.get(); }
   cublasLtMatrixLayout_t a() const { return a_.get(); }

@@ -110,7 +110,7 @@ MatmulProblem matmul_problem(const plan::KernelQuery& query) {
 }
 
 void add_matmul_kernels(KernelTable& table) {
-  const LibraryKernels library{cublaslt() == nullptr ? "" : "cuBLASLt", cublaslt_matmul};
+  const LibraryKernels library{cublaslt() == nullptr ? "" : "cuBLASLt", cublaslt_matmul, cublaslt_matmul_names};
   for (const char* op : {"matmul", "linear"}) {
     add_generated(table, op, generate, library);
     if (cublaslt() == nullptr) continue;

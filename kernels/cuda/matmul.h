@@ -1,6 +1,8 @@
 #pragma once
 // matmul and linear as one product of matrices, for the kernels that compute it.
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "kernels/cuda/generated.h"
 
@@ -25,5 +27,7 @@ MatmulProblem matmul_problem(const plan::KernelQuery& query);
 // cuBLASLt's kernel of a matmul or linear. Null where the library is not to be had, has no words for the problem, or
 // has no algorithm for it: then tiles are generated. Decided here alone, when a kernel is prepared.
 std::unique_ptr<PreparedKernel> cublaslt_matmul(const plan::KernelQuery& query);
+// By plan::kImplementation, the usual one first: "proposal 1" and so on, at most 8. Empty where it has none.
+std::vector<std::string> cublaslt_matmul_names(const plan::KernelQuery& query);
 
 }  // namespace sluice::cuda

@@ -186,6 +186,21 @@ TEST(CublasLt, TakesViewsThatLieBadly) {
   expect_same(query, numbers(query), 2);
 }
 
+TEST(CublasLt, HasItsProposalsByName) {
+  KernelQuery query = matmul(DType::kFloat32, {{5, 700}}, {{700, 4}}, {5, 4});
+  const auto names = table().get("matmul", DeviceKind::kCuda).implementations(query, {});
+  EXPECT_THAT(names, testing::ElementsAre("proposal 1", "proposal 2"));
+  const auto inputs = numbers(query);
+  query.attrs.emplace_back(plan::kImplementation, std::string());
+  for (const char* name : {"proposal 1", "proposal 2", "no such"}) {
+    query.attrs.back().second = std::string(name);
+    expect_close(query, run_on_cuda(query, inputs), run_on_cpu(query, inputs), 5e-5);
+  }
+  query.attrs.pop_back();
+  query.inputs[0].strides = {1400, 2};
+  EXPECT_THAT(table().get("matmul", DeviceKind::kCuda).implementations(query, {}), testing::IsEmpty());
+}
+
 TEST(CublasLt, RoundsOperandsOnlyWhereAskedTo) {
   KernelQuery query = linear(DType::kFloat32, {{4, 60}}, {{5, 60}}, true, "none");
   const std::vector<Bytes> inputs = numbers(query);
@@ -289,7 +304,7 @@ class FakeCublasLt : public testing::Test {
     const CurrentContext current(device.context());
     CublasLtDescriptors descriptors(library, problem, "it");
     const std::string error = error_of([&] {
-      if (!descriptors.choose(device.handle(), 64, 0)) throw Error(ErrorKind::kValue, "none");
+      if (descriptors.choose(device.handle(), 64, 0, 1).empty()) throw Error(ErrorKind::kValue, "none");
     });
     return error.substr(0, error.find(';'));
   }
@@ -327,8 +342,9 @@ TEST_F(FakeCublasLt, RefusesOperandsThatLieBadly) {
   cublasLtHandle_t handle = on_device.handle();
   CublasLtProblem deep = *cublaslt_problem(matmul_problem(matmul(DType::kFloat32, {{5, 700}}, {{700, 4}}, {5, 4})));
   CublasLtDescriptors d(library, deep, "it");
-  const auto chosen = d.choose(handle, 64, 1 << 20);
-  ASSERT_TRUE(chosen);
+  const auto algorithms = d.choose(handle, 64, 1 << 20, 1);
+  ASSERT_EQ(algorithms.size(), 1u);
+  const auto* const chosen = algorithms.data();
   ASSERT_GT(chosen->workspace_bytes, 0u);
   const plan::Space space{plan::SpaceKind::kDevice, parse_device("cuda")};
   auto* memory = static_cast<std::byte*>(device->allocate(space, 1 << 20));

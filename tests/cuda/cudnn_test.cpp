@@ -130,6 +130,31 @@ TEST(CudnnConvolution, RoundsToTf32WhereAsked) {
   }
 }
 
+// CFG-09, CFG-11: the library's proposals can be asked for by name; those that vary from run to run only where that is
+// allowed.
+TEST(CudnnConvolution, HasItsProposalsByName) {
+  for (KernelQuery query : queries(kPlain, DType::kFloat16)) {
+    const auto names = [&] { return table().get(query.op, DeviceKind::kCuda).implementations(query, {}); };
+    ASSERT_THAT(names(), testing::ElementsAre("engine 67", "engine 1"));
+    const auto inputs = numbers(query);
+    const Bytes expected = run_on_cpu(query, inputs);
+    query.attrs.emplace_back(plan::kImplementation, std::string());
+    for (const auto& [name, workspace] :
+         {std::pair{"engine 67", 131u}, {"engine 1", 4099u}, {"engine 60", 131u}, {"no such", 131u}}) {
+      query.attrs.back().second = std::string(name);
+      EXPECT_EQ(prepared(query)->workspace_bytes(), workspace) << name;
+      expect_close(query, run_on_cuda(query, inputs), expected, tolerance(query));
+    }
+    query.attrs.back() = {plan::kDeterministic, false};
+    EXPECT_THAT(names(), testing::ElementsAre("engine 60", "engine 67", "engine 1"));
+    query.attrs.back() = {plan::kWorkspaceLimit, int64_t{200}};
+    EXPECT_THAT(names(), testing::ElementsAre("engine 67"));
+    fake().set_supports(false);
+    EXPECT_THAT(names(), testing::IsEmpty());
+    fake().set_supports(true);
+  }
+}
+
 TEST(CudnnConvolution, LeavesTheRestToGeneratedKernels) {
   for (const KernelQuery& query : queries(kPlain, DType::kFloat32)) {
     EXPECT_STREQ(prepared(query)->library(), "cuDNN");

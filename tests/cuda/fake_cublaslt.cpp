@@ -381,12 +381,19 @@ FAKE_CUDA_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t han
     chosen.parts = 4;
     chosen.workspace_bytes = bytes;
   }
-  results[0] = {};
   static_assert(sizeof(chosen) <= sizeof(results[0].algo));
-  std::memcpy(&results[0].algo, &chosen, sizeof(chosen));
-  results[0].workspaceSize = chosen.workspace_bytes;
-  results[0].state = CUBLAS_STATUS_SUCCESS;
-  *count = 1;
+  const auto propose = [&] {
+    cublasLtMatmulHeuristicResult_t& to = results[(*count)++] = {};
+    std::memcpy(&to.algo, &chosen, sizeof(chosen));
+    to.workspaceSize = chosen.workspace_bytes;
+    to.state = CUBLAS_STATUS_SUCCESS;
+  };
+  propose();
+  chosen.parts = 1;
+  if (chosen.workspace_bytes > 0 && requested > 1) {
+    chosen.workspace_bytes = 0;
+    propose();
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 

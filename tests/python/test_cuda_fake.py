@@ -209,6 +209,51 @@ def test_training_on_a_gpu_equals_the_cpus(run_on_gpu, source):
     assert run_on_gpu(source + COMPARE).endswith("equal\n")
 
 
+TRIALS = COMMON + """
+from sluice import info
+
+net = nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3)).half()
+x = sl.from_numpy(np.random.default_rng(0).normal(size=(2, 4, 7, 6)).astype(np.float16))
+
+class Infer(nn.Graph):
+    def __init__(self, **options):
+        super().__init__(name="infer")
+        self.net = net
+        self.config.set_device(sl.device("cuda:0"))
+        for name, mode in options.items():
+            getattr(self.config, name)(mode)
+
+    def build(self, x):
+        return self.net(x)
+
+def run(**options):
+    graph = Infer(**options)
+    y = graph(x).numpy()
+    return y, [k["attrs"] for k in graph.plan["kernels"] if "conv" in k["op"]]
+
+usual, attrs = run(enable_cudnn_conv_heuristic_search_algo=True, cudnn_conv_use_deterministic_algo_only=True)
+assert len(attrs) == 2 and not any({"implementation", "deterministic"} & set(a) for a in attrs)
+assert info.kernel_trials()["searches"] == 0
+mark = sl._C.kernel_trials_used()
+tried, attrs = run(enable_cudnn_conv_heuristic_search_algo=False)
+np.testing.assert_allclose(tried, usual, rtol=1e-2, atol=1e-3)
+trials = sl._C.kernel_trials(mark)
+assert info.kernel_trials()["searches"] == len(trials) == 2
+for (_, candidates, chosen), kernel in zip(trials, attrs):
+    assert [name for name, _ in candidates] == ["engine 67", "engine 1"]
+    assert kernel.get("implementation", "") == chosen
+    assert chosen in ("", min(candidates, key=lambda c: c[1])[0])
+varying = Infer(cudnn_conv_use_deterministic_algo_only=False)
+varying.compile(x)  # the fake's engine that varies computes nonsense
+assert [k["attrs"]["deterministic"] for k in varying.plan["kernels"] if "conv" in k["op"]] == [False, False]
+print("tried")
+"""
+
+
+def test_convolutions_are_tried_on_a_gpu(run_on_gpu):  # CFG-09, CFG-11
+    assert run_on_gpu(TRIALS).endswith("tried\n")
+
+
 def test_a_graph_tells_which_kernels_are_a_librarys(run_on_gpu):
     told = run_on_gpu(MODEL + 'print(graph.stats()["libraries"] == {name: "cuBLASLt" for name in products}, len(products))')
     assert told == "True 7\n"

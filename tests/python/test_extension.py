@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 
 import numpy as np
 import pytest
@@ -20,6 +21,12 @@ def loaded():
 
 def softsign(x, slope):
     return slope * x / (1 + x.abs())
+
+
+def test_the_module_exports_its_door_alone():
+    """What else it contains of the standard library would serve PyTorch, too, where it is loaded later."""
+    done = subprocess.run(["nm", "-D", "--defined-only", sl._C.__file__], capture_output=True, text=True, check=True)
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["PyInit__C"]
 
 
 def test_an_op_is_a_function_like_the_others():

@@ -146,8 +146,9 @@ class GraphConfig(PassOptions):
         self._set("workspace_limit", int(mbyte) << 20)
 
     def enable_kernel_trial_run(self, mode: bool = True) -> None:
-        """Each convolution is run by all implementations that its device has of it (of cuDNN's proposals by 8), on memory of its own,
-        before the graph is compiled, and takes the fastest; the usual one unless another is at least 3 % faster. What they took is printed to stderr.
+        """Each convolution, and on GPUs each product of matrices, is run by all implementations that its device has of it (of a GPU's
+        libraries by up to 8), on memory of its own, before the graph is compiled, and takes the fastest; the usual one unless another is
+        at least 3 % faster. What they took is printed to stderr.
 
         A kernel is searched for once: the choice is known to later graphs of this process, and, in files next to those of sluice.cache,
         to later processes (`SLUICE_CACHE=off`: it is not). Results may differ in their last bits from those of the usual kernels, and
