@@ -105,6 +105,10 @@ class FakeServer : public Server {
     return std::make_shared<Handle>(*this, asked);
   }
 
+  std::map<std::string, LoadOverrides> all_loaded() {
+    const std::lock_guard lock(mutex);
+    return loaded;
+  }
   // Waits until so many requests are there that have not been taken, and takes them.
   std::vector<std::shared_ptr<Asked>> take(size_t count) {
     std::unique_lock lock(mutex);

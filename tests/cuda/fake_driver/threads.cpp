@@ -17,7 +17,8 @@ namespace {
 
 constexpr size_t kStack = 64 << 10;
 
-// ThreadSanitizer keeps the stack of calls of whoever runs, and must be told of each change. Nothing without it.
+// ThreadSanitizer keeps the stack of calls of whoever runs, and must be told of each change. (It sees longjmp, which
+// goes with _setjmp as well, but not _longjmp.) Nothing without it.
 class Track {
 #if defined(__SANITIZE_THREAD__)
  public:
@@ -63,7 +64,7 @@ thread_local Block block;
 void barrier() {
   if (_setjmp(block.fibers[block.running].at) != 0) return;
   Track::enter(block.home_track);
-  _longjmp(block.home, 1);
+  longjmp(block.home, 1);
 }
 
 void body() {
@@ -76,7 +77,7 @@ void body() {
 
 void enter(Fiber& fiber) {
   fiber.track.enter();
-  if (fiber.started) _longjmp(fiber.at, 1);
+  if (fiber.started) longjmp(fiber.at, 1);
   fiber.started = true;
   getcontext(&fiber.start);
   fiber.start.uc_stack.ss_sp = fiber.stack.get();

@@ -1,5 +1,6 @@
 // Shows ThreadSanitizer how gRPC hands calls from thread to thread, as caf_seen.cpp does for CAF: Debian's libgrpc,
 // libgrpc++ and libgpr are not instrumented either.
+#include <absl/synchronization/mutex.h>
 #include <grpc/grpc.h>
 #include <grpc/support/sync.h>
 #include <sanitizer/tsan_interface.h>
@@ -77,3 +78,22 @@ int gpr_cv_wait(gpr_cv* changed, gpr_mu* mutex, gpr_timespec deadline) {
 }
 
 }  // extern "C"
+
+// The lock of a reactor, which functions of grpc++'s headers take.
+namespace absl {
+ABSL_NAMESPACE_BEGIN
+
+void Mutex::Lock() {
+  static const auto there = next<void(Mutex*)>("_ZN4absl7debian35Mutex4LockEv");
+  there(this);
+  acquire(this);
+}
+
+void Mutex::Unlock() {
+  static const auto there = next<void(Mutex*)>("_ZN4absl7debian35Mutex6UnlockEv");
+  release(this);
+  there(this);
+}
+
+ABSL_NAMESPACE_END
+}  // namespace absl
