@@ -174,8 +174,8 @@ Generated attention(const plan::KernelQuery& query) {
   const Sizes s = sizes_of(query, 0);
   Writer writer = begin(query, s, 0, 3, 5);
   writer.add(place_function("out", query.outputs[0]));
-  writer.constant("kPackedK", is_packed(query.inputs[1]));
-  writer.constant("kPackedV", is_packed(query.inputs[2]));
+  for (const auto& [name, operand] : {std::pair{"kPackedQ", 0}, {"kPackedK", 1}, {"kPackedV", 2}})
+    writer.constant(name, is_packed(query.inputs[static_cast<size_t>(operand)]));
   if (s.by_warps) return {{by_warps(writer, s, AttentionPart::kResult, "", false, false, operands(0, 3))}};
   return {{tiled(writer, s, AttentionPart::kResult, "", s.value_width, operands(0, 3))}};
 }
