@@ -88,6 +88,18 @@ function(sluice_quick_to_compile target)
   sluice_unity(${target})
 endfunction()
 
+# Under ThreadSanitizer whoever links this library, which is not instrumented, has tests/support/tsan/NAME_seen.cpp in
+# front of it, which tells what the library hands from thread to thread.
+function(sluice_seen_by_tsan name library)
+  if(NOT SLUICE_SANITIZE MATCHES thread)
+    return()
+  endif()
+  add_library(sluice_${name}_seen OBJECT ${PROJECT_SOURCE_DIR}/tests/support/tsan/${name}_seen.cpp)
+  set_target_properties(sluice_${name}_seen PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET default)
+  target_include_directories(sluice_${name}_seen SYSTEM PRIVATE $<TARGET_PROPERTY:${library},INTERFACE_INCLUDE_DIRECTORIES>)
+  target_link_libraries(${library} INTERFACE $<TARGET_OBJECTS:sluice_${name}_seen>)
+endfunction()
+
 # sluice_tests(FOLDER DEPS ...): tests/FOLDER/*_test.cpp as one GoogleTest program FOLDER_tests (a/b: a_b_tests).
 function(sluice_tests folder)
   cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE" ${ARGN})

@@ -241,9 +241,16 @@ Value bincount(const Value& x, const Value& weights, int64_t minlength) {
   return ops::index_add(ops::zeros({length}, dtype), ops::cast(x, DType::kInt64), added, 0);
 }
 
+// What entries are repeated of: without a dim all elements in a line.
+Value repeated_along(const Value& input, const OptionalInt& dim) {
+  SLUICE_CHECK_KIND(kIndex, !dim || input.rank() > 0,
+                    "repeat_interleave: Dimension specified as {} but tensor has no dimensions", *dim);
+  return dim ? input : ops::reshape(input, {-1});
+}
+
 Value repeat_evenly(const Value& input, int64_t repeats, const OptionalInt& dim, const OptionalInt& output_size) {
   SLUICE_CHECK_KIND(kRuntime, repeats >= 0, "repeat_interleave: Repeats must be non-negative: got {}", repeats);
-  const Value x = dim && input.rank() > 0 ? input : ops::reshape(input, {-1});
+  const Value x = repeated_along(input, dim);
   const int axis = normalize_axis(dim.value_or(0), x.rank(), "repeat_interleave");
   Shape spread = x.shape(), shape = x.shape();
   spread.insert(axis + 1, repeats);
@@ -259,13 +266,13 @@ Value repeated_indices(const Value& repeats, const OptionalInt& output_size) {
                     repeats.rank());
   SLUICE_CHECK_KIND(kRuntime, repeats.dtype() == DType::kInt64 || repeats.dtype() == DType::kInt32,
                     "repeat_interleave: repeats has to be Long or Int tensor: got {}", dtype_name(repeats.dtype()));
-  const Value ends = ops::cumsum(ops::cast(repeats, DType::kInt64), 0);
   const int64_t n = repeats.shape()[0];
+  if (n == 0) return ops::zeros({0}, repeats.dtype());  // whatever output_size says
+  const Value ends = ops::cumsum(ops::cast(repeats, DType::kInt64), 0);
   int64_t total = output_size.value_or(0);
   if (!repeats.impl()->traced()) {
-    SLUICE_CHECK_KIND(kRuntime, n == 0 || number(ops::amin(repeats)) >= 0,
-                      "repeat_interleave: repeats can not be negative");
-    total = n == 0 ? 0 : number(ops::narrow(ends, 0, n - 1, 1));
+    SLUICE_CHECK_KIND(kRuntime, number(ops::amin(repeats)) >= 0, "repeat_interleave: repeats can not be negative");
+    total = number(ops::narrow(ends, 0, n - 1, 1));
     SLUICE_CHECK_KIND(kRuntime, !output_size || *output_size == total,
                       "repeat_interleave: allocated size does not match required size: output_size is {}; must be {}",
                       *output_size, total);
@@ -279,7 +286,7 @@ Value repeated_indices(const Value& repeats, const OptionalInt& output_size) {
 }
 
 Value repeat_each(const Value& input, const Value& repeats, const OptionalInt& dim, const OptionalInt& output_size) {
-  const Value x = dim && input.rank() > 0 ? input : ops::reshape(input, {-1});
+  const Value x = repeated_along(input, dim);
   const int axis = normalize_axis(dim.value_or(0), x.rank(), "repeat_interleave");
   Value each = repeats.rank() == 0 ? ops::reshape(repeats, {1}) : repeats;
   if (each.rank() == 1 && each.shape()[0] == 1) each = ops::expand(each, {x.shape()[axis]});

@@ -7,7 +7,9 @@
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
+#include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/extent.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
@@ -84,22 +86,60 @@ Value in_memory_order(const Value& x) {
   return ops::permute(x, order);
 }
 
-// Where a view begins and ends is said of the memory of its base, unless gradients are asked for of the view alone.
+// `seen`, which shows some of x's memory, as a function of x: elements of x get the gradients of where they are seen.
+Value seen_of(const Value& x, const Value& seen) {
+  struct Place {
+    Shape shape;
+    Strides strides;
+    int64_t offset;
+    explicit Place(const Value& v)
+        : shape(v.shape()), strides(Tensor(v).strides()), offset(static_cast<const EagerImpl&>(*v.impl()).offset()) {}
+    int64_t end() const {
+      int64_t last = offset;
+      for (int i = 0; i < shape.rank(); ++i) last += (shape[i] - 1) * strides[i];
+      return numel(shape) == 0 ? 0 : last + 1;
+    }
+    Value among(int64_t all) const {  // flat
+      return ops::flatten(ops::as_strided(ops::iota(0, 1, all), shape.vec(), strides.vec(), offset));
+    }
+  };
+  Value result = seen;
+  record_function("as_strided", {&x, 1}, {&result, 1}, [own = Place(x), shown = Place(seen)](auto grads) {
+    const int64_t all = std::max(own.end(), shown.end());
+    const Value none = ops::zeros({all}, grads[0].dtype());
+    const Value memory = ops::index_add(none, shown.among(all), ops::flatten(grads[0]), 0);
+    return std::vector{ops::reshape(ops::index_select(memory, own.among(all), 0), own.shape.vec())};
+  });
+  return result;
+}
+
+// Where a view begins and ends is said of the memory of its base. Gradients may be asked for of the view alone.
 Value as_strided(const Value& x, const Ints& size, const Ints& stride, const std::optional<int64_t>& storage_offset) {
   const auto& impl = static_cast<const TensorImpl&>(*x.impl());
   const auto* eager = dynamic_cast<const EagerImpl*>(x.impl());
-  const int64_t own = eager != nullptr ? eager->offset() : 0;
+  const int64_t own = eager != nullptr ? eager->offset() : 0, offset = storage_offset.value_or(own);
   const bool own_leaf = impl.base() != nullptr && x.requires_grad() && !Value(impl.base()).requires_grad();
+  if (own_leaf && eager != nullptr) return seen_of(x, as_strided(Value(impl.base()), size, stride, offset));
   if (impl.base() != nullptr && !own_leaf && (storage_offset || (eager != nullptr && !Tensor(x).is_contiguous())))
-    return as_strided(Value(impl.base()), size, stride, storage_offset.value_or(own));
-  if (eager != nullptr && !Tensor(x).is_contiguous()) {
+    return as_strided(Value(impl.base()), size, stride, offset);
+  const bool contiguous = Tensor(x).is_contiguous();
+  if (eager != nullptr && !contiguous) {
     const Value dense = in_memory_order(x);
-    if (Tensor(dense).is_contiguous()) return ops::as_strided(dense, size, stride, storage_offset.value_or(own) - own);
+    if (Tensor(dense).is_contiguous()) return ops::as_strided(dense, size, stride, offset - own);
   }
-  SLUICE_CHECK_KIND(kUnsupported, Tensor(x).is_contiguous(),
+  ops::Wide last = ops::Wide{offset} - own;
+  for (size_t i = 0; i < std::min(size.size(), stride.size()); ++i) last += (ops::Wide{size[i]} - 1) * stride[i];
+  if (eager != nullptr &&
+      (!contiguous || offset < own || last >= numel(x.shape()))) {  // more of the memory than x shows
+    const auto all = static_cast<int64_t>(eager->storage()->bytes() / dtype_size(x.dtype()));
+    const TensorSpec line = TensorSpec::contiguous({x.dtype(), {all}});
+    const Value memory(std::make_shared<EagerImpl>(eager->storage(), line, eager->device(), eager->version_counter()));
+    return seen_of(x, ops::as_strided(memory, size, stride, offset));
+  }
+  SLUICE_CHECK_KIND(kUnsupported, contiguous,
                     "as_strided: the input is not contiguous: shape {}, strides {}; it must be: use contiguous()",
                     x.shape().str(), Tensor(x).strides().str());
-  return ops::as_strided(x, size, stride, storage_offset.value_or(own) - own);
+  return ops::as_strided(x, size, stride, offset - own);
 }
 
 bool truth(const Value& x) { return std::get<bool>(Tensor(x).detach().item()); }

@@ -28,6 +28,8 @@ Value batch_norm(const Value& x, const Value& mean, const Value& var, const Valu
                  bool training, double momentum, double eps) {
   SLUICE_CHECK(training || (mean.defined() && var.defined()),
                "batch_norm: running_mean and running_var are needed when training is False; give both");
+  SLUICE_CHECK(mean.defined() == var.defined(),
+               "batch_norm: running_mean and running_var must either both be None or neither be None");
   const ops::BatchNormResult r = ops::batch_norm(x, {weight, bias, mean, var, training, momentum, eps});
   if (training && mean.defined()) {
     const GradMode no_grad(false);

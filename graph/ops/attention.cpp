@@ -270,6 +270,7 @@ const OpDef attention_def{
     .decompose = decompose_attention,
     .sbp = [](Types in, const Attrs& a) { return rows_of(in, a, false); },
     .cost = cost<2>,
+    .precision = OpDef::Precision::kMatmul,
     .samples = forward_samples()};
 
 const OpDef attention_backward_def{
@@ -282,6 +283,7 @@ const OpDef attention_backward_def{
     .decompose = decompose_attention_backward,
     .sbp = [](Types in, const Attrs& a) { return rows_of(in, a, true); },
     .cost = cost<5>,
+    .precision = OpDef::Precision::kMatmul,
     .samples = backward_samples()};
 
 Shape lead_of(const Value& x) { return Shape(std::span<const int64_t>(x.shape().begin(), x.shape().end() - 2)); }

@@ -1,6 +1,7 @@
 // Primitives of two operands, the functions of base/scalar/binary.inc, and composites of them.
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "graph/executor.h"
 #include "graph/ops/activation.h"
@@ -102,6 +103,37 @@ Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
   return ops::call_scalar(static_cast<const ScalarDef&>(def), a, b);
 }
 
+// Of 16 bits the next number is the next pattern of bits.
+struct NeighbourDef : ScalarDef {};
+Value call_scalar(const NeighbourDef& def, const Operand& a, const Operand& b) {
+  const std::optional<DType> dtype = sixteen_bits(a, b);
+  if (!dtype) return ops::call_scalar(static_cast<const ScalarDef&>(def), a, b);
+  const auto [x, y] = promoted(a, b);
+  SLUICE_CHECK_KIND(kUnsupported, !x.requires_grad() && !y.requires_grad(),
+                    "nextafter: has no gradient of {}; use float32 or detach()", dtype_name(*dtype));
+  const Value outward = eq(gt(y, x), gt(x, 0));
+  const Value bits = add(view_as_dtype(x, DType::kInt16), sub(mul(cast(outward, DType::kInt16), 2), 1));
+  const Value least = view_as_dtype(full({}, 1, DType::kInt16), *dtype);
+  const Value next = where(eq(x, 0), copysign(least, y), view_as_dtype(bits, *dtype));
+  return where(eq(x, y), y, where(logical_and(eq(x, x), eq(y, y)), next, add(x, y)));
+}
+
+struct LogProductDef : ScalarDef {};
+Value call_scalar(const LogProductDef& def, const Operand& a, const Operand& b) {
+  return call_log_product(def, a, b, &log);
+}
+
+// As torch: integers are exponents, whatever the result's dtype can hold; powers to floats are numbers of that dtype.
+struct ScaledDef : ScalarDef {};
+Value call_scalar(const ScaledDef& def, const Operand& a, const Operand& b) {
+  if (const DType result = result_dtype(a, b); is_floating(result) && is_floating(b.dtype()))
+    return mul(a.to(result), exp2(b.to(result)));
+  const std::optional<DType> dtype = sixteen_bits(a, b);
+  const ScalarDef& plain = def;
+  if (!dtype) return ops::call_scalar(plain, a, b);
+  return cast(ops::call_scalar(plain, a.to(DType::kFloat32), b.to(DType::kFloat32)), *dtype);
+}
+
 ScalarDef of_numbers(ScalarDef def) {
   def.op.infer = [infer = def.op.infer](Types in, Present present, const Attrs& attrs) {
     SLUICE_CHECK_KIND(kRuntime, in[0].dtype != DType::kBool,
@@ -166,15 +198,15 @@ DEFINE(hypot, "sqrt(a^2 + b^2) without overflow. torch.hypot; floating.", elemen
 DEFINE(copysign, "|a| with the sign of b, -0 and NaN included. torch.copysign; floating.", elementwise_sbp,
        0.2, 1, -1, -0.2,
        mul(g, mul(sign(a), sign(y))), none())
-DEFINE(nextafter, "The number next to a towards b. torch.nextafter; floating.", elementwise_sbp, 0.2, 1, 0.2, 1,
+DEFINE_AS(NeighbourDef, nextafter, "The number next to a towards b. torch.nextafter; floating.", elementwise_sbp, 0.2, 1, 0.2, 1,
        where(ne(a, b), g, 0.0), none())
 DEFINE(logaddexp, "log(exp(a) + exp(b)) without overflow. torch.logaddexp; floating.", elementwise_sbp, -1, 1, -1, 1,
        mul(g, sigmoid(sub(a, b))), mul(g, sigmoid(sub(b, a))))
 DEFINE(logaddexp2, "log2(2^a + 2^b) without overflow. torch.logaddexp2; floating.", elementwise_sbp, -1, 1, -1, 1,
        mul(g, sigmoid(mul(sub(a, b), ln2))), mul(g, sigmoid(mul(sub(b, a), ln2))))
-DEFINE(xlogy, "a * log(b), 0 where a is 0 and b a number. torch.xlogy; floating.", elementwise_sbp, 0.2, 1, 0.5, 2,
+DEFINE_AS(LogProductDef, xlogy, "a * log(b), 0 where a is 0 and b a number. torch.xlogy; floating.", elementwise_sbp, 0.2, 1, 0.5, 2,
        where(logical_and(eq(a, 0), le(b, 0)), 0.0, xlogy(g, b)), mul(g, div(a, b)))
-DEFINE(ldexp, "a * 2^b. torch.ldexp; floating.", elementwise_sbp, -1, 1, -2, 2,
+DEFINE_AS(ScaledDef, ldexp, "a * 2^b. torch.ldexp; floating.", elementwise_sbp, -1, 1, -2, 2,
        ldexp(g, b), mul(g, mul(ldexp(a, b), ln2)))
 DEFINE(polygamma, "Derivative of digamma(b) of order a, which is rounded. torch.polygamma; floating.", elementwise_sbp,
        1.1, 1.4, 0.5, 3,

@@ -76,7 +76,23 @@ Value arange(double start, double end, double step, DType dtype) {
 
 Value linspace(double start, double end, int64_t steps, DType dtype) {
   SLUICE_CHECK(steps >= 0, "linspace: steps is {}; must be >= 0", steps);
-  return iota(start, steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0.0, steps, dtype);
+  if (steps < 2) return iota(start, 0.0, steps, dtype);
+  // Each half is counted from its own end, so that both ends are there exactly.
+  const int64_t half = (steps + 1) / 2;
+  const auto line = [&](const auto& from) {
+    return concat(std::vector{from(start, 1, half), flip(from(end, -1, steps - half), {0})}, 0);
+  };
+  const double gaps = static_cast<double>(steps - 1);
+  if (is_floating(dtype)) {
+    const double step = (end - start) / gaps;
+    return line([&](double from, int sign, int64_t n) { return iota(from, sign * step, n, dtype); });
+  }
+  // As torch: between whole numbers, in float32, of which each product and each sum is rounded.
+  const double first = std::trunc(start), step = round_to(DType::kFloat32, (std::trunc(end) - first) / gaps);
+  const Value numbers = line([&](double from, int sign, int64_t n) {
+    return add(mul(iota(0, sign, n, DType::kFloat32), step), std::trunc(from));
+  });
+  return cast(numbers, dtype);
 }
 
 Value eye(int64_t n, int64_t m, DType dtype) {

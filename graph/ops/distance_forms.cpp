@@ -42,6 +42,11 @@ Value pairwise_distance(const Value& a, const Value& b, double p, double eps, bo
   return norm(add(sub(a, b), eps), p, Ints{-1}, keepdim);
 }
 
+// Norms of the rows of differences. Without coordinates all are 0, the largest difference as well.
+Value row_norms(const Value& difference, double p) {
+  return norm(difference, difference.shape().back() == 0 ? 1 : p, Ints{-1});
+}
+
 Value cdist(const Value& a, const Value& b, double p, const std::optional<std::string>&) {
   SLUICE_CHECK_KIND(kRuntime, a.rank() >= 2 && b.rank() >= 2,
                     "cdist: only supports at least 2D tensors, got: {}D and {}D", a.rank(), b.rank());
@@ -49,7 +54,7 @@ Value cdist(const Value& a, const Value& b, double p, const std::optional<std::s
                     "cdist: X1 and X2 must have the same number of columns: {} and {}", a.shape().str(),
                     b.shape().str());
   SLUICE_CHECK_KIND(kRuntime, p >= 0, "cdist: only supports non-negative p values: got {}", p);
-  return norm(sub(unsqueeze(a, -2), unsqueeze(b, -3)), p, Ints{-1});
+  return row_norms(sub(unsqueeze(a, -2), unsqueeze(b, -3)), p);
 }
 
 Value pdist(const Value& x, double p) {
@@ -58,7 +63,7 @@ Value pdist(const Value& x, double p) {
   std::vector<Value> rows;
   const int64_t n = x.shape()[0];
   for (int64_t i = 0; i + 1 < n; ++i)
-    rows.push_back(norm(sub(narrow(x, 0, i, 1), narrow(x, 0, i + 1, n - i - 1)), p, Ints{-1}));
+    rows.push_back(row_norms(sub(narrow(x, 0, i, 1), narrow(x, 0, i + 1, n - i - 1)), p));
   return rows.empty() ? zeros({0}, x.dtype()) : concat(rows, 0);
 }
 

@@ -149,7 +149,7 @@ Value take(const Value& x, const Value& index) {
 }
 
 Value put(const Value& x, const Value& index, const Value& source, bool accumulate) {
-  SLUICE_CHECK_KIND(kRuntime, numel(index.shape()) == numel(source.shape()),
+  SLUICE_CHECK_KIND(kIndex, numel(index.shape()) == numel(source.shape()),
                     "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
                     "{}, index.numel() = {}",
                     numel(source.shape()), numel(index.shape()));

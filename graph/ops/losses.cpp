@@ -334,8 +334,9 @@ Value smooth_l1_loss(const Value& input, const Value& target, double beta, const
 Value huber_loss(const Value& input, const Value& target, double delta, const std::string& reduction) {
   SLUICE_CHECK(delta > 0, "huber_loss: delta is not positive: {}; it must be above 0", delta);
   const Value d = abs(sub(input, target));
-  return reduce_loss(where(lt(d, delta), mul(square(d), 0.5), mul(sub(d, 0.5 * delta), delta)), reduction,
-                     "huber_loss");
+  const Value loss = where(lt(d, delta), mul(square(d), 0.5), mul(sub(d, 0.5 * delta), delta));
+  // As torch, and unlike other losses, in the input's dtype.
+  return reduce_loss(is_floating(input.dtype()) ? cast(loss, input.dtype()) : loss, reduction, "huber_loss");
 }
 
 Value binary_cross_entropy(const Value& input, const Value& target, const BceOptions& o) {

@@ -37,21 +37,17 @@ Value nan_to_num(const Value& x, const std::optional<double>& nan, const std::op
   return where(isneginf(x), neginf.value_or(-most), below);
 }
 
-// A mantissa in [0.5, 1) and an exponent. Powers of two are divided out in two halves, as one may be out of range.
+// A mantissa in [0.5, 1) and an exponent.
 std::pair<Value, Value> frexp(const Value& x) {
   SLUICE_CHECK_KIND(kRuntime, is_floating(x.dtype()), "frexp: only supports floating-point dtypes: got {}",
                     dtype_name(x.dtype()));
   const Value v = cast(x, DType::kFloat64), plain = logical_and(isfinite(v), ne(v, 0));
   const Value size = abs(where(plain, v, 1.0));
   const Value guess = add(floor(log2(size)), 1);
-  const auto scaled = [](const Value& a, const Value& by) {
-    const Value half = floor(div(by, 2));
-    return ldexp(ldexp(a, half), sub(by, half));
-  };
   // log2 is rounded: the mantissa tells whether the exponent is one off.
-  const Value rough = scaled(size, neg(guess));
+  const Value rough = ldexp(size, cast(neg(guess), DType::kInt32));
   const Value exponent = add(guess, sub(cast(ge(rough, 1), DType::kFloat64), cast(lt(rough, 0.5), DType::kFloat64)));
-  const Value mantissa = where(plain, scaled(v, neg(exponent)), v);
+  const Value mantissa = where(plain, ldexp(v, cast(neg(exponent), DType::kInt32)), v);
   return {cast(mantissa, x.dtype()), cast(where(plain, exponent, 0.0), DType::kInt32)};
 }
 

@@ -2,7 +2,9 @@
 
 #include "graph/executor.h"
 #include "graph/ops/common.h"
+#include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
+#include "graph/ops/elementwise.h"
 #include "graph/ops/reduction.h"
 
 namespace sluice::ops {
@@ -105,6 +107,18 @@ Value call_scalar(const ScalarDef& def, const Operand& a, const Operand& b) {
   DType dtype = result_dtype(a, b);
   if (def.scalar->integer == nullptr && !is_differentiable(dtype)) dtype = default_dtype();
   return call1(def.op, {a.to(dtype), b.to(dtype)});
+}
+
+std::optional<DType> sixteen_bits(const Operand& a, const Operand& b) {
+  const DType dtype = result_dtype(a, b);
+  return is_floating(dtype) && dtype_size(dtype) == 2 ? std::optional(dtype) : std::nullopt;
+}
+
+Value call_log_product(const ScalarDef& def, const Operand& a, const Operand& b, Value (*log)(const Value&)) {
+  const std::optional<DType> dtype = sixteen_bits(a, b);
+  if (!dtype) return call_scalar(def, a, b);
+  const Value x = a.to(*dtype), y = b.to(*dtype);
+  return where(logical_and(eq(x, 0), eq(y, y)), 0.0, mul(x, log(y)));
 }
 
 }  // namespace sluice::ops

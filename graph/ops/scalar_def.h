@@ -1,5 +1,6 @@
 #pragma once
 // Definitions of ops whose mathematics stands in base/scalar: what is alike in all of them follows from the entry.
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -33,5 +34,9 @@ ScalarDef discrete_def(const char* name, const char* doc, const std::vector<DTyp
 // The op on operands of one dtype: as they are promoted, or floats where the entry has no expression for integers.
 Value call_scalar(const ScalarDef& def, const Value& x);
 Value call_scalar(const ScalarDef& def, const Operand& a, const Operand& b);
+// The result's dtype, if it is one of the floating dtypes of 16 bits, whose functions are computed in float32.
+std::optional<DType> sixteen_bits(const Operand& a, const Operand& b);
+// The op a * log(b). As torch, of 16 bits the logarithm is rounded, and then the product.
+Value call_log_product(const ScalarDef& def, const Operand& a, const Operand& b, Value (*log)(const Value&));
 
 }  // namespace sluice::ops

@@ -24,9 +24,10 @@ void check_per_dim(const Ints& values, int dims, int64_t least, const char* wher
 }
 
 int64_t window_count(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, bool ceil_mode) {
-  const Wide span = Wide{size} + 2 * Wide{padding} - Wide{dilation} * (Wide{kernel} - 1) - 1;
+  const Wide window = Wide{dilation} * (Wide{kernel} - 1) + 1;
+  const Wide span = Wide{size} + 2 * Wide{padding} - window + (ceil_mode ? stride - 1 : 0);
   if (span < 0) return 0;
-  Wide count = (span + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+  Wide count = span / stride + 1;
   if (ceil_mode && (count - 1) * stride >= Wide{size} + padding) --count;
   return checked_dim(count, "window");
 }

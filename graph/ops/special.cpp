@@ -34,6 +34,17 @@ Value refused(const char* name, const char* which) {
        name, which);
 }
 
+// The density over the function y is the logarithm of. Each form is used where it is exact, and finite.
+Value log_ndtr_slope(const Value& x, const Value& y) {
+  const Value left = lt(x, 1), scaled = erfcx(mul(where(left, x, 0.0), -1 / sqrt2));
+  return where(left, div(std::sqrt(2 / pi), scaled), mul(exp(sub(mul(mul(x, x), -0.5), y)), 1 / kSqrt2Pi));
+}
+
+struct LogProductDef : ScalarDef {};
+Value call_scalar(const LogProductDef& def, const Operand& a, const Operand& b) {
+  return call_log_product(def, a, b, &log1p);
+}
+
 // DEFINE1(NAME, DOC, LOW, HIGH, GRADIENT) and DEFINE2 as DEFINE in unary.cpp and binary.cpp.
 #define DEFINE1(NAME, DOC, LOW, HIGH, ...)                                                                 \
   const ScalarDef NAME##_def =                                                                             \
@@ -41,12 +52,13 @@ Value refused(const char* name, const char* which) {
         [[maybe_unused]] const Value &g = c.grad_outputs[0], &x = c.inputs[0], &y = c.outputs[0];          \
         return {__VA_ARGS__};                                                                              \
       });
-#define DEFINE2(NAME, DOC, A_LOW, A_HIGH, B_LOW, B_HIGH, OF_A, ...)                                                   \
-  const ScalarDef NAME##_def = binary_def(                                                                            \
-      #NAME, DOC, elementwise_sbp, {A_LOW, A_HIGH}, {B_LOW, B_HIGH}, [](const GradContext& c) -> std::vector<Value> { \
-        [[maybe_unused]] const Value &g = c.grad_outputs[0], &a = c.inputs[0], &b = c.inputs[1];                      \
-        return {c.needs[0] ? OF_A : Value(), c.needs[1] ? __VA_ARGS__ : Value()};                                     \
-      });
+#define DEFINE2_AS(TYPE, NAME, DOC, A_LOW, A_HIGH, B_LOW, B_HIGH, OF_A, ...)                                         \
+  const TYPE NAME##_def{                                                                                             \
+      binary_def(#NAME, DOC, elementwise_sbp, {A_LOW, A_HIGH}, {B_LOW, B_HIGH}, [](const GradContext& c) -> Values { \
+        [[maybe_unused]] const Value &g = c.grad_outputs[0], &a = c.inputs[0], &b = c.inputs[1];                     \
+        return {c.needs[0] ? OF_A : Value(), c.needs[1] ? __VA_ARGS__ : Value()};                                    \
+      })};
+#define DEFINE2(...) DEFINE2_AS(ScalarDef, __VA_ARGS__)
 // clang-format off
 
 DEFINE1(erfinv, "Inverse of erf. torch.erfinv; floating.", -0.8, 0.8,
@@ -58,7 +70,7 @@ DEFINE1(ndtr, "The normal distribution's function. torch.special.ndtr; floating.
 DEFINE1(ndtri, "Inverse of ndtr. torch.special.ndtri; floating.", 0.1, 0.9,
         mul(g, mul(exp(mul(mul(y, y), 0.5)), kSqrt2Pi)))
 DEFINE1(log_ndtr, "Logarithm of ndtr. torch.special.log_ndtr; floating.", -3, 2,
-        div(mul(g, std::sqrt(2 / pi)), erfcx(mul(x, -1 / sqrt2))))
+        mul(g, log_ndtr_slope(x, y)))
 DEFINE1(entr, "-x log(x), 0 at 0, -inf below. torch.special.entr; floating.", 0.2, 2, neg(mul(g, add(log(x), 1))))
 DEFINE1(i0, "Modified Bessel function of the first kind, order 0. torch.special.i0; floating.", -3, 3, mul(g, i1(x)))
 DEFINE1(i0e, "exp(-|x|) i0(x). torch.special.i0e; floating.", 0.2, 3, mul(g, sub(i1e(x), mul(sign(x), y))))
@@ -84,7 +96,7 @@ DEFINE1(bessel_y1, "Bessel function of the second kind, order 1, of x >= 0. torc
         mul(g, sub(bessel_y0(x), div(y, x))))
 DEFINE1(spherical_bessel_j0, "sin(x) / x, 1 at 0. torch.special.spherical_bessel_j0; floating.", 0.2, 3,
         mul(g, over(sub(cos(x), y), x, 0)))
-DEFINE2(xlog1py, "a * log(1 + b), 0 where a is 0 and b a number. torch.special.xlog1py; floating.", 0.2, 1, -0.5, 1,
+DEFINE2_AS(LogProductDef, xlog1py, "a * log(1 + b), 0 where a is 0 and b a number. torch.special.xlog1py; floating.", 0.2, 1, -0.5, 1,
         where(logical_and(eq(a, 0), le(b, -1)), 0.0, mul(g, log1p(b))), mul(g, div(a, add(b, 1))))
 DEFINE2(zeta, "Hurwitz' zeta function, the sum of (b + n)^-a. torch.special.zeta; floating, with a gradient in b.",
         2, 4, 0.5, 3, refused("special.zeta", "input"), neg(mul(g, mul(a, zeta(add(a, 1), b)))))
@@ -96,6 +108,7 @@ DEFINE2(igammac, "The regularised upper incomplete gamma function Q(a, b). torch
 // clang-format on
 #undef DEFINE1
 #undef DEFINE2
+#undef DEFINE2_AS
 
 #define UNARY(NAME) {&NAME##_def.op, &ops::NAME, nullptr},
 #define BINARY(NAME) {&NAME##_def.op, nullptr, &ops::NAME},

@@ -45,7 +45,10 @@ using Spread = Value (*)(const Value&, const Dims&, double, bool);
 // var_mean and std_mean: torch's three ways to say what is subtracted from the number of elements.
 Form with_mean(const std::string& name, const char* doc, Spread f) {
   const auto both = [f](const Value& x, const Dims& dim, double correction, bool keepdim) {
-    return Pair{f(x, dim, correction, keepdim), mean(x, dim, keepdim)};
+    const Value spread = f(x, dim, correction, keepdim), middle = mean(x, dim, keepdim);
+    // As torch, whose running mean an infinity makes NaN, unless nothing else is there.
+    const bool runs = numel(x.shape()) > numel(middle.shape());
+    return Pair{spread, runs ? where(isinf(middle), std::nan(""), middle) : middle};
   };
   return {
       .doc = doc,

@@ -49,6 +49,16 @@ SLUICE_INLINE float pow(float a, float b) { return pow_f(a, b); }
 SLUICE_INLINE double pow(double a, double b) { return std::pow(a, b); }
 SLUICE_INLINE float erfinv_of(float x) { return erfinv_f(x); }
 
+// C's lgamma also writes a global variable, signgam, which threads would do at once.
+SLUICE_INLINE float lgamma(float x) {
+  int sign;
+  return ::lgammaf_r(x, &sign);
+}
+SLUICE_INLINE double lgamma(double x) {
+  int sign;
+  return ::lgamma_r(x, &sign);
+}
+
 #define FUNCTION(NAME, PARAMETERS, ...) \
   template <class T>                    \
   SLUICE_INLINE T NAME PARAMETERS {     \

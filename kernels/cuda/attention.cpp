@@ -5,14 +5,15 @@
 //
 // Why not two products by cuBLASLt with the scores in memory: GPT-2 small's 96 heads of 1024 x 1024 scores in a layer
 // are 100 million numbers, which parts of their own read and write about ten times over, 2 GB or 1 ms of an H100's
-// memory, for 26 GFLOP, which its tensor cores make in 0.1 ms. 16-bit operands of heads up to 128 wide take tensor
-// cores here; others are summed in their own type by ordinary multiply-adds: of 13 GFLOP with half of the tiles left
-// out.
+// memory, for 26 GFLOP, which its tensor cores make in 0.1 ms. Operands of 16 bits, and of float32 that may be rounded
+// to TF32, take tensor cores here for heads up to 128 wide; others are summed in their own type by ordinary
+// multiply-adds: of 13 GFLOP with half of the tiles left out.
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cuda/attention_text.h"
 #include "kernels/cuda/families.h"
 #include "kernels/cuda/writer.h"
+#include "plan/query.h"
 
 namespace sluice::cuda {
 namespace {
@@ -23,15 +24,18 @@ constexpr int64_t kWidestHead = 128;  // that fits a warp's registers
 struct Sizes {
   int64_t batch = 0, heads = 0, own_heads = 0, rows = 0, keys = 0, width = 0, value_width = 0;
   DType dtype = DType::kFloat32;
-  bool by_warps = false;
+  bool by_warps = false, halves = false;
 };
 
 // `first`: the operand that is the query; key and value follow it.
 Sizes sizes_of(const plan::KernelQuery& query, size_t first) {
   const Shape &q = query.inputs[first].shape, &k = query.inputs[first + 1].shape, &v = query.inputs[first + 2].shape;
   Sizes s{q[0], q[1], k[1], q[2], k[2], q[3], v[3], query.inputs[first].dtype};
-  s.by_warps = dtype_size(s.dtype) == 2 && s.width > 0 && s.value_width > 0 && s.width <= kWidestHead &&
-               s.value_width <= kWidestHead && std::stoi(architecture(query.device).substr(3)) >= 80;
+  const bool may_round = plan::beside<std::string>(query.attrs, "precision", "highest") != "highest";
+  s.halves = dtype_size(s.dtype) == 2;
+  s.by_warps = (s.halves || (s.dtype == DType::kFloat32 && may_round)) && s.width > 0 && s.value_width > 0 &&
+               s.width <= kWidestHead && s.value_width <= kWidestHead &&
+               std::stoi(architecture(query.device).substr(3)) >= 80;
   return s;
 }
 
@@ -67,10 +71,18 @@ Writer begin(const plan::KernelQuery& query, const Sizes& s, size_t first, size_
     taken = query.inputs[mask].dtype == DType::kBool ? "mask[mask_at(n, h, row, col)] ? product * kScale : (C)-INFINITY"
                                                      : "product * kScale + (C)load(mask[mask_at(n, h, row, col)])";
   }
-  writer.add(fmt::format(R"(// Of a query row and a key, from their product; -infinity where the key takes no part.
+  writer.add(fmt::format(R"(// What the mask leaves of a query row and a key, from their product.
+template <class M> __device__ inline C given(C product, const M* mask, Index n, Index h, Index row, Index col) {{
+  return {};
+}}
+// The same; -infinity where the key takes no part.
 template <class M> __device__ inline C score(C product, const M* mask, Index n, Index h, Index row, Index col) {{
   if (row >= kRows || col >= kKeys || (kCausal && col > row)) return (C)-INFINITY;
-  return {};
+  return given(product, mask, n, h, row, col);
+}}
+// Whether every key of some takes part in every row of some.
+__device__ inline bool all_take_part(Index row, Index rows, Index col, Index cols) {{
+  return row + rows <= kRows && col + cols <= kKeys && (!kCausal || col + cols - 1 <= row);
 }}
 )",
                          taken));
@@ -90,6 +102,9 @@ template <class M> __device__ inline C score(C product, const M* mask, Index n, 
   return writer;
 }
 
+// Whether registers hold the gradients of keys and of values at once.
+bool is_narrow(const Sizes& s) { return std::max(s.width, s.value_width) <= 64; }
+
 // The statements that name operands.
 std::string operands(size_t first, size_t mask) {
   return fmt::format(
@@ -98,7 +113,13 @@ std::string operands(size_t first, size_t mask) {
       first, first + 1, first + 2, mask, mask + 1);
 }
 
-bool is_dense(const TensorSpec& spec) { return spec.shape[3] == 1 || spec.strides[3] == 1; }
+// Whether rows are whole packs of 16 bytes, each at a multiple of that from the tensor's address.
+bool is_packed(const TensorSpec& spec) {
+  const int64_t pack = pack_of(spec.dtype, spec.shape[3]);
+  bool packed = pack > 1 && spec.strides[3] == 1;
+  for (int i = 0; i < 3; ++i) packed = packed && (spec.shape[i] == 1 || spec.strides[i] % pack == 0);
+  return packed;
+}
 
 // Of a part that makes `columns` columns for each of `own` rows, which `heads` heads have.
 Source tiled(Writer writer, const Sizes& s, AttentionPart part, const char* name, int64_t columns,
@@ -121,26 +142,30 @@ Source tiled(Writer writer, const Sizes& s, AttentionPart part, const char* name
   return writer.blocks(name, s.batch * owners * parts * tiles, operands + tiled_attention(part));
 }
 
-Source by_warps(Writer writer, const Sizes& s, AttentionPart part, const char* name, int64_t other, bool makes_keys,
-                bool makes_values, const std::string& operands) {
-  const bool keys = part == AttentionPart::kKeys;
+Source by_warps(Writer writer, const Sizes& s, AttentionPart part, const char* name, bool makes_keys, bool makes_values,
+                const std::string& operands) {
+  const bool keys = part == AttentionPart::kKeys, narrow = is_narrow(s);
   const int64_t tiles = ceil_div(keys ? s.keys : s.rows, kWarpRows), owners = keys ? s.own_heads : s.heads;
   const int64_t width = ceil_div(s.width, 16) * 16, value_width = ceil_div(s.value_width, 16) * 16;
-  for (const auto& [constant, value] : {std::pair<const char*, int64_t>{"kOther", other},
-                                        {"kE16", width},
-                                        {"kV16", value_width},
-                                        {"kEPitch", width + 8},
-                                        {"kVPitch", value_width + 8},
-                                        {"kTiles", tiles},
-                                        {"kOwners", owners},
-                                        {"kOwnsKeys", keys},
-                                        {"kMakesKeys", makes_keys},
-                                        {"kMakesValues", makes_values}}) {
+  // Rows lie so far apart that eight of them, or the rows and columns of attention_warps.cpp, share no bank.
+  const auto pitch = [&](int64_t columns) { return s.halves ? columns + 8 : ceil_div(columns, 32) * 32 + 8; };
+  const bool result = part == AttentionPart::kResult;
+  for (const auto& [constant, value] :
+       {std::pair<const char*, int64_t>{"kOther", s.halves ? (result ? 64 : 32) : (result || narrow ? 32 : 16)},
+        {"kE16", width},
+        {"kV16", value_width},
+        {"kEPitch", pitch(width)},
+        {"kVPitch", pitch(value_width)},
+        {"kTiles", tiles},
+        {"kOwners", owners},
+        {"kOwnsKeys", keys},
+        {"kMakesKeys", makes_keys},
+        {"kMakesValues", makes_values}}) {
     writer.constant(constant, value);
   }
-  writer.add(kWarpFunctions);
+  writer.add(warp_functions(s.halves));
   // Of narrow heads two blocks fit: one computes while the other waits for its tile.
-  const int per_sm = std::max(width, value_width) <= 64 ? 2 : 1;
+  const int per_sm = narrow && (s.halves || result) ? 2 : 1;
   return writer.blocks(name, s.batch * owners * tiles, operands + warp_attention(part), per_sm);
 }
 
@@ -149,9 +174,9 @@ Generated attention(const plan::KernelQuery& query) {
   const Sizes s = sizes_of(query, 0);
   Writer writer = begin(query, s, 0, 3, 5);
   writer.add(place_function("out", query.outputs[0]));
-  writer.constant("kDenseK", is_dense(query.inputs[1]));
-  writer.constant("kDenseV", is_dense(query.inputs[2]));
-  if (s.by_warps) return {{by_warps(writer, s, AttentionPart::kResult, "", 64, false, false, operands(0, 3))}};
+  for (const auto& [name, operand] : {std::pair{"kPackedQ", 0}, {"kPackedK", 1}, {"kPackedV", 2}})
+    writer.constant(name, is_packed(query.inputs[static_cast<size_t>(operand)]));
+  if (s.by_warps) return {{by_warps(writer, s, AttentionPart::kResult, "", false, false, operands(0, 3))}};
   return {{tiled(writer, s, AttentionPart::kResult, "", s.value_width, operands(0, 3))}};
 }
 
@@ -167,8 +192,8 @@ Generated attention_backward(const plan::KernelQuery& query) {
                                    {"dv", query.outputs[2]}}) {
     writer.add(place_function(name, spec));
   }
-  for (const auto& [name, operand] : {std::pair{"kDenseGrad", 0}, {"kDenseQ", 1}, {"kDenseK", 2}, {"kDenseV", 3}})
-    writer.constant(name, is_dense(query.inputs[static_cast<size_t>(operand)]));
+  for (const auto& [name, operand] : {std::pair{"kPackedGrad", 0}, {"kPackedQ", 1}, {"kPackedK", 2}, {"kPackedV", 3}})
+    writer.constant(name, is_packed(query.inputs[static_cast<size_t>(operand)]));
   Generated generated;
   const int64_t rows = s.batch * s.heads * s.rows;
   generated.workspace_bytes = static_cast<uint64_t>(rows) * compute_size(s.dtype);
@@ -186,11 +211,10 @@ Generated attention_backward(const plan::KernelQuery& query) {
                              cpu::has_operand(query.inputs, 8) ? " - (C)in8[unit]" : "")));
   const std::string named = operands(1, 6) + "  const T* grad = in0;\n  const C *lse = in5, *delta = (const C*)work;\n";
   if (s.by_warps) {
-    const bool narrow = std::max(s.width, s.value_width) <= 64;  // registers hold both gradients at once
-    generated.stages.push_back(by_warps(writer, s, AttentionPart::kQueries, "queries", 32, false, false, named));
-    generated.stages.push_back(by_warps(writer, s, AttentionPart::kKeys, "keys", 32, true, narrow, named));
-    if (!narrow)
-      generated.stages.push_back(by_warps(writer, s, AttentionPart::kKeys, "values", 32, false, true, named));
+    const bool narrow = is_narrow(s);
+    generated.stages.push_back(by_warps(writer, s, AttentionPart::kQueries, "queries", false, false, named));
+    generated.stages.push_back(by_warps(writer, s, AttentionPart::kKeys, "keys", true, narrow, named));
+    if (!narrow) generated.stages.push_back(by_warps(writer, s, AttentionPart::kKeys, "values", false, true, named));
   } else {
     generated.stages.push_back(tiled(writer, s, AttentionPart::kQueries, "queries", s.width, named));
     generated.stages.push_back(tiled(writer, s, AttentionPart::kKeys, "keys", std::max(s.width, s.value_width), named));

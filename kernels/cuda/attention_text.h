@@ -1,7 +1,8 @@
 #pragma once
 // The kernels of attention as text. In front of them stand T (of the operands), C (of sums), the sizes kHeads, kGroup,
 // kRows, kKeys, kE (width of query and key), kV (of value), a function NAME_at(batch, head, row, column) for each
-// operand, score() and kept(); ahead of a body, q, k, v, mask and state, and for gradients grad, lse and delta.
+// operand, score(), given(), all_take_part() and kept(); ahead of a body, q, k, v, mask and state, and for gradients
+// grad, lse and delta.
 #include <string>
 
 namespace sluice::cuda {
@@ -14,9 +15,10 @@ enum class AttentionPart { kResult, kQueries, kKeys };
 extern const char* const kTileFunctions;
 std::string tiled_attention(AttentionPart part);
 
-// By tensor cores for 16-bit floats: a warp has 16 of a block's 128 rows in registers (kOwners of heads), and all warps
-// read tiles of kOther rows of the other side from shared memory. kMakesKeys and kMakesValues: of which gradients.
-extern const char* const kWarpFunctions;
+// By tensor cores, for operands of 16 bits (`halves`) or of float32 that are rounded to TF32: a warp has 16 of a
+// block's 128 rows in registers (kOwners of heads), and all warps read tiles of kOther rows of the other side from
+// shared memory. kMakesKeys and kMakesValues: of which gradients; kPackedNAME: are rows whole packs of 16 bytes?
+std::string warp_functions(bool halves);
 std::string warp_attention(AttentionPart part);
 
 }  // namespace sluice::cuda

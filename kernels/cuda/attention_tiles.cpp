@@ -5,12 +5,44 @@ namespace sluice::cuda {
 
 // Operands lie [depth][place] in shared memory, rows of kPitch.
 const char* const kTileFunctions = R"(
-template <bool kAlongDepth, class F> __device__ inline void fill_tile(C* to, F value) {
-  for (int e = (int)threadIdx.x; e < kDepth * kTile; e += kThreads) {
-    const int d = kAlongDepth ? e % kDepth : e / kTile, r = kAlongDepth ? e / kDepth : e % kTile;
-    to[d * kPitch + r] = value(d, r);
+typedef Pack<C, kEach> Numbers;  // 16 bytes
+// kEach neighbours of a row from column `c` on, with zeros beyond its ends.
+template <bool kPacked, class At>
+__device__ inline Numbers row_of(const T* from, bool inside, Index c, Index columns, At at) {
+  Numbers numbers = {};
+  if (kPacked && sizeof(T) == sizeof(C) && (u64)from % 16 == 0) {
+    if (inside && c < columns) numbers.all = *(const Sixteen*)(from + at(c));
+  } else if (inside) {
+    for (int k = 0; k < kEach; ++k)
+      if (c + k < columns) numbers.v[k] = (C)load(from[at(c + k)]);
   }
+  return numbers;
 }
+// A slice of an operand: kTile rows of kDepth numbers (kAlongDepth), or kDepth rows of kTile. It is fetched while
+// another is computed with.
+template <bool kAlongDepth> struct Slice {
+  static constexpr int kOwn = kDepth * kTile / kEach / kThreads;
+  Numbers numbers[kOwn];
+  template <class R> __device__ inline void fetch(R row) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int e = (int)threadIdx.x + i * kThreads;
+      numbers[i] = kAlongDepth ? row(e % kTile, e / kTile * kEach)
+                               : row(e / (kTile / kEach), e % (kTile / kEach) * kEach);
+    }
+  }
+  __device__ inline void put(C* to) const {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int e = (int)threadIdx.x + i * kThreads;
+      if (kAlongDepth) {
+        for (int k = 0; k < kEach; ++k) to[(e / kTile * kEach + k) * kPitch + e % kTile] = numbers[i].v[k];
+      } else {
+        *(Sixteen*)(to + e / (kTile / kEach) * kPitch + e % (kTile / kEach) * kEach) = numbers[i].all;
+      }
+    }
+  }
+};
 __device__ inline void add_tiles(C (&sums)[kEach][kEach], const C* left, const C* right) {
   const int down = (int)threadIdx.x / 16 * kEach, across = (int)threadIdx.x % 16 * kEach;
   for (int d = 0; d < kDepth; ++d) {
@@ -24,20 +56,31 @@ __device__ inline void add_tiles(C (&sums)[kEach][kEach], const C* left, const C
 // sums[p][q] += the products of rows of `left` and of `right`.
 template <class L, class R>
 __device__ inline void add_rows(C (&sums)[kEach][kEach], C* as, C* bs, Index depth, L left, R right) {
+  Slice<true> a, b;
+  const auto fetch = [&](Index d0) {
+    a.fetch([&](int r, int d) { return left(r, d0 + d); });
+    b.fetch([&](int r, int d) { return right(r, d0 + d); });
+  };
+  fetch(0);
   for (Index d0 = 0; d0 < depth; d0 += kDepth) {
     __syncthreads();
-    fill_tile<true>(as, [&](int d, int r) { return d0 + d < depth ? left(r, d0 + d) : (C)0; });
-    fill_tile<true>(bs, [&](int d, int r) { return d0 + d < depth ? right(r, d0 + d) : (C)0; });
+    a.put(as);
+    b.put(bs);
     __syncthreads();
+    if (d0 + kDepth < depth) fetch(d0 + kDepth);
     add_tiles(sums, as, bs);
   }
 }
 // sums[p][q] += the weights in `ps` times rows of `right`.
 template <class R> __device__ inline void add_weighted(C (&sums)[kEach][kEach], const C* ps, C* bs, R right) {
+  Slice<false> b;
+  const auto fetch = [&](int d0) { b.fetch([&](int r, int c) { return right(d0 + r, c); }); };
+  fetch(0);
   for (int d0 = 0; d0 < kTile; d0 += kDepth) {
     __syncthreads();
-    fill_tile<false>(bs, [&](int d, int r) { return right(d0 + d, r); });
+    b.put(bs);
     __syncthreads();
+    if (d0 + kDepth < kTile) fetch(d0 + kDepth);
     add_tiles(sums, ps + d0 * kPitch, bs);
   }
 }
@@ -65,11 +108,17 @@ std::string beginning(bool keys) {
             : "  const Index h = owner, own = h / kGroup, r0 = (kTiles - 1 - (Index)blockIdx.x % kTiles) * kTile;\n");
 }
 
-// Rows of operands, of this tile; zeros beyond the ends.
+// Rows of operands, of this tile.
 constexpr const char* kRowsOf =
-    R"(    const auto q_of = [&](int r, Index d) { return r0 + r < kRows ? (C)load(q[q_at(n, h, r0 + r, d)]) : (C)0; };
-    const auto k_of = [&](int r, Index d) { return k0 + r < kKeys ? (C)load(k[k_at(n, own, k0 + r, d)]) : (C)0; };
-    const auto v_of = [&](int r, Index d) { return k0 + r < kKeys ? (C)load(v[v_at(n, own, k0 + r, d)]) : (C)0; };
+    R"(    const auto q_of = [&](int r, Index d) {
+      return row_of<kPackedQ>(q, r0 + r < kRows, d, kE, [&](Index c) { return q_at(n, h, r0 + r, c); });
+    };
+    const auto k_of = [&](int r, Index d) {
+      return row_of<kPackedK>(k, k0 + r < kKeys, d, kE, [&](Index c) { return k_at(n, own, k0 + r, c); });
+    };
+    const auto v_of = [&](int r, Index d) {
+      return row_of<kPackedV>(v, k0 + r < kKeys, d, kV, [&](Index c) { return v_at(n, own, k0 + r, c); });
+    };
 )";
 
 constexpr const char* kResult = R"(  C out[kWide][kEach][kEach] = {}, top[kEach], sum[kEach];
@@ -110,7 +159,7 @@ ROWS    C s[kEach][kEach] = {};
 #pragma unroll
     for (int w = 0; w < kWide; ++w) {
       const Index c0 = column + w * kTile;
-      add_weighted(out[w], ps, bs, [&](int r, int c) { return c0 + c < kV ? v_of(r, c0 + c) : (C)0; });
+      add_weighted(out[w], ps, bs, [&](int r, int c) { return v_of(r, c0 + c); });
     }
   }
   for (int p = 0; p < kEach; ++p) {
@@ -131,8 +180,10 @@ ROWS    C s[kEach][kEach] = {};
 // Statements up to weights `s`, as dropped, and gradients `d` of the scores.
 constexpr const char* kWeights = R"(    C s[kEach][kEach] = {}, d[kEach][kEach] = {};
     add_rows(s, as, bs, kE, q_of, k_of);
-    add_rows(d, as, bs, kV,
-             [&](int r, Index c) { return r0 + r < kRows ? (C)load(grad[grad_at(n, h, r0 + r, c)]) : (C)0; }, v_of);
+    const auto grad_of = [&](int r, Index d) {
+      return row_of<kPackedGrad>(grad, r0 + r < kRows, d, kV, [&](Index c) { return grad_at(n, h, r0 + r, c); });
+    };
+    add_rows(d, as, bs, kV, grad_of, v_of);
     for (int p = 0; p < kEach; ++p) {
       const Index row = r0 + down + p, at = row < kRows ? (n * kHeads + h) * kRows + row : 0;
       for (int j = 0; j < kEach; ++j) {
@@ -156,7 +207,7 @@ ROWSWEIGHTS    for (int j = 0; j < kEach; ++j) {
 #pragma unroll
     for (int w = 0; w < kWide; ++w) {
       const Index c0 = column + w * kTile;
-      add_weighted(dq[w], ps, bs, [&](int r, int c) { return c0 + c < kE ? k_of(r, c0 + c) : (C)0; });
+      add_weighted(dq[w], ps, bs, [&](int r, int c) { return k_of(r, c0 + c); });
     }
   }
   for (int p = 0; p < kEach; ++p) {
@@ -184,16 +235,14 @@ ROWSWEIGHTS    const auto put = [&](const C (&from)[kEach][kEach]) {
 #pragma unroll
     for (int w = 0; w < kWide; ++w) {
       const Index c0 = column + w * kTile;
-      add_weighted(dv[w], ps, bs, [&](int r, int c) {
-        return r0 + r < kRows && c0 + c < kV ? (C)load(grad[grad_at(n, h, r0 + r, c0 + c)]) : (C)0;
-      });
+      add_weighted(dv[w], ps, bs, [&](int r, int c) { return grad_of(r, c0 + c); });
     }
     __syncthreads();
     put(d);
 #pragma unroll
     for (int w = 0; w < kWide; ++w) {
       const Index c0 = column + w * kTile;
-      add_weighted(dk[w], ps, bs, [&](int r, int c) { return c0 + c < kE ? q_of(r, c0 + c) : (C)0; });
+      add_weighted(dk[w], ps, bs, [&](int r, int c) { return q_of(r, c0 + c); });
     }
   }
   }

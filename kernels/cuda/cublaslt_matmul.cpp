@@ -8,7 +8,6 @@
 #include "kernels/cpu/strided.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/generated.h"
-#include "kernels/cuda/padded_product.h"
 #include "plan/query.h"
 
 namespace sluice::cuda {
@@ -273,7 +272,6 @@ std::string name_of(size_t proposal) { return fmt::format("proposal {}", proposa
 }  // namespace
 
 std::vector<std::string> cublaslt_matmul_names(const plan::KernelQuery& query) {
-  if (const auto part = padded_part(query)) return cublaslt_matmul_names(*part);
   std::vector<std::string> names;
   const Taken found = taken(query);
   const size_t count = found ? found.algorithms(query, plan::kAlignment, kMostTried).size() : 0;
@@ -284,7 +282,6 @@ std::vector<std::string> cublaslt_matmul_names(const plan::KernelQuery& query) {
 std::unique_ptr<PreparedKernel> cublaslt_matmul(const plan::KernelQuery& query) {
   Taken found = taken(query);
   if (!found) return nullptr;
-  if (auto padded = padded_product(query)) return padded;
   const auto wanted = plan::beside<std::string>(query.attrs, plan::kImplementation, "");
   const auto aligned = found.algorithms(query, plan::kAlignment, wanted.empty() ? 1 : kMostTried);
   const auto any = found.algorithms(query, dtype_size(query.outputs[0].dtype), 1);

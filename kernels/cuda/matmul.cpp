@@ -91,10 +91,9 @@ MatmulProblem matmul_problem(const plan::KernelQuery& query) {
     for (int i = 0; i + 1 < x.shape.rank(); ++i) p.m *= x.shape[i];
     p.n = w.shape[0];
     p.k = w.shape[1];
-    const int rank = x.shape.rank();
-    p.a = {rank > 1 ? x.strides[rank - 2] : p.k, 1, {}};
+    p.a = {p.k, 1, {}};
     p.b = matrix_of(w, true, {});
-    p.z = {rank > 1 ? z.strides[rank - 2] : p.n, 1, {}};
+    p.z = {p.n, 1, {}};
     return p;
   }
   const bool transpose_a = get_attr<bool>(query.attrs, "transpose_a");

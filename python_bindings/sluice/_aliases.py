@@ -63,7 +63,7 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None
     t = as_tensor(obj, dtype=dtype, device=device)
     shares = isinstance(obj, Tensor) and t.data_ptr() == obj.data_ptr() or hasattr(obj, "__array_interface__")
     if copy is False and not shares:
-        raise ValueError("asarray: can't alias the given object; copy=False wants the same memory")
+        raise _C.ValueError("asarray: can't alias the given object; copy=False wants the same memory")
     t = t.clone() if copy else t
     return t.detach().requires_grad_(True) if requires_grad else t
 
@@ -90,11 +90,18 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
     if tuple(src.shape) != tuple(size):
         raise RuntimeError("as_strided_scatter: expected src to have a size equal to the slice of self: got "
                            f"{src.shape}; must be {size}")
-    # Which element of input lies where the view's elements are: input's own places in memory, seen through the view.
-    places = sluice.empty_strided(input.shape, input.stride(), dtype=_C.int64)
-    places.copy_(sluice.arange(input.numel()).reshape(input.shape))
-    seen = places.as_strided(size, stride, None if storage_offset is None else storage_offset - input.storage_offset())
-    return input.reshape(-1).scatter(0, seen.reshape(-1), src.reshape(-1).to(input.dtype)).reshape(input.shape)
+    if any(n > 1 and s == 0 for n, s in zip(input.shape, input.stride())):  # as torch, which copies elements that share memory apart
+        input = input.contiguous()
+    # What the memory up to input's last element holds: input's elements, then src's, some of which may be no element of input.
+    offset = input.storage_offset()
+    end = offset + (1 + sum((n - 1) * s for n, s in zip(input.shape, input.stride())) if input.numel() else 0)
+    places = sluice.arange(end)
+    own = places.as_strided(input.shape, input.stride(), offset)
+    seen = places.as_strided(size, stride, offset if storage_offset is None else storage_offset)
+    memory = sluice.zeros(end, dtype=input.dtype, device=input._device)
+    for values, where in ((input, own), (src.to(input.dtype), seen)):
+        memory = memory.scatter(0, where.reshape(-1), values.reshape(-1))
+    return memory[own]
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

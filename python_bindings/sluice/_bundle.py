@@ -84,8 +84,8 @@ def _save_shapes(graphs: Any, directory: str, freeze: bool) -> None:
     shapes = [[tuple(shape) for _, _, shape in graph.inputs] for graph in graphs]
     repeated = [i for i, s in enumerate(shapes) if s in shapes[:i]]
     if not graphs or repeated:
-        raise ValueError(f"save: got {len(graphs)} graphs with input shapes {shapes}; give at least one graph, and "
-                         "no two with the same shapes")
+        raise _C.ValueError(f"save: got {len(graphs)} graphs with input shapes {shapes}; give at least one graph, and "
+                            "no two with the same shapes")
     os.makedirs(directory, exist_ok=True)
     for i, graph in enumerate(graphs):
         save_graph(graph, os.path.join(directory, str(i)), freeze=freeze)
@@ -208,18 +208,18 @@ def _signature(where: str, text: str, inputs: int, outputs: int) -> tuple[list[s
     try:
         signature = json.loads(text)
         if not isinstance(signature, dict) or sorted({*signature} - {"strides"}) != ["arguments", "parameters", "results"]:
-            raise ValueError(f"{signature!r:.80}; must be an object of parameters, arguments and results")
+            raise _C.ValueError(f"{signature!r:.80}; must be an object of parameters, arguments and results")
         strides = signature.get("strides", {})
         if not isinstance(strides, dict) or not all(s is None or isinstance(s, list) for s in strides.values()):
-            raise ValueError(f"strides {strides!r:.80}; must be null or a list, by input")
+            raise _C.ValueError(f"strides {strides!r:.80}; must be null or a list, by input")
         arguments, results = Structure.from_json(signature["arguments"]), Structure.from_json(signature["results"])
         parameters = list(arguments.value or ()) if arguments.kind == "dict" else None
         if parameters is None or signature["parameters"] != parameters:
-            raise ValueError(f"parameters {signature['parameters']!r:.80}; arguments must be a dict of them")
+            raise _C.ValueError(f"parameters {signature['parameters']!r:.80}; arguments must be a dict of them")
         if arguments.tensors() < inputs:  # more than it needs may be given
-            raise ValueError(f"arguments with {arguments.tensors()} tensors; the plan takes {inputs}")
+            raise _C.ValueError(f"arguments with {arguments.tensors()} tensors; the plan takes {inputs}")
         if results.tensors() != outputs:
-            raise ValueError(f"results with {results.tensors()} tensors; the plan gives {outputs}")
+            raise _C.ValueError(f"results with {results.tensors()} tensors; the plan gives {outputs}")
     except (ValueError, RecursionError) as error:
         raise _C.ValueError(f"{where}: {error}") from None
     return parameters, arguments, results, {name: order and tuple(order) for name, order in strides.items()}

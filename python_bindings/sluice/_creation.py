@@ -64,7 +64,7 @@ def _drawn_by(generator: Any, device: Any) -> Any:
     if not _C.is_tracing():
         wanted, got = _device(device or "cpu").type, generator.device.type
         if wanted != got:
-            raise _C.RuntimeError(f"Expected a '{wanted}' device type for generator but found '{got}'")
+            raise _C.RuntimeError(f"generator: Expected a '{wanted}' device type for generator but found '{got}'")
     return generator
 
 
@@ -112,7 +112,7 @@ def _array_of(data: Any) -> Any:
     try:
         array = np.asarray(data)
     except ValueError as error:
-        raise ValueError(f"tensor: cannot be made of nested sequences of unequal length: {error}") from None
+        raise _C.ValueError(f"tensor: cannot be made of nested sequences of unequal length: {error}") from None
     if array.dtype == object or array.dtype.kind in "USO":
         raise _C.TypeError(f"tensor: got {type(data).__name__} with elements of {array.dtype}; must be numbers, nested lists of numbers, or "
                            "an array of numbers")
@@ -324,6 +324,8 @@ def eye(n: int, m: Any = None, *, out: Any = None, dtype: Any = None, device: An
     """Ones on the diagonal of an n x m matrix, zeros elsewhere. torch.eye."""
     _check_options("eye", options)
     place = _place(device, out)
+    if m is not None and m < 0:
+        raise _C.RuntimeError(f"eye: m must be greater or equal to 0, got {m}")
     return _made(fn.eye(n, -1 if m is None else m, dtype or get_default_dtype(), place), place, requires_grad, out)
 
 
@@ -404,7 +406,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     if _C.is_tracing():
         raise _C.NotImplementedError("randperm: inside a graph it would be the same permutation at every step; give the permutation "
                                      "as an argument of the call, or make it in a sluice.host_function")
-    return _finish(_drawn_by(generator, _place(device, out)).randperm(n).to(dtype), device, requires_grad, out)
+    return _finish(_drawn_by(generator, _place(device, out)).randperm(n).to(dtype=dtype), device, requires_grad, out)
 
 
 def _place_of(like: Tensor) -> Any:
@@ -444,6 +446,8 @@ def bernoulli(input: Any, p: Any = None, *, generator: Any = None) -> Tensor:
 
     Probabilities that a graph computes are not looked at; others must lie in [0, 1].
     """
+    if isinstance(input, Tensor) and input.numel() == 0:
+        return input.detach().clone()  # of any dtype, as in torch
     check_probability("bernoulli", input if p is None else p)
     if p is not None and not isinstance(p, Tensor):
         return chances(input, input._shape, p, generator)

@@ -21,7 +21,7 @@ class device:
         if not isinstance(type, str):
             raise TypeError(f"device: expected a name such as 'cpu' or 'sim:0': got {type!r}")
         if ":" in type and index is not None:
-            raise ValueError(f"device: index given twice: {type!r} and {index}")
+            raise _C.ValueError(f"device: index given twice: {type!r} and {index}")
         name = _C.parse_device(type if ":" in type or index is None else f"{type}:{index}")
         self.type, _, number = name.rpartition("/")[2].partition(":")
         self.index = int(number) if ":" in type or index is not None else None
@@ -102,5 +102,5 @@ class register_quota(_Placement):
 
     def __init__(self, n: int) -> None:
         if n < 1:
-            raise ValueError(f"register_quota: got {n}; must be at least 1")
+            raise _C.ValueError(f"register_quota: got {n}; must be at least 1")
         super().__init__(quota=n)

@@ -44,7 +44,7 @@ class DeviceModule:
             device = _Device(self.kind, device or 0)
         device = _Device(device)
         if device.type != self.kind:
-            raise ValueError(f"Expected a {self.kind} device, but got: {device}")
+            raise _C.ValueError(f"{self.kind}: Expected a {self.kind} device, but got: {device}")
         _C.check_device(device)
         return _Device(self.kind, device.index or 0)
 
@@ -119,7 +119,7 @@ class DeviceModule:
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
             raise TypeError("Invalid type for fraction argument, must be `float`")
         if not 0 <= fraction <= 1:
-            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+            raise _C.ValueError(f"set_per_process_memory_fraction: Invalid fraction value: {fraction}. Allowed range: 0~1")
         _C.set_device_limit(self._device(device), int(self._total(device) * fraction))
 
     def get_per_process_memory_fraction(self, device: Any = None) -> float:

@@ -17,7 +17,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
     for shape in shapes:
         for i, d in enumerate(shape, rank - len(shape)):
             if d < 0:
-                raise ValueError(f"broadcast_shapes: negative dim: {shape}; dims must be >= 0")
+                raise _C.ValueError(f"broadcast_shapes: negative dim: {shape}; dims must be >= 0")
             if d != 1:
                 if result[i] not in (1, d):
                     raise RuntimeError(f"broadcast_shapes: shapes {shapes} do not broadcast at dim {i - rank}; sizes must be equal or 1")

@@ -32,14 +32,14 @@ class placement:
     def __init__(self, type: str, ranks: Any) -> None:
         ranks = list(ranks)
         if not ranks or not all(isinstance(r, int) and not isinstance(r, bool) and r >= 0 for r in ranks):
-            raise ValueError(f"placement: ranks are {ranks!r}; must be a list of device numbers, like [0, 1]")
+            raise _C.ValueError(f"placement: ranks are {ranks!r}; must be a list of device numbers, like [0, 1]")
         job = _job()
         if job is None:
             names = [f"{type}:{r}" for r in ranks]
         elif max(ranks) < job.size:
             names = [f"{r}/{type}:{job.local_ranks[r] if type == 'cuda' else 0}" for r in ranks]
         else:
-            raise ValueError(f"placement: rank {max(ranks)}; the job has ranks 0 to {job.size - 1}")
+            raise _C.ValueError(f"placement: rank {max(ranks)}; the job has ranks 0 to {job.size - 1}")
         self._mesh = _C.parse_mesh(",".join(names))
         self.type, self.ranks = type, tuple(ranks)
 
@@ -88,7 +88,7 @@ def to_global(self, placement=None, sbp=None) -> Tensor:
     if placement is None or sbp is None:
         now = _lies(self, "to_global")
         if not now:
-            raise ValueError("to_global: a local tensor needs both placement= and sbp=")
+            raise _C.ValueError("to_global: a local tensor needs both placement= and sbp=")
         placement, sbp = placement or now[0], sbp or now[1]
     if not isinstance(placement, _Placement):
         raise TypeError(f"to_global: placement is {placement!r}; must be a sluice.placement")
@@ -163,8 +163,8 @@ def _combine(job: Any, local: Tensor, placement: Any, sbp: Any) -> Tensor:
         parts = [[_span(size, n, i)[1] if d == sbp.dim else size for d, size in enumerate(shape)] for i in range(n)]
     for rank, part in zip(placement.ranks, parts):
         if types[rank] != [dtype, *map(str, part)]:
-            raise ValueError(f"to_global: rank {rank} has {types[rank][0]} ({', '.join(types[rank][1:])}); it must be {dtype} "
-                             f"({', '.join(map(str, part))}), for {sbp!r} of {tuple(shape)} over ranks {list(placement.ranks)}")
+            raise _C.ValueError(f"to_global: rank {rank} has {types[rank][0]} ({', '.join(types[rank][1:])}); it must be "
+                                f"{dtype} ({', '.join(map(str, part))}), for {sbp!r} of {tuple(shape)} over ranks {list(placement.ranks)}")
     if sbp == _sbp.broadcast:
         local = local.clone() if job.rank in placement.ranks else sluice.zeros(shape, dtype=getattr(sluice, dtype))
         job.broadcast(local, first)

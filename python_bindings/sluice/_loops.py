@@ -52,13 +52,13 @@ def _steps(rows, names, length):
     sizes = {}
     for name, row in zip(names, rows):
         if row.dim() == 0:
-            raise ValueError(f"scan: {name} is a scalar; it is taken apart along its first axis")
+            raise _C.ValueError(f"scan: {name} is a scalar; it is taken apart along its first axis")
         sizes.setdefault(row.shape[0], name)
     if length is not None:
         sizes.setdefault(length, "length")
     if len(sizes) != 1:
         found = ", ".join(f"{name}: {size}" for size, name in sizes.items()) or "neither xs nor length"
-        raise ValueError(f"scan: numbers of turns: {found}; give xs of equally long first axes, or a length")
+        raise _C.ValueError(f"scan: numbers of turns: {found}; give xs of equally long first axes, or a length")
     return next(iter(sizes))
 
 

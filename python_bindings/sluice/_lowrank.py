@@ -13,7 +13,7 @@ from sluice._creation import _finish
 def _check_floats(name: str, *tensors: Any) -> None:
     for t in tensors:
         if isinstance(t, Tensor) and not t.dtype.is_floating_point:
-            raise ValueError(f"{name}: input is of dtype {t.dtype}; dtype must be of floats")
+            raise _C.ValueError(f"{name}: input is of dtype {t.dtype}; dtype must be of floats")
 
 
 def get_approximate_basis(A: Tensor, q: int, niter: int | None = 2, M: Any = None) -> Tensor:
@@ -50,9 +50,9 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     rows, columns = A._shape[-2:]
     q = min(6, rows, columns) if q is None else q
     if not 0 <= q <= min(rows, columns):
-        raise ValueError(f"q(={q}) must be non-negative integer and not greater than min(m, n)={min(rows, columns)}")
+        raise _C.ValueError(f"pca_lowrank: q(={q}) must be non-negative integer and not greater than min(m, n)={min(rows, columns)}")
     if niter < 0:
-        raise ValueError(f"niter(={niter}) must be non-negative integer")
+        raise _C.ValueError(f"pca_lowrank: niter(={niter}) must be non-negative integer")
     return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
 
 
@@ -203,20 +203,19 @@ def lobpcg(A: Tensor, k: int | None = None, B: Any = None, X: Any = None, n: int
     """
     _check_floats("lobpcg", A, B, X, iK)
     if method not in (None, "basic", "ortho"):
-        raise ValueError(f"lobpcg: method is {method!r}; must be 'basic' or 'ortho'")
+        raise _C.ValueError(f"lobpcg: method is {method!r}; must be 'basic' or 'ortho'")
     if A.ndim < 2 or A._shape[-1] != A._shape[-2]:
         raise RuntimeError(f"lobpcg: A has shape {A._shape}; must be of square matrices")
     if isinstance(B, Tensor) and B.requires_grad:
-        raise ValueError("Backward for the generalized eigenvalue problem is not supported; detach B")
+        raise _C.ValueError("lobpcg: Backward for the generalized eigenvalue problem is not supported; detach B")
     m = A._shape[-1]
     k = (1 if X is None else X._shape[-1]) if k is None else k
     n = (k if X is None else X._shape[-1]) if n is None else n
     if m < 3 * n:
-        raise ValueError(f"LPBPCG algorithm is not applicable when the number of A rows (={m}) is smaller than 3 x the number "
-                         "of "
-                         f"requested eigenpairs (={n})")
+        raise _C.ValueError(f"lobpcg: LPBPCG algorithm is not applicable when the number of A rows (={m}) is smaller than 3 x the "
+                            f"number of requested eigenpairs (={n})")
     if not 0 < k <= n:
-        raise ValueError(f"lobpcg: k is {k}; must be from 1 to n, {n}")
+        raise _C.ValueError(f"lobpcg: k is {k}; must be from 1 to n, {n}")
     tol = {_C.float32: 1e-4}.get(A.dtype, 1e-7) if tol is None else tol  # roots of what the dtype can tell apart, about
     batch, flat = A._shape[:-2], A.detach().reshape(-1, m, m)
 
@@ -239,7 +238,7 @@ def lobpcg(A: Tensor, k: int | None = None, B: Any = None, X: Any = None, n: int
 def _with_gradient(A: Tensor, E: Tensor, V: Tensor, B: Any) -> tuple:
     """The same values with the gradient of symmetric A: one step of inverse iteration with the complement, exact to first order."""
     if B is not None:
-        raise ValueError("lobpcg: gradients are those of A x = e x; with B, detach A")
+        raise _C.ValueError("lobpcg: gradients are those of A x = e x; with B, detach A")
     symmetric = (A + A.mT) / 2
     change = fn.matmul(V.mT, fn.matmul(symmetric - symmetric.detach(), V))
     values = E + change.diagonal(dim1=-2, dim2=-1)

@@ -18,7 +18,7 @@ def _reduction(name: str, number: Any) -> str:
         raise TypeError(f"{name}(): argument 'reduction' must be int, not {type(number).__name__}; "
                         f"sluice.nn.functional.{name} takes names")
     if not 0 <= number < len(REDUCTIONS):
-        raise ValueError(f"{name}: reduction is {number}; must be 0 (none), 1 (mean) or 2 (sum)")
+        raise _C.ValueError(f"{name}: reduction is {number}; must be 0 (none), 1 (mean) or 2 (sum)")
     return REDUCTIONS[number]
 
 

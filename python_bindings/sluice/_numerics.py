@@ -16,10 +16,12 @@ def _dims_to_contract(a: Tensor, b: Tensor, dims: Any) -> tuple:
         dims = dims.tolist()
     if isinstance(dims, int):
         if dims < 0:
-            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+            raise RuntimeError(f"tensordot: expects dims >= 0, but got dims={dims}")
         if dims > min(a.ndim, b.ndim):
-            raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
+            raise RuntimeError(f"tensordot: expects dims < ndim_a or ndim_b, but got dims={dims}")
         return list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    if isinstance(dims, (str, bytes)) or not hasattr(dims, "__iter__"):
+        raise _C.RuntimeError(f"tensordot: expects dims to be int or tuple[list[int], list[int]], but got dims={dims}")
     of_a, of_b = ([d] if isinstance(d, int) else list(d) for d in dims)
     return [d + a.ndim if d < 0 else d for d in of_a], [d + b.ndim if d < 0 else d for d in of_b]
 
@@ -134,7 +136,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple:
     """Indices into a flattened tensor of that shape as one index per dim; torch.unravel_index."""
     shape = [shape] if isinstance(shape, int) else list(shape)
     if indices.dtype.is_floating_point or indices.dtype is _C.bool:
-        raise ValueError(f"unravel_index: indices have dtype {indices.dtype}; must be integers")
+        raise _C.ValueError(f"unravel_index: indices have dtype {indices.dtype}; must be integers")
     found = []
     for size in reversed(shape):
         found.append(fn.remainder(indices, size))
@@ -148,6 +150,8 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative: got {steps}")
     dtype = dtype or _C.get_default_dtype()
+    if steps > 1 and not (dtype.is_floating_point or dtype.is_complex):  # as torch: from and to whole powers, with others between them
+        start, end = int(start), int(end)
     powers = fn.linspace(float(start), float(end), steps, _C.float64)
     return _finish(fn.pow(float(base), powers).to(dtype), device, requires_grad)
 

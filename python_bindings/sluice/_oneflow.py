@@ -78,7 +78,7 @@ def broadcast_like(x: Tensor, like_tensor: Tensor, broadcast_axes: Any = None) -
 
 def _slices(name: str, x: Tensor, parts: Any) -> tuple:
     if len(parts) > x.ndim:
-        raise ValueError(f"{name}: got {len(parts)} slices for a tensor of {x.ndim} dims; must be at most one each")
+        raise _C.ValueError(f"{name}: got {len(parts)} slices for a tensor of {x.ndim} dims; must be at most one each")
     return tuple(slice(*part) for part in parts)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from sluice import _C
+
 PRECISIONS = {"float32_matmul_precision": ("highest", "high", "medium"), "float32_conv_precision": ("highest", "high")}
 _settings = dict.fromkeys(PRECISIONS, "highest")
 
 
 def check_precision(name: str, precision: str) -> str:
     if precision not in PRECISIONS[name]:
-        raise ValueError(f"set_{name}: got {precision!r}; must be one of {', '.join(PRECISIONS[name])}")
+        raise _C.ValueError(f"set_{name}: got {precision!r}; must be one of {', '.join(PRECISIONS[name])}")
     return precision
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import sluice
+from sluice import _C
 
 
 class Options(NamedTuple):
@@ -28,7 +29,7 @@ def set_printoptions(precision: Any = None, threshold: Any = None, edgeitems: An
     global options
     if profile is not None:
         if profile not in PROFILES:
-            raise ValueError(f"set_printoptions: profile is {profile!r}; must be one of {list(PROFILES)}")
+            raise _C.ValueError(f"set_printoptions: profile is {profile!r}; must be one of {list(PROFILES)}")
         options = PROFILES[profile]._replace(linewidth=options.linewidth)
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
     options = options._replace(sci_mode=sci_mode, **{name: value for name, value in given.items() if value is not None})

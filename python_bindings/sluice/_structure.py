@@ -1,5 +1,6 @@
 """Nested inputs and outputs: lists, tuples, named tuples, dicts, tensors, and constants (None, numbers, strings)."""
 
+from sluice import _C
 from sluice._C import Tensor
 
 
@@ -46,24 +47,24 @@ class Structure:
     def from_json(data):
         """What to_json() gave. Throws ValueError for anything else."""
         if not isinstance(data, dict) or not {"kind", "children"} <= set(data) <= {"kind", "value", "children"}:
-            raise ValueError(f"{data!r:.80}; a structure is an object of kind, children and perhaps value")
+            raise _C.ValueError(f"{data!r:.80}; a structure is an object of kind, children and perhaps value")
         kind, value, children = data["kind"], data.get("value"), data["children"]
         if kind not in ("tensor", "constant", "dict", "list", "tuple") or not isinstance(children, list):
-            raise ValueError(f"a structure of kind {kind!r:.80} with children {children!r:.80}; kinds are tensor, constant, dict, "
-                             "list and tuple, children a list")
+            raise _C.ValueError(f"a structure of kind {kind!r:.80} with children {children!r:.80}; kinds are tensor, constant, "
+                                "dict, list and tuple, children a list")
         if kind == "dict":
             value = tuple(value) if isinstance(value, list) else () if value is None else value
             if not isinstance(value, tuple) or any(isinstance(key, (dict, list)) for key in value) or len(set(value)) != len(value):
-                raise ValueError(f"a dict with keys {value!r:.80}; must be a list of different ones")
+                raise _C.ValueError(f"a dict with keys {value!r:.80}; must be a list of different ones")
             if len(value) != len(children):
-                raise ValueError(f"a dict with {len(value)} keys and {len(children)} values; must be equally many")
+                raise _C.ValueError(f"a dict with {len(value)} keys and {len(children)} values; must be equally many")
         elif kind == "constant":
             if isinstance(value, (dict, list)):
-                raise ValueError(f"constant {value!r:.80}; must be null, a bool, a number or a string")
+                raise _C.ValueError(f"constant {value!r:.80}; must be null, a bool, a number or a string")
         elif value is not None:
-            raise ValueError(f"a {kind} with value {value!r:.80}; only dicts and constants have one")
+            raise _C.ValueError(f"a {kind} with value {value!r:.80}; only dicts and constants have one")
         if kind in ("tensor", "constant") and children:
-            raise ValueError(f"a {kind} with {len(children)} children; it has none")
+            raise _C.ValueError(f"a {kind} with {len(children)} children; it has none")
         return Structure(kind, value, tuple(map(Structure.from_json, children)))
 
 

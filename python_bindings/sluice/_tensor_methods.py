@@ -119,7 +119,7 @@ def __array__(self, dtype=None, copy=None) -> numpy.ndarray:
     array = self.numpy()
     if dtype is not None and array.dtype != dtype:
         if copy is False:
-            raise ValueError(f"__array__: {self.dtype} as {dtype} needs a copy; copy=False forbids it")
+            raise _C.ValueError(f"__array__: {self.dtype} as {dtype} needs a copy; copy=False forbids it")
         return array.astype(dtype)
     return array.copy() if copy else array
 
@@ -151,7 +151,7 @@ def parse_to(args, kwargs):
         elif isinstance(arg, _C.dtype) or arg in (bool, int, float, complex):
             dtype = arg
         elif not isinstance(arg, bool) and arg is not None:
-            raise TypeError(f"to: got {arg!r}; expected a device, a dtype or a tensor")
+            raise _C.TypeError(f"to: got {arg!r}; expected a device, a dtype or a tensor")
     return place, dtype
 
 

@@ -149,6 +149,19 @@ struct type_caster<sluice::DeviceId> {
   }
 };
 
+// Not nanobind's for optionals, through whose noexcept what parse_device() throws would end the process.
+template <>
+struct type_caster<std::optional<sluice::DeviceId>> {
+  NB_TYPE_CASTER(std::optional<sluice::DeviceId>, const_name("device | None"))
+  bool from_python(handle src, uint32_t, cleanup_list*) {
+    value.reset();
+    return src.is_none() || sluice::python::device_from(src, &value.emplace());
+  }
+  static handle from_cpp(const std::optional<sluice::DeviceId>& v, rv_policy p, cleanup_list* c) noexcept {
+    return v ? make_caster<sluice::DeviceId>::from_cpp(*v, p, c) : none().release();
+  }
+};
+
 template <>
 struct type_caster<sluice::Shape> {
   NB_TYPE_CASTER(sluice::Shape, const_name("tuple[int, ...]"))

@@ -142,10 +142,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "outputs_buffer_size", &o.compile.outputs_buffer_size);
   read(d, "quotas", &o.compile.quotas);
   read(d, "fast_quotas", &o.compile.fast_quotas);
-  if (d.contains("cost_file")) {
-    const std::string path = nb::cast<std::string>(d["cost_file"]);
-    o.compile.machine = machine_of(path);
-  }
+  if (d.contains("cost_file")) o.compile.machine = machine_of(nb::cast<std::string>(d["cost_file"]));
   read(d, "reuse_memory", &o.compile.reuse_memory);
   read(d, "packing", &o.compile.packing);
   read(d, "in_place", &o.compile.in_place);

@@ -161,7 +161,7 @@ void bind_types(nb::module_& m) {
     all.append(dtype_objects()[i]);
   }
   m.attr("dtypes") = nb::tuple(all);
-  m.def("parse_device", [](const std::string& text) { return parse_device(text).str(); });
+  m.def("parse_device", [](const nb::str& text) { return parse_device(text_from(text)).str(); });
   m.def("promote_types", &promote);
   m.def("get_default_dtype", &ops::default_dtype);
   m.def("set_default_dtype", &ops::set_default_dtype, nb::arg("dtype"));

@@ -50,14 +50,22 @@ void expect_all(const plan::KernelQuery& query, const std::vector<Bytes>& inputs
     SCOPED_TRACE(fmt::format("output {}", i));
     expect_close(one, got[i], expected[i], tolerance);
   }
-  EXPECT_EQ(all_on_cuda(0, query, inputs), got);  // the same bits in every run
+  // The same bits in every run, and where rows may not be read 16 bytes at a time.
+  EXPECT_EQ(all_on_cuda(8, query, inputs), got);
 }
 
-void check(const Case& c, DType dtype, uint64_t seed, double tolerance) {
+// The bits that TF32 has.
+void round_down(Bytes& bytes) {
+  for (size_t i = 0; i < bytes.size(); i += 4) bytes[i] = std::byte{0}, bytes[i + 1] &= std::byte{0xe0};
+}
+
+// `precision`: of float32; where it is given, operands have the bits that TF32 has.
+void check(const Case& c, DType dtype, uint64_t seed, double tolerance, const char* precision = nullptr) {
   const DType sums = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
   plan::KernelQuery query;
   query.op = "attention";
   query.attrs = {{"is_causal", c.causal}, {"scale", 0.4}, {"dropout_p", c.dropout}, {"salt", int64_t{7}}};
+  if (precision != nullptr) query.attrs.emplace_back("precision", std::string(precision));
   query.inputs = {spec_of(dtype, {c.batch, c.heads, c.rows, c.width}, c.transposed),
                   spec_of(dtype, {c.batch, c.own_heads, c.keys, c.width}, c.transposed),
                   spec_of(dtype, {c.batch, c.own_heads, c.keys, c.value_width}, c.transposed)};
@@ -67,6 +75,7 @@ void check(const Case& c, DType dtype, uint64_t seed, double tolerance) {
                    TensorSpec::contiguous({sums, {c.batch, c.heads, c.rows}})};
   std::vector<Bytes> inputs;
   for (size_t i = 0; i < query.inputs.size(); ++i) inputs.push_back(numbers(query.inputs[i], seed + i));
+  for (size_t i = 0; precision != nullptr && i < 3; ++i) round_down(inputs[i]);
   expect_all(query, inputs, tolerance);
 
   const std::vector<Bytes> made = all_on_cpu(query, inputs);
@@ -79,6 +88,7 @@ void check(const Case& c, DType dtype, uint64_t seed, double tolerance) {
   backward.outputs = operands;
   std::vector<Bytes> all = {
       numbers(query.outputs[0], seed + 50), inputs[0], inputs[1], inputs[2], made[0], made[1], inputs[3], inputs[4]};
+  if (precision != nullptr) round_down(all[0]);
   if (c.grad_lse) all.push_back(numbers(query.outputs[1], seed + 60));
   expect_all(backward, all, 2 * tolerance);
 }
@@ -120,6 +130,37 @@ TEST(Attention, IsAsOnTheCpuByTensorCores) {
     check(c, DType::kFloat16, seed, 4e-3);
     seed += 10;
   }
+}
+
+// Weights are rounded to TF32, which has as many bits as float16.
+TEST(Attention, IsAsOnTheCpuByTensorCoresInTf32) {
+  uint64_t seed = 0;
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(fmt::format("case {}", seed / 10));
+    check(c, DType::kFloat32, seed, 3e-3, seed % 20 == 0 ? "high" : "medium");
+    seed += 10;
+  }
+}
+
+// 24 bits of operands are rounded to 11 where that is allowed, and only there.
+TEST(Attention, RoundsOperandsToTf32WhereAllowed) {
+  plan::KernelQuery query;
+  query.op = "attention";
+  query.attrs = {{"is_causal", false}, {"scale", 0.4}, {"dropout_p", 0.0}, {"salt", int64_t{0}}};
+  const TensorSpec one = TensorSpec::contiguous({DType::kFloat32, {1, 1, 1, 1}}), none{DType::kFloat32, {}, {}};
+  query.inputs = {one, one, one, none, none};
+  query.outputs = {one, TensorSpec::contiguous({DType::kFloat32, {1, 1, 1}})};
+  const float value = 1 + 0x1.8p-11f + 0x1p-20f;
+  std::vector<Bytes> inputs(5, Bytes(4));
+  for (Bytes& bytes : inputs) std::memcpy(bytes.data(), &value, 4);
+  const auto made = [&](const char* precision) {
+    plan::KernelQuery with = query;
+    with.attrs.emplace_back("precision", std::string(precision));
+    return value_of(DType::kFloat32, all_on_cuda(0, with, inputs)[0].data());
+  };
+  EXPECT_EQ(made("highest"), value);
+  EXPECT_EQ(made("high"), 1 + 0x1p-10f);  // to the nearest
+  EXPECT_EQ(made("medium"), 1 + 0x1p-10f);
 }
 
 TEST(Attention, TakesHeadsOfAnyWidth) {

@@ -46,6 +46,7 @@ namespace fake_math {
 }  // namespace fake_math
 using namespace fake_math;
 #define rintf __builtin_rintf
+#define __expf __builtin_expf
 
 // What the threads of a warp do together: each shows the others what it has, between two barriers. So all threads of a
 // block must come here together, which is more than the device asks for.
@@ -59,28 +60,51 @@ V __shfl_xor_sync(unsigned, V v, int mask) {
   return other;
 }
 
-// Matrix fragments as PTX lays them: the left operand (16 x 16), the right one (16 x 8), sums (16 x 8).
-template <class T>
-void mma_16x8x16(float (&d)[4], const unsigned* a, const unsigned* b, T) {
+// Matrix fragments as PTX lays them: the left operand (16 x K), the right one (K x 8), sums (16 x 8); a register holds
+// K / 8 neighbours along K, which value(register, which) gives.
+template <int K, class Value>
+void multiply_fragments(float (&d)[4], const unsigned* a, const unsigned* b, Value value) {
+  constexpr int kEach = K / 8;
   static unsigned shown[1024][6];
   for (int k = 0; k < 6; ++k) shown[threadIdx.x][k] = k < 4 ? a[k] : b[k - 4];
   __syncthreads();
   const unsigned(*warp)[6] = shown + threadIdx.x / 32 * 32;
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  const auto half = [](unsigned pair, int which) {
-    T value;
-    value.bits = (unsigned short)(pair >> 16 * which);
-    return load(value);
-  };
   for (int j = 0; j < 4; ++j) {
     const int row = g + j / 2 * 8, column = t * 2 + j % 2;
     float sum = 0;
-    for (int k = 0; k < 16; ++k)
-      sum += half(warp[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2], k % 2) *
-             half(warp[column * 4 + k % 8 / 2][4 + k / 8], k % 2);
+    for (int k = 0; k < K; ++k) {
+      const int lane = k % (K / 2) / kEach, upper = k / (K / 2);
+      sum += value(warp[row % 8 * 4 + lane][row / 8 + upper * 2], k % kEach) *
+             value(warp[column * 4 + lane][4 + upper], k % kEach);
+    }
     d[j] += sum;
   }
   __syncthreads();
+}
+
+template <class T>
+void mma_16x8x16(float (&d)[4], const unsigned* a, const unsigned* b, T) {
+  multiply_fragments<16>(d, a, b, [](unsigned pair, int which) {
+    T value;
+    value.bits = (unsigned short)(pair >> 16 * which);
+    return load(value);
+  });
+}
+
+// Of operands that have been rounded: what the device makes of other bits is not said.
+inline void mma_16x8x8(float (&d)[4], const unsigned* a, unsigned b0, unsigned b1) {
+  const unsigned b[] = {b0, b1};
+  multiply_fragments<8>(d, a, b, [](unsigned bits, int) {
+    if ((bits & 0x1fff) != 0) __builtin_trap();
+    return __uint_as_float(bits);
+  });
+}
+
+inline unsigned to_tf32(float v) {
+  const unsigned bits = __float_as_uint(v);
+  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fffe000;
+  return (bits + 0x1000) & ~0x1fffu;
 }
 
 template <bool kTransposed>

@@ -3,7 +3,6 @@
 #include "cuda/fake_cublaslt.h"
 #include "cuda/on_fakes.h"
 #include "kernels/cuda/cublaslt_matmul.h"
-#include "kernels/cuda/padded_product.h"
 #include "support/error_of.h"
 
 namespace sluice::cuda {
@@ -200,35 +199,6 @@ TEST(CublasLt, HasItsProposalsByName) {
   query.attrs.pop_back();
   query.inputs[0].strides = {1400, 2};
   EXPECT_THAT(table().get("matmul", DeviceKind::kCuda).implementations(query, {}), testing::IsEmpty());
-}
-
-// Rows of 51 elements, which no algorithm for tensor cores takes as they lie, in parts of 128 rows.
-TEST(CublasLt, PadsRowsOfTensorCores) {
-  const PaddingRules rules{.flops = 0, .flops_per_byte = 0, .copied_bytes = 128 * 128 * 3};
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-    for (KernelQuery query :
-         {linear(dtype, {{2, 150, 16}}, {{51, 16}}, true, "relu"), matmul(dtype, {{300, 51}}, {{51, 16}}, {300, 16}),
-          matmul(dtype, {{130, 24}}, {{51, 24}}, {130, 51}, false, true)}) {
-      SCOPED_TRACE(query.op + " " + query.inputs[0].shape.str() + " " + dtype_name(dtype));
-      if (dtype == DType::kFloat32) {
-        EXPECT_EQ(padded_product(query, rules), nullptr);
-        query.attrs.emplace_back("precision", std::string("high"));
-      }
-      const auto inputs = numbers(query);
-      auto kernel = padded_product(query, rules);
-      ASSERT_NE(kernel, nullptr);
-      EXPECT_STREQ(kernel->library(), "cuBLASLt");
-      expect_close(query, all_on_cuda(0, query, inputs, std::move(kernel))[0], run_on_cpu(query, inputs),
-                   dtype == DType::kFloat32 ? 1e-2 : tolerance_of(dtype));
-      EXPECT_EQ(padded_product(query), nullptr);  // too small
-      query.attrs.emplace_back(plan::kWorkspaceLimit, int64_t{1000});
-      EXPECT_EQ(padded_product(query, rules), nullptr);
-    }
-  }
-  KernelQuery good = matmul(DType::kFloat16, {{300, 48}}, {{48, 16}}, {300, 16});
-  EXPECT_EQ(padded_product(good, rules), nullptr);
-  KernelQuery head = linear(DType::kBFloat16, {{8, 1024, 768}}, {{50257, 768}}, false, "none");
-  EXPECT_EQ(padded_part(head)->outputs[0], (TensorSpec{DType::kBFloat16, {2048, 50257}, {50304, 1}}));
 }
 
 TEST(CublasLt, RoundsOperandsOnlyWhereAskedTo) {

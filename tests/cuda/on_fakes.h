@@ -67,12 +67,11 @@ inline Bytes run_on_cpu(const plan::KernelQuery& query, const std::vector<Bytes>
 }
 
 // `offset`: bytes that inputs lie behind the beginning of a buffer.
-inline std::vector<Bytes> all_on_cuda(size_t offset, plan::KernelQuery query, const std::vector<Bytes>& inputs,
-                                      std::unique_ptr<PreparedKernel> kernel = nullptr) {
+inline std::vector<Bytes> all_on_cuda(size_t offset, plan::KernelQuery query, const std::vector<Bytes>& inputs) {
   query.device = parse_device("cuda");
   const plan::Space space{plan::SpaceKind::kDevice, query.device};
   const auto device = open_backend(REAL_BACKEND)->make_device(query.device, {.cores = 1});
-  if (kernel == nullptr) kernel = table().get(query.op, DeviceKind::kCuda).prepare(query, {});
+  const auto kernel = table().get(query.op, DeviceKind::kCuda).prepare(query, {});
   std::vector<std::pair<std::byte*, size_t>> blocks;
   const auto allocate = [&](size_t bytes) {
     blocks.emplace_back(static_cast<std::byte*>(device->allocate(space, bytes)), bytes);

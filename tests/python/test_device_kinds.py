@@ -124,3 +124,13 @@ def test_unknown_kinds_are_named_with_those_there_are():
         sl.backends.load("/nowhere.so")
     with pytest.raises(ValueError, match="^device: bad kind: 'N-P'; must be a name"):
         sl.device("N-P")
+
+
+@pytest.mark.parametrize("text", ["", "cpu:99999999999999", "cpu:-1", "a b", "no_such_kind_here", "\ud800"])
+@pytest.mark.parametrize("call", [
+    lambda d: sl.empty(2, device=d), lambda d: sl.rand(2, device=d), lambda d: sl.randperm(3, device=d),
+    lambda d: sl.Generator(device=d), lambda d: sl.set_default_device(d), lambda d: sl.nn.Linear(2, 2, device=d),
+    lambda d: sl.ones(2).to(d), lambda d: sl.tensor([1.0], device=d)])
+def test_texts_that_are_no_device_are_refused_wherever_they_are_given(call, text):
+    with pytest.raises(ValueError, match="device: bad|text: "):
+        call(text)

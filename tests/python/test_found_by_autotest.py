@@ -1,5 +1,8 @@
 """What generated calls have found, once each: the generator need not draw it again."""
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -95,6 +98,19 @@ def test_every_error_is_a_runtime_error_as_most_of_torchs_are():
         assert isinstance(raised.value, kind) and isinstance(raised.value, sl.Error)
 
 
+def test_functions_refuse_values_by_runtime_errors_whatever_language_they_are_written_in():
+    for wrong in (lambda: sl.unravel_index(sl.ones(2), 3), lambda: sl.set_printoptions(profile="none"), lambda: sl.ones(2).to(3),
+                  lambda: sl.nn.functional.interpolate(sl.ones(1, 1, 4), mode="linear"), lambda: sl.nn.init.calculate_gain("none")):
+        with pytest.raises(RuntimeError) as raised:
+            wrong()
+        assert isinstance(raised.value, (ValueError, TypeError))
+    folder = Path(sl.__file__).parent
+    for path in (*folder.glob("_*.py"), *(folder / name for name in ("fft.py", "linalg.py", "special.py", "nn/functional.py", "nn/init.py"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+                assert ast.unparse(node.exc.func) != "ValueError", f"{path.name}:{node.lineno}: raise _C.ValueError, which is a RuntimeError, too"
+
+
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("transpose", [True, False])
 def test_ormqr_of_complex_numbers(left, transpose):
@@ -149,6 +165,23 @@ MORE_CALLS = {
     "correlations of complex numbers": lambda m, x: m.corrcoef(m.tensor(Z)),
     "complex numbers over their root mean square": lambda m, x: m.nn.functional.rms_norm(m.tensor(Z), (3,), m.tensor([1j, 2, 1.0])),
     "reflections of complex matrices": lambda m, x: m.geqrf(m.tensor(Z).t()),
+    "between whole numbers": lambda m, x: m.linspace(-3.7, 5.9, 7, dtype=m.int64),
+    "between whole numbers, in float32": lambda m, x: m.linspace(0, 100, 91, dtype=m.int32),
+    "powers between whole numbers": lambda m, x: m.logspace(-1.5, 5.9, 9, 2.0, dtype=m.int16),
+    "distances without coordinates": lambda m, x: m.cdist(x[:, :0], x[:1, :0], float("inf")),
+    "distances of rows without coordinates": lambda m, x: m.pdist(x[:, :0], float("inf")),
+    "means of infinities": lambda m, x: m.var_mean(m.tensor([[-float("inf"), 1.0], [2.0, 3.0]]), 1),
+    "means of one infinity": lambda m, x: m.std_mean(m.tensor([[float("inf")], [2.0]]), 1, correction=0),
+    "how often nothing is repeated": lambda m, x: m.repeat_interleave(m.tensor([], dtype=m.int64), output_size=2),
+    "into memory with gaps": lambda m, x: m.as_strided_scatter(m.ones(4, 8)[:, ::2], x, (2, 3), (5, 1)),
+    "into memory that elements share": lambda m, x: m.as_strided_scatter(m.ones(1, 5).expand(4, 5), x, (2, 3), (5, 1)),
+    "one power": lambda m, x: m.logspace(0.5, 1, 1, dtype=m.int64),
+    "into memory before a view": lambda m, x: m.as_strided_scatter(m.zeros(8)[3:], x, (2, 3), (2, 1), 1),
+    "through the gaps of memory": lambda m, x: m.zeros(5, 4).copy_(m.ones(5, 4))[:, ::3].as_strided((2, 3), (3, 2), 2),
+    "random numbers of no dtype": lambda m, x: m.bernoulli(m.zeros(0, 2, dtype=m.complex64)),
+    "windows of which only a part is there": lambda m, x: m.nn.functional.max_pool2d(
+        m.arange(24.0).reshape(1, 6, 4), 3, stride=(1, 2), dilation=2, ceil_mode=True),
+    "losses in the dtype of the input": lambda m, x: m.nn.functional.huber_loss(x, x.double() + 0.5),
 }
 
 
@@ -169,8 +202,48 @@ def test_gradients_of_more_calls():
             assert gradient.tolist() == [0, 0]
 
 
+def test_second_gradients_at_edges():
+    agree(lambda m, x: m.special.log_ndtr(x), torch.tensor([-30.0, -1.5, 0.5, 1.25, 9.0, 65000.0], dtype=torch.float64))
+
+
+def test_gradients_of_memory_seen_from_a_view_that_is_a_leaf():
+    """What lies before it, and in its gaps, is seen, and gets no gradient."""
+    for make, args in ((lambda m: m.arange(12.0)[3:], ((2, 2), (1, 2), 1)), (lambda m: m.arange(12.0)[3:], ((3, 2), (1, 1))),
+                       (lambda m: m.arange(24.0).reshape(4, 6)[:, 1::2], ((2, 3), (4, 1), 0))):
+        seen, gradients, second = [], [], []
+        for m in (torch, sl):
+            x = make(m).requires_grad_()
+            y = x.as_strided(*args)
+            (gradient,) = m.autograd.grad((y * y * m.arange(1.0, y.numel() + 1).reshape(y.shape)).sum(), [x], create_graph=True)
+            seen.append(y.tolist())
+            gradients.append(gradient.tolist())
+            second.append(m.autograd.grad(gradient.sum(), [x])[0].tolist())
+            with m.no_grad():
+                y += 100
+            assert x.max().item() >= 100  # a view of the same memory
+        assert seen[0] == seen[1] and gradients[0] == gradients[1] and second[0] == second[1]
+
+
+def test_lines_end_where_they_are_said_to():
+    for dtype in ("float64", "float32", "float16", "bfloat16"):
+        for first, last, n in ((0.1, 0.7, 7), (-1, 1 / 3, 11), (3, -0.9, 14), (0.2, 0.3, 2), (5, 6, 1)):
+            ours, theirs = (m.linspace(first, last, n, dtype=getattr(m, dtype)) for m in (sl, torch))
+            assert (ours[0].item(), ours[-1].item()) == (theirs[0].item(), theirs[-1].item())
+            exact = torch.linspace(first, last, n, dtype=torch.float64)
+            assert_same(ours.double(), exact, 1e-2 if "16" in dtype else 1e-6)
+
+
 def test_what_torch_refuses():
+    one = (lambda m: m.ones(2), lambda m: None)
     for call, kind, message in (
+            (lambda m: m.eye(1, -11), RuntimeError, "m must be greater or equal to 0, got -11"),
+            (lambda m: m.put(m.ones(3), m.tensor([0, 1]), m.ones(0)), IndexError, "source and index to have the same number"),
+            (lambda m: m.repeat_interleave(m.tensor(9.0), m.tensor([1]), dim=-1), IndexError, "specified as -1 but tensor has no dim"),
+            (lambda m: m.repeat_interleave(m.tensor(9.0), 2, dim=0), IndexError, "imension"),
+            (lambda m: m.randperm(3, dtype="no such"), TypeError, "dtype|argument"),
+            (lambda m: m.tensordot(m.ones(2), m.ones(2), 1.5), RuntimeError, "expects dims to be int or tuple"),
+            *((lambda m, given=given: m.batch_norm(m.ones(3, 2), None, None, given[0](m), given[1](m), True, 0.1, 1e-5, False), ValueError,
+               "running_mean and running_var must either both be None or neither") for given in (one, one[::-1])),
             (lambda m: m.zeros(2, 1).squeeze((1, 1)), RuntimeError, "dim 1 appears multiple times in the list of dims"),
             (lambda m: m.div(m.tensor([True]), m.tensor([True]), rounding_mode="trunc"), NotImplementedError, "not implemented for 'Bool'"),
             (lambda m: m.histc(m.ones(2), 4, 0, float("inf")), RuntimeError, r"range of \[0, inf\] is not finite"),

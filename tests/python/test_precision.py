@@ -42,6 +42,28 @@ def test_what_is_set_is_part_of_the_plan():
     assert compiled(graph)[0] is None
 
 
+def test_attention_is_products_too():
+    class Attention(nn.Graph):
+        def __init__(self):
+            super().__init__(name="net")
+            self.model = nn.Linear(4, 4)
+            self.add_optimizer(sl.optim.SGD(self.model.parameters(), lr=0.1))
+
+        def build(self, x):
+            q = self.model(x)
+            loss = nn.functional.scaled_dot_product_attention(q, q, q).sum()
+            loss.backward()
+            return loss
+
+    def of(graph):
+        graph.compile(sl.ones(1, 2, 3, 4))
+        return {k["op"]: k["attrs"].get("precision") for k in graph.plan["kernels"] if "attention" in k["op"]}
+
+    assert of(Attention()) == {"attention": None, "attention_backward": None}
+    sl.set_float32_matmul_precision("high")
+    assert of(Attention()) == {"attention": "high", "attention_backward": "high"}
+
+
 def test_convolutions_have_a_setting_of_their_own():
     class Train(nn.Graph):
         def __init__(self):

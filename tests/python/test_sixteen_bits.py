@@ -52,6 +52,42 @@ def test_numbers_are_not_rounded_where_torch_does_not(name, dtype):
         assert bits(f(sl, operand(sl, dtype), v)) == bits(f(torch, operand(torch, dtype), v)), v
 
 
+OF_TWO = {
+    "nextafter": lambda m, x, y, n: m.nextafter(x, y),
+    "nextafter of equal ones": lambda m, x, y, n: m.nextafter(x, x),
+    "nextafter of integers": lambda m, x, y, n: m.nextafter(n, x),
+    "xlogy": lambda m, x, y, n: m.xlogy(x, y),
+    "xlogy of a number": lambda m, x, y, n: m.xlogy(1.2345, x),
+    "xlog1py": lambda m, x, y, n: m.special.xlog1py(x, y + 0),
+    "ldexp": lambda m, x, y, n: m.ldexp(x, n),
+    "ldexp of floats": lambda m, x, y, n: m.ldexp(n, x),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", OF_TWO)
+def test_functions_of_two(name, dtype):
+    """Edges too: zeros of both signs, the least and the largest number, infinities, NaN; exponents beyond 8 bits of mantissa."""
+    def call(m):
+        x = m.cat([operand(m, dtype), m.tensor([0.0, -0.0, 6e-8, -6e-8, 65504.0, float("inf"), -float("inf"), float("nan")]).to(getattr(m, dtype))])
+        n = m.tensor([generator.choice((-301, -200, -24, -3, 0, 1, 7, 24, 301)) for generator in [random.Random(1)] for _ in x.tolist()])
+        return OF_TWO[name](m, x, x.flip(0), n)
+
+    assert bits(call(sl)) == bits(call(torch))
+
+
+def test_powers_of_two_beyond_the_range():
+    for dtype in ("float32", "float64"):
+        for x, n in ((1e-30, 200), (1e-300, 1500), (1e30, -170), (3e-39, 130), (float("inf"), -3000), (0.0, 3000), (1.5, 3000), (1.5, -3000)):
+            ours, theirs = (m.ldexp(m.tensor([x], dtype=getattr(m, dtype)), m.tensor([n])).item() for m in (sl, torch))
+            assert ours == theirs, (dtype, x, n)
+
+
+def test_next_numbers_have_no_gradient():
+    with pytest.raises(NotImplementedError, match="nextafter: has no gradient of float16; use float32 or detach"):
+        sl.nextafter(sl.ones(2, dtype=sl.float16, requires_grad=True), sl.zeros(2, dtype=sl.float16))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_by_numbers_are_rounded_once_and_graphs_agree(dtype):
     class Scaled(nn.Graph):

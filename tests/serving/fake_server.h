@@ -18,6 +18,26 @@ namespace sluice::serving::test {
 using std::chrono::milliseconds;
 constexpr std::chrono::seconds kPatience{120};
 
+// What a test tells a server, also while others ask it.
+template <class T>
+class Told {
+ public:
+  Told& operator=(T value) {
+    const std::lock_guard lock(mutex_);
+    value_ = std::move(value);
+    return *this;
+  }
+  T read() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+  }
+  void reset() { *this = T(); }
+
+ private:
+  mutable std::mutex mutex_;
+  T value_{};
+};
+
 // Answers requests when the test lets it, and notes what it was asked.
 class FakeServer : public Server {
  public:
@@ -43,8 +63,8 @@ class FakeServer : public Server {
     return model;
   }
   inference::ModelConfig model_config(const std::string&, const std::string&) const override {
-    if (config) return *config;
-    if (fail) throw Error(*fail);
+    if (const auto told = config.read()) return *told;
+    if (const auto told = fail.read()) throw Error(*told);
     throw std::runtime_error("0x7fff: a secret");
   }
   inference::ModelStatisticsResponse statistics(const std::string&, const std::string&) const override { return {}; }
@@ -70,8 +90,8 @@ class FakeServer : public Server {
   bool drain(milliseconds) override { return true; }
 
   std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) override {
-    if (at_once) {
-      respond(at_once(request), true);
+    if (const auto answer = at_once.read()) {
+      respond(answer(request), true);
       return nullptr;
     }
     auto asked = std::make_shared<Asked>();
@@ -85,6 +105,10 @@ class FakeServer : public Server {
     return std::make_shared<Handle>(*this, asked);
   }
 
+  std::map<std::string, LoadOverrides> all_loaded() {
+    const std::lock_guard lock(mutex);
+    return loaded;
+  }
   // Waits until so many requests are there that have not been taken, and takes them.
   std::vector<std::shared_ptr<Asked>> take(size_t count) {
     std::unique_lock lock(mutex);
@@ -104,9 +128,9 @@ class FakeServer : public Server {
 
   std::atomic<bool> ready_{true};
   inference::ModelMetadataResponse model;  // of "echo"
-  std::optional<inference::ModelConfig> config;
-  std::optional<Error> fail;
-  std::function<InferResponse(const InferRequest&)> at_once;
+  Told<std::optional<inference::ModelConfig>> config;
+  Told<std::optional<Error>> fail;
+  Told<std::function<InferResponse(const InferRequest&)>> at_once;
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::shared_ptr<Asked>> waiting;

@@ -18,7 +18,7 @@ from sluice._C.functional import celu, elu, hardtanh, interpolate, leaky_relu, r
 
 def _check_probability(p: float) -> None:
     if not 0 <= p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        raise _C.ValueError(f"dropout: dropout probability has to be between 0 and 1, but got {p}")
 
 
 def _written(input: Tensor, inplace: bool, f: Any) -> Tensor:
@@ -164,9 +164,9 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
                                       margin: float = 1.0, swap: bool = False, reduction: str = "mean") -> Tensor:
     """max(0, margin + distance(anchor, positive) - distance(anchor, negative)). F.triplet_margin_with_distance_loss."""
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"{reduction} is not a valid value for reduction")
+        raise _C.ValueError(f"triplet_margin_with_distance_loss: {reduction} is not a valid value for reduction")
     if margin <= 0:
-        raise ValueError(f"margin must be greater than 0, got {margin}")
+        raise _C.ValueError(f"triplet_margin_with_distance_loss: margin must be greater than 0, got {margin}")
     if not anchor.dim() == positive.dim() == negative.dim():
         raise RuntimeError(f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, "
                            f"but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D inputs")
@@ -182,7 +182,7 @@ def _fractional_max_pool(dims: int) -> Any:
     def pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
         name = f"fractional_max_pool{dims}d"
         if output_size is None and output_ratio is None:
-            raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+            raise _C.ValueError(f"{name}: requires specifying either an output_size or an output_ratio")
         given = (kernel_size, output_size, output_ratio)
         kernel, size, ratio = ([v] * dims if isinstance(v, (int, float)) else v for v in given)
         if size is None:

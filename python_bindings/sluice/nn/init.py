@@ -9,6 +9,7 @@ import warnings
 from typing import Any, Callable, Iterator
 
 import sluice
+from sluice import _C
 
 _skipped = False
 
@@ -65,7 +66,7 @@ def zeros_(tensor: Any) -> Any:
 def eye_(tensor: Any) -> Any:
     """The identity matrix."""
     if tensor.dim() != 2:
-        raise ValueError("Only tensors with 2 dimensions are supported")
+        raise _C.ValueError("eye_: Only tensors with 2 dimensions are supported")
     return tensor.copy_(sluice.eye(*tensor.shape, dtype=tensor.dtype))
 
 
@@ -73,9 +74,9 @@ def eye_(tensor: Any) -> Any:
 def dirac_(tensor: Any, groups: int = 1) -> Any:
     """Weights of a convolution that passes channels on, as many as there are, in each group."""
     if tensor.dim() not in (3, 4, 5):
-        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+        raise _C.ValueError("dirac_: Only tensors with 3, 4, or 5 dimensions are supported")
     if tensor.shape[0] % groups != 0:
-        raise ValueError("dim 0 must be divisible by groups")
+        raise _C.ValueError("dirac_: dim 0 must be divisible by groups")
     made = sluice._numpy().zeros(tensor.shape)
     outputs = tensor.shape[0] // groups
     middle = tuple(size // 2 for size in tensor.shape[2:])
@@ -134,16 +135,16 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
         return math.sqrt(2.0)
     if nonlinearity == "leaky_relu":
         if param is not None and (isinstance(param, bool) or not isinstance(param, (int, float))):
-            raise ValueError(f"negative_slope {param} not a valid number")
+            raise _C.ValueError(f"calculate_gain: negative_slope {param} not a valid number")
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity == "selu":
         return 3.0 / 4
-    raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
+    raise _C.ValueError(f"calculate_gain: Unsupported nonlinearity {nonlinearity}")
 
 
 def _calculate_fan_in_and_fan_out(tensor: Any) -> tuple[int, int]:
     if tensor.dim() < 2:
-        raise ValueError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
+        raise _C.ValueError("init: Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
     receptive = math.prod(tensor.shape[2:])
     return tensor.shape[1] * receptive, tensor.shape[0] * receptive
 
@@ -151,7 +152,7 @@ def _calculate_fan_in_and_fan_out(tensor: Any) -> tuple[int, int]:
 def _calculate_correct_fan(tensor: Any, mode: str) -> int:
     mode = mode.lower()
     if mode not in ("fan_in", "fan_out"):
-        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+        raise _C.ValueError(f"init: Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
     return _calculate_fan_in_and_fan_out(tensor)[mode == "fan_out"]
 
 
@@ -198,7 +199,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
     The Q of a normal matrix's QR decomposition, made unique by a positive diagonal of R.
     """
     if tensor.dim() < 2:
-        raise ValueError("Only tensors with 2 or more dimensions are supported")
+        raise _C.ValueError("orthogonal_: Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
         return tensor
     np = sluice._numpy()
@@ -214,7 +215,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
 def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = None) -> Any:
     """Normal, with a share `sparsity` of every column zero."""
     if tensor.dim() != 2:
-        raise ValueError("Only tensors with 2 dimensions are supported")
+        raise _C.ValueError("sparse_: Only tensors with 2 dimensions are supported")
     rows, cols = tensor.shape
     zeros = math.ceil(sparsity * rows)
     drawn = sluice.empty(rows, cols, dtype=tensor.dtype).normal_(0, std, generator=generator)
@@ -264,10 +265,10 @@ def calc_fan(shape: Any, mode: str = "fan_in", data_format: str = "NCHW") -> flo
     data_format: "NCHW" and the like for weights (out, in, ...), "NHWC" and the like for (out, ..., in). oneflow.nn.init.calc_fan.
     """
     if mode not in ("fan_in", "fan_out", "fan_avg"):
-        raise ValueError(f"calc_fan: mode is {mode!r}; must be 'fan_in', 'fan_out' or 'fan_avg'")
+        raise _C.ValueError(f"calc_fan: mode is {mode!r}; must be 'fan_in', 'fan_out' or 'fan_avg'")
     shape = tuple(shape)
     if len(shape) < 2:
-        raise ValueError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
+        raise _C.ValueError("init: Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
     last = get_data_format(data_format) == "channels_last"
     field = math.prod(shape[1:-1] if last else shape[2:])
     fan_in, fan_out = (shape[-1] if last else shape[1]) * field, shape[0] * field

@@ -318,12 +318,12 @@ TEST_F(Grpc, OnlyWhoHasTheTokenChangesTheServer) {
     if (*given != 0) call->AddMetadata("authorization", given);
     EXPECT_EQ(stub->RepositoryModelLoad(call.get(), load, &loaded).error_code(), grpc::PERMISSION_DENIED) << given;
   }
-  EXPECT_TRUE(server.loaded.empty());
+  EXPECT_TRUE(server.all_loaded().empty());
   auto call = context();
   call->AddMetadata("authorization", "Bearer sixteen-letters-or-more");
   ASSERT_TRUE(stub->RepositoryModelLoad(call.get(), load, &loaded).ok());
-  EXPECT_EQ(server.loaded.at("m").config, "{}");
-  EXPECT_EQ(server.loaded.at("m").files.at("1/model/plan.json"), "bytes");
+  EXPECT_EQ(server.all_loaded().at("m").config, "{}");
+  EXPECT_EQ(server.all_loaded().at("m").files.at("1/model/plan.json"), "bytes");
   // Reading needs none.
   inference::LogSettingsResponse settings;
   EXPECT_TRUE(stub->LogSettings(context().get(), {}, &settings).ok());

@@ -234,7 +234,8 @@ TEST_F(Http, BodiesWithoutAHeadAreTheOnlyInput) {
   input.set_datatype("FP32");
   input.add_shape(-1);
   input.add_shape(2);
-  server.config.emplace();
+  inference::ModelConfig config;
+  server.config = config;
   start();
   const auto raw = [&](const std::string& body) {
     return ask(post("/v2/models/echo/infer", body, "Inference-Header-Content-Length: 0\r\n"));
@@ -244,11 +245,13 @@ TEST_F(Http, BodiesWithoutAHeadAreTheOnlyInput) {
   EXPECT_THAT(answer.body, HasSubstr(R"("shape":[2,2])"));
   EXPECT_TRUE(answer.body.ends_with(little({1, 2, 3, 4})));
   EXPECT_THAT(raw(little({1, 2, 3})).error(), HasSubstr("multiple of 8"));
-  server.config->set_max_batch_size(4);
+  config.set_max_batch_size(4);
+  server.config = config;
   EXPECT_EQ(raw(little({1, 2})).status, 200);
   EXPECT_THAT(raw(little({1, 2, 3, 4})).error(), HasSubstr("16 bytes"));
   input.mutable_shape()->Set(1, -1);
-  server.config->set_max_batch_size(0);
+  config.set_max_batch_size(0);
+  server.config = config;
   EXPECT_THAT(raw(little({1, 2})).error(), HasSubstr("one dim at most varies"));
   input.set_datatype("BYTES");
   const Answer text = raw("hello");

@@ -12,7 +12,7 @@ from sluice.testing.autotest.execute import Outcome
 # Relative to the greatest magnitude of a tensor: sums are taken in another order.
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2, "complex64": 2e-5, "complex128": 1e-9}
 # What torch says of a dtype, a layout, a gradient or a spelling that it does not have. More is allowed here.
-LIMITS = re.compile(r"not implemented for|not supported|only support|does not support|unsupported|is not yet implemented|"
+LIMITS = re.compile(r"not implemented for|not supported|only support|does not support|[uU]nsupported|is not yet implemented|"
                     r"currently support|not currently implemented|must be implemented|is not implemented|derivative for|"
                     r"not support dtype|"
                     r"is not differentiable with respect|positional arguments? but|expected .*(dtype|type)|same (dtype|type)|"

@@ -25,6 +25,7 @@ def square(draw: Draw, kind: str = "general", largest: int = 4) -> Array:
 
 
 def tall(draw: Draw, wide: bool = True) -> Array:
+    draw.ties = False  # matrices of equal rows have no slopes
     batch = draw.shape((0, 0, 1))
     m, n = draw.whole(1, 5), draw.whole(1, 5)
     if not wide:

@@ -166,7 +166,8 @@ def pad(draw: Draw) -> Any:
 def batch_norm(draw: Draw) -> Any:
     c = draw.whole(1, 4)
     x = draw.array((draw.whole(2, 3), c, *draw.shape((0, 1, 2))), draw.dtype("wide"))
-    mean, var = draw.array((c,), x.dtype, parameter=False), draw.array((c,), x.dtype, "positive", parameter=False)
+    # Memory of their own: torch writes to what is expanded, and its gradient then reads what lies behind.
+    mean, var = (replace(draw.array((c,), x.dtype, domain, parameter=False), layout="plain") for domain in ("any", "positive"))
     w, b = (draw.array((c,), x.dtype) if draw.chance(0.7) else None for _ in range(2))
     training = draw.chance(0.6)
     given = not training or draw.chance(0.5)
