@@ -123,7 +123,7 @@ Attrs attrs_of_kernel(const OpDef& op, NamedAttrs attrs) {
   const bool precision = op.precision != OpDef::Precision::kNone;
   std::erase_if(attrs, [&](const auto& attr) {
     return attr.first == plan::kWorkspaceLimit || attr.first == plan::kImplementation ||
-           attr.first == plan::kDeterministic || (precision && attr.first == "precision");
+           attr.first == plan::kDeterministic || (precision && attr.first == plan::kPrecision);
   });
   return order_attrs(op, attrs);
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <deque>
+#include <limits>
 #include <optional>
 
 #include "base/log.h"
@@ -17,23 +18,23 @@ namespace {
 constexpr uint64_t kMostFileBytes = uint64_t{16} << 20;
 constexpr double kWorthIt = 0.97;  // of the usual one's time: what is nearer may be chance
 constexpr double kHopeless = 4;    // times the fastest's: not run again
-constexpr int kRounds = 5;
+constexpr int kFirstRuns = 3, kRounds = 5;
 constexpr int64_t kRoundNs = 2'000'000;
 
 // Memory of a device for the operands of a kernel, filled with numbers that are neither zero nor slow to compute with.
 class Operands {
  public:
-  Operands(Device& device, const plan::KernelQuery& query)
-      : device_(device),
-        space_(device.describe().host_memory ? plan::Space{} : plan::Space{plan::SpaceKind::kDevice, query.device}) {
-    for (const TensorSpec& spec : query.inputs) inputs.push_back(filled(spec, spec.extent_bytes()));
-    for (const TensorSpec& spec : query.outputs) outputs.push_back(filled(spec, spec.extent_bytes()));
-  }
+  explicit Operands(Device& device) : device_(device), space_(space_of(device.describe())) {}
   ~Operands() {
     for (const auto& [data, bytes] : blocks_) device_.deallocate(space_, data, bytes);
   }
   Operands(const Operands&) = delete;
 
+  // Throws kMemory; what there is already goes with this.
+  void lay_out(const plan::KernelQuery& query) {
+    for (const TensorSpec& spec : query.inputs) inputs.push_back(filled(spec, spec.extent_bytes()));
+    for (const TensorSpec& spec : query.outputs) outputs.push_back(filled(spec, spec.extent_bytes()));
+  }
   void* allocate(uint64_t bytes) {
     blocks_.emplace_back(device_.allocate(space_, bytes), bytes);
     return blocks_.back().first;
@@ -41,9 +42,10 @@ class Operands {
   void* filled(const TensorSpec& spec, uint64_t bytes) {
     if (bytes == 0) return nullptr;
     constexpr uint32_t kNumber = 0x3f003f00;  // 0.5 in bfloat16, about that in float32
-    const std::vector<uint32_t> numbers((bytes + 3) / 4, is_floating(spec.dtype) ? kNumber : 0);
-    void* const data = allocate(bytes);
-    device_.copy_from_host(data, numbers.data(), bytes);
+    const std::vector<uint32_t> numbers(kAtOnce / sizeof(kNumber), is_floating(spec.dtype) ? kNumber : 0);
+    auto* const data = static_cast<std::byte*>(allocate(bytes));
+    for (uint64_t at = 0; at < bytes; at += kAtOnce)
+      device_.copy_from_host(data + at, numbers.data(), std::min(kAtOnce, bytes - at));
     return data;
   }
 
@@ -51,6 +53,11 @@ class Operands {
   std::vector<void*> outputs;
 
  private:
+  static constexpr uint64_t kAtOnce = 1 << 20;  // bytes that are copied
+  static plan::Space space_of(const plan::DeviceDesc& device) {
+    return device.host_memory ? plan::Space{} : plan::Space{plan::SpaceKind::kDevice, device.device};
+  }
+
   Device& device_;
   const plan::Space space_;
   std::vector<std::pair<void*, uint64_t>> blocks_;
@@ -65,11 +72,12 @@ class Contestant {
       inputs_[packing.input] = operands.filled(query.inputs[packing.input], packing.bytes);
     if (kernel_->workspace_bytes() > 0) workspace_ = operands.allocate(kernel_->workspace_bytes());
     time(1);
-    first_ = time(1);
+    // Several, since a thread that was not scheduled would look slow; of what takes long, one.
+    for (int i = 0; i < kFirstRuns && (i == 0 || first_ < kRoundNs); ++i) first_ = std::min(first_, time(1));
     runs_ = static_cast<int>(std::clamp(kRoundNs / std::max(first_, 1.0), 1.0, 50.0));
   }
 
-  double first() const { return first_; }      // ns of its second run
+  double first() const { return first_; }      // ns of the least of its first runs
   double time() const { return time(runs_); }  // ns of a run
 
  private:
@@ -89,7 +97,7 @@ class Contestant {
   Stream& stream_;
   std::vector<const void*> inputs_;
   void* workspace_ = nullptr;
-  double first_ = 0;
+  double first_ = std::numeric_limits<double>::infinity();
   int runs_ = 1;
 };
 
@@ -218,7 +226,8 @@ KernelTrials::Trial KernelTrials::search(const KernelDef& def, const plan::Kerne
   std::optional<CoreLease> lease;
   if (!device.describe().asynchronous) lease.emplace(leases_, query.cores);
   const std::unique_ptr<Stream> stream = device.create_stream(plan::StreamKind::kCompute, 0);
-  Operands operands(device, query);
+  Operands operands(device);
+  operands.lay_out(query);
   std::deque<Contestant> contestants;
   Trial trial;
   for (const std::string& name : names) {

@@ -26,7 +26,7 @@ class KernelTrials {
  public:
   struct Candidate {
     std::string name;
-    double ns = 0;  // of a run, the least of several
+    double ns = 0;  // of a run, the least of several; of one that is hopelessly slow, of few
   };
   struct Trial {
     std::string kernel;                 // its signature, for people

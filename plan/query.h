@@ -25,11 +25,13 @@ T beside(const NamedAttrs& attrs, const char* name, T missing) {
   const auto at = std::find_if(attrs.begin(), attrs.end(), [&](const auto& attr) { return attr.first == name; });
   return at == attrs.end() ? missing : std::get<T>(at->second);
 }
-// One of these: the most bytes of workspace that its kernel may have. Kernels that
-// have another way to compute take it then.
+// One of these: the most bytes of workspace that its kernel may have. Kernels that have another way to compute take it
+// then.
 inline constexpr const char* kWorkspaceLimit = "workspace_limit";
 // Another one: by which of its implementations a kernel computes. One that it does not have here is the usual one.
 inline constexpr const char* kImplementation = "implementation";
+// Of float32 products: how exactly ("highest" where it is missing; CompileOptions::float32_matmul_precision).
+inline constexpr const char* kPrecision = "precision";
 // And another: false where the kernel's results may differ from run to run in their last bits, if that is faster.
 inline constexpr const char* kDeterministic = "deterministic";
 uint64_t workspace_limit(const NamedAttrs& attrs);  // UINT64_MAX: none

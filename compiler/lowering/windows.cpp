@@ -107,7 +107,7 @@ plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::
     const bool conv = node.op->precision == OpDef::Precision::kConv;
     const CompileOptions& options = context.options;
     const std::string& precision = conv ? options.float32_conv_precision : options.float32_matmul_precision;
-    if (precision != "highest") query.attrs.emplace_back("precision", precision);
+    if (precision != "highest") query.attrs.emplace_back(plan::kPrecision, precision);
   }
   if (node.op->precision == OpDef::Precision::kConv && !context.options.deterministic_convs)
     query.attrs.emplace_back(plan::kDeterministic, false);

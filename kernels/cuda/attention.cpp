@@ -31,7 +31,7 @@ struct Sizes {
 Sizes sizes_of(const plan::KernelQuery& query, size_t first) {
   const Shape &q = query.inputs[first].shape, &k = query.inputs[first + 1].shape, &v = query.inputs[first + 2].shape;
   Sizes s{q[0], q[1], k[1], q[2], k[2], q[3], v[3], query.inputs[first].dtype};
-  const bool may_round = plan::beside<std::string>(query.attrs, "precision", "highest") != "highest";
+  const bool may_round = plan::beside<std::string>(query.attrs, plan::kPrecision, "highest") != "highest";
   s.halves = dtype_size(s.dtype) == 2;
   s.by_warps = (s.halves || (s.dtype == DType::kFloat32 && may_round)) && s.width > 0 && s.value_width > 0 &&
                s.width <= kWidestHead && s.value_width <= kWidestHead &&

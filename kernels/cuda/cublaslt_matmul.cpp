@@ -266,7 +266,6 @@ Taken taken(const plan::KernelQuery& query) {
           std::make_unique<CublasLtDescriptors>(*cublaslt(), *problem, query.op)};
 }
 
-constexpr int kMostTried = 8;  // implementations of a product
 std::string name_of(size_t proposal) { return fmt::format("proposal {}", proposal + 1); }
 
 }  // namespace
@@ -274,7 +273,7 @@ std::string name_of(size_t proposal) { return fmt::format("proposal {}", proposa
 std::vector<std::string> cublaslt_matmul_names(const plan::KernelQuery& query) {
   std::vector<std::string> names;
   const Taken found = taken(query);
-  const size_t count = found ? found.algorithms(query, plan::kAlignment, kMostTried).size() : 0;
+  const size_t count = found ? found.algorithms(query, plan::kAlignment, kMostImplementations).size() : 0;
   for (size_t i = 0; i < count; ++i) names.push_back(name_of(i));
   return names;
 }
@@ -283,12 +282,12 @@ std::unique_ptr<PreparedKernel> cublaslt_matmul(const plan::KernelQuery& query) 
   Taken found = taken(query);
   if (!found) return nullptr;
   const auto wanted = plan::beside<std::string>(query.attrs, plan::kImplementation, "");
-  const auto aligned = found.algorithms(query, plan::kAlignment, wanted.empty() ? 1 : kMostTried);
+  const auto aligned = found.algorithms(query, plan::kAlignment, wanted.empty() ? 1 : kMostImplementations);
   const auto any = found.algorithms(query, dtype_size(query.outputs[0].dtype), 1);
   if (!aligned.empty() && !any.empty()) {
-    size_t chosen = aligned.size();
-    while (--chosen > 0 && name_of(chosen) != wanted) {
-    }
+    size_t chosen = 0;  // the usual one, also in place of one that is not there
+    for (size_t i = 0; i < aligned.size(); ++i)
+      if (name_of(i) == wanted) chosen = i;
     auto activation = found.problem.activates ? nullptr : activation_kernel(query, matmul_problem(query).activation);
     return std::make_unique<CublasLtMatmul>(query, found.problem, std::move(found.device), std::move(found.descriptors),
                                             aligned[chosen], any[0], std::move(activation));

@@ -68,11 +68,9 @@ std::optional<cudnnDataType_t> type_of(DType dtype) {
   }
 }
 
-constexpr size_t kMostTried = 8;  // implementations of a convolution
-
 // Whether float32 may be multiplied as TensorFloat-32.
 bool allows_tf32(const plan::KernelQuery& query) {
-  return plan::beside<std::string>(query.attrs, "precision", "highest") != "highest";
+  return plan::beside<std::string>(query.attrs, plan::kPrecision, "highest") != "highest";
 }
 
 // cuDNN knows no convolution over one dim: it gets another before it, of size 1.
@@ -117,7 +115,7 @@ bool is_plain(const TensorSpec& spec) {
 
 // As each_cudnn_plan.
 void each_plan(const CudnnMaker& maker, const CudnnTarget& target, const plan::KernelQuery& query, int64_t alignment,
-               CudnnRules rules, const std::string& name, const std::function<bool(CudnnPlan&&)>& take) {
+               const CudnnRules& rules, const std::string& name, const std::function<bool(CudnnPlan&&)>& take) {
   const Operation o = operation_of(query);
   const TensorSpec &x = operand_of(query, o.x_operand), &w = operand_of(query, o.w_operand),
                    &y = operand_of(query, o.y_operand);
@@ -149,8 +147,6 @@ void each_plan(const CudnnMaker& maker, const CudnnTarget& target, const plan::K
                                {o.y, bias ? product : y_tensor}});
   };
   const CudnnDescriptor convolved = compute == CUDNN_DATA_DOUBLE ? operation(1.0, 0.0) : operation(1.0F, 0.0F);
-  rules.exact = *type == CUDNN_DATA_FLOAT && !allows_tf32(query);
-  rules.deterministic = plan::beside(query.attrs, plan::kDeterministic, true);
   if (!bias) return each_cudnn_plan(maker, target, rules, {convolved.get()}, name, take);
 
   const int64_t channels = y.shape[1];
@@ -181,6 +177,8 @@ std::optional<CudnnPlan> plan_of(const CudnnMaker& maker, const CudnnTarget& tar
 
 CudnnRules rules_of(const plan::KernelQuery& query) {
   CudnnRules rules;
+  rules.exact = query.outputs[0].dtype == DType::kFloat32 && !allows_tf32(query);
+  rules.deterministic = plan::beside(query.attrs, plan::kDeterministic, true);
   rules.most_workspace = std::min(rules.most_workspace, plan::workspace_limit(query.attrs));
   return rules;
 }
@@ -196,7 +194,9 @@ std::optional<CudnnPlans> cudnn_convolution_plans(const CudnnMaker& maker, const
   if (!aligned) return std::nullopt;
   // Seldom used: it should cost no memory of its own.
   const auto element = static_cast<int64_t>(dtype_size(query.outputs[0].dtype));
-  auto any = plan_of(maker, target, query, element, {.most_workspace = aligned->workspace_bytes});
+  CudnnRules no_more = rules;
+  no_more.most_workspace = aligned->workspace_bytes;
+  auto any = plan_of(maker, target, query, element, no_more);
   if (!any) any = plan_of(maker, target, query, element, rules);
   if (!any) return std::nullopt;
   return CudnnPlans{std::move(*aligned), std::move(*any)};
@@ -210,7 +210,7 @@ std::vector<std::string> cudnn_convolution_names(const plan::KernelQuery& query)
   const std::lock_guard lock(device.mutex);
   each_plan({*cudnn(), query.op}, {device.handle}, query, kCudnnAlignment, rules_of(query), "", [&](CudnnPlan&& plan) {
     names.push_back(std::move(plan.name));
-    return names.size() == kMostTried;
+    return names.size() == kMostImplementations;
   });
   return names;
 }

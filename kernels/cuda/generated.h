@@ -33,6 +33,8 @@ class GeneratedKernel final : public PreparedKernel {
   std::deque<Stage> stages_;
 };
 
+inline constexpr int kMostImplementations = 8;  // of one kernel that a library is asked for
+
 // A vendor's library that may take an op in the place of generated sources.
 struct LibraryKernels {
   std::string name = {};  // "" where the library is not to be had

@@ -4,6 +4,7 @@
 #include "kernels/cuda/cublaslt_matmul.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/families.h"
+#include "plan/query.h"
 
 namespace sluice::cuda {
 namespace {
@@ -78,9 +79,7 @@ MatmulProblem matmul_problem(const plan::KernelQuery& query) {
   const TensorSpec& z = query.outputs[0];
   MatmulProblem p;
   p.dtype = z.dtype;
-  for (const auto& [name, value] : query.attrs) {
-    if (name == "precision") p.precision = std::get<std::string>(value);
-  }
+  p.precision = plan::beside(query.attrs, plan::kPrecision, p.precision);
   SLUICE_CHECK(p.precision == "highest" || p.precision == "high" || p.precision == "medium",
                "{}: unknown precision: \"{}\"; it must be one of highest, high, medium", query.op, p.precision);
   if (query.op == "linear") {

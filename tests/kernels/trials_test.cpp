@@ -124,6 +124,26 @@ TEST_F(KernelTrialsTest, TenThousandShapesAreBounded) {
   EXPECT_EQ(trials.stats().read, 1u);
 }
 
+// A device without room for the operands: the usual one is taken, and nothing stays behind.
+TEST_F(KernelTrialsTest, WhatDoesNotFitIsNotRun) {
+  KernelTable table;
+  KernelDef def = *table_of_two().find("two", DeviceKind::kCpu);
+  table.add(DeviceKind::kSim, def);
+  const auto small = make_device(parse_device("sim:0"), {.cores = 1, .memory_bytes = 1 << 20});
+  const std::function<Device&(const DeviceId&)> devices = [&](const DeviceId&) -> Device& { return *small; };
+  KernelTrials trials(table, leases_, devices, 100, "");
+  plan::KernelQuery q = query("two", 200'000);  // the input fits, and the output does not
+  q.device = parse_device("sim:0");
+  EXPECT_EQ(trials.fastest(q), "");
+  EXPECT_EQ(trials.stats().searches, 0u);
+  const plan::Space space{plan::SpaceKind::kDevice, q.device};
+  void* const all = small->allocate(space, 1 << 20);
+  small->deallocate(space, all, 1 << 20);
+  q = query("two", 1000);
+  q.device = parse_device("sim:0");
+  EXPECT_EQ(trials.fastest(q), "fast");
+}
+
 // Whatever may be chosen computes what the usual implementation does.
 TEST(ConvolutionTrials, EveryImplementationComputesTheSame) {
   KernelTable table;
