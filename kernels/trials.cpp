@@ -19,7 +19,7 @@ constexpr uint64_t kMostFileBytes = uint64_t{16} << 20;
 constexpr double kWorthIt = 0.97;  // of the usual one's time: what is nearer may be chance
 constexpr double kHopeless = 4;    // times the fastest's: not run again
 constexpr int kFirstRuns = 3, kRounds = 5;
-constexpr int64_t kRoundNs = 2'000'000;
+constexpr int64_t kRoundNs = 2'000'000, kLongNs = 50'000'000;
 
 // Memory of a device for the operands of a kernel, filled with numbers that are neither zero nor slow to compute with.
 class Operands {
@@ -73,7 +73,7 @@ class Contestant {
     if (kernel_->workspace_bytes() > 0) workspace_ = operands.allocate(kernel_->workspace_bytes());
     time(1);
     // Several, since a thread that was not scheduled would look slow; of what takes long, one.
-    for (int i = 0; i < kFirstRuns && (i == 0 || first_ < kRoundNs); ++i) first_ = std::min(first_, time(1));
+    for (int i = 0; i < kFirstRuns && (i == 0 || first_ < kLongNs); ++i) first_ = std::min(first_, time(1));
     runs_ = static_cast<int>(std::clamp(kRoundNs / std::max(first_, 1.0), 1.0, 50.0));
   }
 

@@ -141,7 +141,8 @@ TEST_F(KernelTrialsTest, WhatDoesNotFitIsNotRun) {
   small->deallocate(space, all, 1 << 20);
   q = query("two", 1000);
   q.device = parse_device("sim:0");
-  EXPECT_EQ(trials.fastest(q), "fast");
+  trials.fastest(q);
+  EXPECT_EQ(trials.stats().searches, 1u);  // this one was run
 }
 
 // Whatever may be chosen computes what the usual implementation does.
