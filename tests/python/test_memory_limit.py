@@ -14,6 +14,7 @@ import sluice.nn.functional as F
 from sluice._tools import find_tool
 
 MIB = 1 << 20
+STACK = MIB // 2  # of a thread of the program: a thread more or less at the peak must not hide what the ledger says
 
 
 class Wide(nn.Graph):
@@ -42,9 +43,10 @@ def runs_within(limit, bundle, images, out):
     """Whether the C++ program classifies `images` with `limit` bytes of address space."""
 
     def confine():
+        resource.setrlimit(resource.RLIMIT_STACK, (STACK, STACK))
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
-    # One heap and one caller: what threads reserve would blur the measure.
+    # One heap, one caller, small stacks: what threads reserve would blur the measure.
     process = subprocess.run([find_tool("cpp_runner"), bundle, images, out, "1"], capture_output=True, preexec_fn=confine,
                              env={"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"}, timeout=60)
     return process.returncode == 0
