@@ -1,6 +1,7 @@
 #include "actors/build.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "actors/branches.h"
 #include "kernels/kernel.h"
@@ -69,19 +70,22 @@ class Operands {
 };
 
 // What costs less than to wake a thread for it.
-constexpr double kBriefNs = 2000;
+constexpr double kTinyNs = 2000;
 
-bool brief(const Plan& plan, const Bindings& bindings, const NodeProgram& program) {
+// What its kernels are predicted to take; endless where one of them, or a neighbour, may make it wait.
+double timely_ns(const Plan& plan, const Bindings& bindings, const NodeProgram& program) {
+  constexpr double kEndless = std::numeric_limits<double>::infinity();
   double cost_ns = 0;
   for (const KernelRun& run : program.kernels) {
     const plan::Kernel& kernel = plan.kernels[run.index];
-    if (kernel.cost_ns <= 0 || bindings.timely.empty() || !bindings.timely[run.index]) return false;
+    if (kernel.cost_ns <= 0 || bindings.timely.empty() || !bindings.timely[run.index]) return kEndless;
     cost_ns += kernel.cost_ns;
   }
   const auto waits_for_readers = [](const OutPort& out) { return !out.wait_edges.empty(); };
-  return !program.asynchronous && cost_ns <= kBriefNs &&
-         std::none_of(program.ins.begin(), program.ins.end(), [](const InPort& in) { return in.waits; }) &&
-         std::none_of(program.outs.begin(), program.outs.end(), waits_for_readers);
+  const bool waits = program.asynchronous ||
+                     std::any_of(program.ins.begin(), program.ins.end(), [](const InPort& in) { return in.waits; }) ||
+                     std::any_of(program.outs.begin(), program.outs.end(), waits_for_readers);
+  return waits ? kEndless : cost_ns;
 }
 
 bool asynchronous(const Bindings& bindings, int stream) { return bindings.streams[stream]->stream().asynchronous(); }
@@ -331,7 +335,9 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
     program->kernels.push_back(std::move(step));
   }
   program->touches_variables |= program->writes_variables;
-  program->brief = brief(plan, bindings, *program);
+  const double cost_ns = timely_ns(plan, bindings, *program);
+  program->tiny = cost_ns <= kTinyNs;
+  program->brief = cost_ns <= bindings.inline_ns;
   program->sink_outputs = static_cast<uint32_t>(program->pointers.size());
   if (own_async && bindings.chains)
     make_chains(*program, source.program, bindings.streams[source.stream]->stream(), bindings.exchanged);

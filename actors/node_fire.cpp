@@ -259,7 +259,7 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
   const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
   Status status;
   try {
-    if (!program.brief) hold_cores(runs[0].cores);
+    if (!program.tiny) hold_cores(runs[0].cores);
     activity_.store(runs[0].index, std::memory_order_relaxed);
     if (chain != nullptr) {
       auto key = chain->key.begin();

@@ -125,6 +125,7 @@ bool StreamExecutor::handle_promptly(int& firings) {
       deliver(item);
     }
   }
+  if (ring_.empty()) unlease();
   rest_begin_ns_ = clock_.stop();
   return ring_.empty();
 }

@@ -271,6 +271,9 @@ sluice::SessionOptions options_of(SessionOptions& options) {
   o.wait_timeout = limit_of(options.wait_timeout, "session: wait_timeout");
   o.check_numerics = options.check_numerics;
   o.zero_copy = options.zero_copy;
+  SLUICE_CHECK(options.inline_up_to.count() >= 0, "session: inline_up_to: {} us; must not be negative",
+               options.inline_up_to.count());
+  o.inline_up_to = options.inline_up_to;
   if (options.on_output) {
     o.on_output = [f = std::move(options.on_output)](uint64_t step, const Status& status,
                                                      const std::vector<OutputTensor>& outputs) {

@@ -22,8 +22,8 @@ std::shared_ptr<Turns> turns_of(const SessionCore::Loaded& loaded) {
   return any ? loaded.options.arenas->turns() : nullptr;
 }
 
-// Results that are copied in less than a wake-up takes.
-constexpr uint64_t kBriefBytes = 16 << 10;
+// Of results, while they are copied.
+constexpr double kBytesPerNs = 8;
 
 }  // namespace
 
@@ -37,6 +37,7 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
       short_wait_(engine.spins()) {
   const plan::Plan& plan = loaded_->plan;
   loaded_->bindings.chains = loaded_->options.cuda_graphs;
+  loaded_->bindings.inline_ns = std::chrono::duration<double, std::nano>(loaded_->options.inline_up_to).count();
   loaded_->bindings.exchanged = loaded_->exchange.registers();
   runner_ = make_runner();
   int room = INT_MAX, ahead = INT_MAX;  // steps that have their slots, at feeds; at sources
@@ -67,7 +68,7 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
   port_memory_->bind(*runner_);
   uint64_t bytes = 0;
   for (const plan::Output& output : plan.outputs) bytes += output.view.spec.extent_bytes();
-  brief_sinks_ = !loaded_->options.on_output && bytes <= kBriefBytes;
+  brief_sinks_ = !loaded_->options.on_output && static_cast<double>(bytes) <= kBytesPerNs * loaded_->bindings.inline_ns;
   lends_outputs_ = std::any_of(ports_.outputs.begin(), ports_.outputs.end(),
                                [](const PortInfo& port) { return port.copied.empty(); });
   if (!fed_.empty() && max_in_flight_ > room) {

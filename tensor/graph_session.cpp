@@ -275,10 +275,11 @@ void GraphSession::Impl::start() {
   session_options.sync_check = options.sync_check;
   session_options.dump = options.dump;
   session_options.cuda_graphs = options.cuda_graphs;
+  session_options.inline_up_to = options.inline_up_to;
   session_options.wait_timeout = options.wait_timeout;
   session_options.stop_timeout = options.stop_timeout;
   session_options.arenas = options.arenas;
-  session_options.zero_copy = !options.compile.donated.empty();
+  session_options.zero_copy = options.exchanges();
   session = Session::load(eager.engine(), result.plan, bindings, std::move(session_options));
   if (!plan::together(result.plan)) {  // with the packed copies of this machine
     plan::Plan loaded = session.plan();
@@ -429,7 +430,7 @@ const std::map<std::string, std::string>& GraphSession::meta() const { return im
 const std::string& GraphSession::replanned() const { return impl_->replanned; }
 Session& GraphSession::session() { return impl_->session; }
 const plan::Plan& GraphSession::running_plan() const {
-  return impl_->session.valid() && !impl_->options.compile.donated.empty() ? impl_->session.plan() : impl_->result.plan;
+  return impl_->session.valid() && impl_->options.exchanges() ? impl_->session.plan() : impl_->result.plan;
 }
 
 }  // namespace sluice

@@ -33,6 +33,8 @@ struct GraphSessionOptions {
   bool check_numerics = false, sync_check = false;  // as in SessionOptions
   std::string dump;                                 // as in SessionOptions
   bool cuda_graphs = true;                          // as in SessionOptions
+  bool zero_copy = false;                          // as in SessionOptions; donated inputs imply it
+  std::chrono::nanoseconds inline_up_to = std::chrono::microseconds(2);  // as in SessionOptions
   // Of reading a result and of synchronize(); of destroying it.
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();
   std::chrono::nanoseconds stop_timeout = std::chrono::seconds(5);
@@ -43,6 +45,8 @@ struct GraphSessionOptions {
   const plan::Target* target = nullptr;  // of a dry run: what it compiles for, in place of the engine's devices
   // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.
   std::map<std::string, std::string> meta;
+
+  bool exchanges() const { return zero_copy || !compile.donated.empty(); }
 };
 
 // Of a bundle that is not the graph as it is.

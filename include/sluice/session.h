@@ -53,6 +53,10 @@ struct SessionOptions {
   bool check_numerics = false;                  // fail a step whose kernels write NaN or infinity
   // Inputs that are handed over, and results, are not copied wherever the plan allows it (Port::copied says why not).
   bool zero_copy = false;
+  // Actors of kernels of Sluice's that are predicted to take no longer run in the thread that submits, or that brings
+  // their inputs: no thread is woken for them. submit() may take so long, and get() has no timeout meanwhile. More is
+  // best for a service that waits for each result of a small net; less lets steps overlap.
+  std::chrono::microseconds inline_up_to{2};
   // Called after each step, in order, on a thread of the engine, before get() or wait_all() return for it; error is ""
   // when the step went well. Must not block.
   std::function<void(uint64_t step, const std::vector<Tensor>& outputs, const std::string& error)> on_output = nullptr;

@@ -215,9 +215,12 @@ typedef struct sluice_session_options {
   const char* const* weight_names;
   sluice_tensor* const* weights;
   size_t num_weights;
+  /* Actors of kernels of Sluice's that are predicted to take no longer run in the thread that submits, or that brings
+   * their inputs: no thread is woken for them. Submitting may take so long, and waiting has no timeout meanwhile. */
+  int64_t inline_up_to_us;
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
-  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0 }
+  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2 }
 /* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
  */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,

@@ -179,6 +179,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "dump", &o.dump);
   o.compile.keep_ops = o.check_numerics || !o.dump.empty();
   read(d, "cuda_graphs", &o.cuda_graphs);
+  read(d, "zero_copy", &o.zero_copy);
   read(d, "dry_run", &o.dry_run);
   read(d, "meta", &o.meta);
   if (d.contains("arenas")) o.arenas = nb::cast<const PyArenas&>(d["arenas"]).arenas;
@@ -188,10 +189,11 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   if (!o.dump.empty()) o.recorded.emplace_back("dump", o.dump);
   if (!o.cuda_graphs) o.recorded.emplace_back("cuda_graphs", false);
   if (d.contains("amp")) o.recorded.emplace_back("amp", nb::cast<std::string>(d["amp"]));
-  for (const char* timeout : {"submit_timeout", "wait_timeout", "stop_timeout"})
+  for (const char* timeout : {"submit_timeout", "wait_timeout", "stop_timeout", "inline_up_to"})
     if (d.contains(timeout)) o.recorded.emplace_back(timeout, nb::cast<double>(d[timeout]));
   if (d.contains("wait_timeout")) o.wait_timeout = nanoseconds_of(nb::cast<double>(d["wait_timeout"]));
   if (d.contains("stop_timeout")) o.stop_timeout = nanoseconds_of(nb::cast<double>(d["stop_timeout"]));
+  if (d.contains("inline_up_to")) o.inline_up_to = nanoseconds_of(nb::cast<double>(d["inline_up_to"]));
   o.plans = process_plans();
   for (auto [name, function] : functions) {
     const std::string key = nb::cast<std::string>(name);

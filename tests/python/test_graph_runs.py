@@ -26,6 +26,15 @@ class Host(nn.Graph):
         return sl.host_function(self.fn, x, out=((self.size,), sl.float32)) + 1
 
 
+@pytest.mark.parametrize("seconds", [0, 1.0])
+def test_results_do_not_depend_on_who_runs_the_kernels(seconds):
+    graph, x = Host(lambda a: a * 2, setup=lambda c: c.set_inline_up_to(seconds)), sl.ones(4)
+    assert [graph(x * i).tolist() for i in range(200)] == [[2 * i + 1] * 4 for i in range(200)]
+    for wrong in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="set_inline_up_to: seconds: got .*; must be a finite number, and not negative"):
+            graph.config.set_inline_up_to(wrong)
+
+
 class Gate:
     """A host function that waits until it is opened."""
 

@@ -170,6 +170,7 @@ SETTERS = {
     "float32_matmul_precision": lambda c: c.set_float32_matmul_precision("high"),
     "submit_timeout": lambda c: c.set_submit_timeout(1.5),
     "wait_timeout": lambda c: c.set_wait_timeout(20),
+    "inline_up_to": lambda c: c.set_inline_up_to(1e-3),
     "stop_timeout": lambda c: c.set_stop_timeout(2.5),
     "cast_updates": lambda c: c.enable_fused_model_update_cast(),
     "prims": lambda c: c.decompose_to_prims(),

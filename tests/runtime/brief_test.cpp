@@ -1,10 +1,13 @@
 // Actors that are predicted to take less than a wake-up run in the thread that brings their tokens.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <deque>
 #include <set>
 #include <thread>
 
 #include "kernels/kernel.h"
+#include "memory/core_lease.h"
 #include "runtime/fixture.h"
 
 namespace sluice::test {
@@ -32,7 +35,7 @@ Plan chain(const std::string& op, int actors, double cost_ns) {
 // A kernel that negates, in place of the engine's of this op if there is one; keeps who ran it.
 class Watched {
  public:
-  Watched(Engine& engine, const std::string& op) {
+  Watched(Engine& engine, const std::string& op) : leases_(engine.leases()) {
     KernelDef def{.op = op, .prepare = [this](const KernelQuery&, const PrepareContext&) {
                     return std::make_unique<Kernel>(*this);
                   }};
@@ -49,6 +52,8 @@ class Watched {
     threads_.clear();
     return static_cast<int>(n);
   }
+  // How often one has run while all cores were free.
+  int without_cores() const { return without_cores_; }
 
  private:
   struct Kernel : PreparedKernel {
@@ -58,13 +63,19 @@ class Watched {
         std::lock_guard lock(watched.mutex_);
         watched.threads_.push_back(std::this_thread::get_id());
       }
+      if (watched.leases_.try_acquire(2)) {
+        watched.leases_.release(2);
+        ++watched.without_cores_;
+      }
       for (int64_t i = 0; i < kN; ++i)
         static_cast<float*>(args.outputs[0])[i] = -static_cast<const float*>(args.inputs[0])[i];
     }
     Watched& watched;
   };
+  CoreLeases& leases_;
   std::mutex mutex_;
   std::vector<std::thread::id> threads_;
+  std::atomic<int> without_cores_{0};
 };
 
 class BriefActors : public testing::Test {
@@ -91,6 +102,33 @@ TEST_F(BriefActors, OthersRunOnTheirStreams) {
     for (int i = 0; i < 300; ++i) ASSERT_EQ(result(submit(session, filled(1))), filled(1));
     EXPECT_EQ(neg.here(), 0) << cost_ns;
   }
+}
+
+// They hold cores while they run, as they do on their streams, and no longer.
+TEST_F(BriefActors, OthersRunInTheThreadThatSubmitsWhereItIsAsked) {
+  constexpr int kTries = 20000;
+  Watched neg(engine_, "neg");
+  SessionOptions options;
+  options.inline_up_to = std::chrono::milliseconds(2);
+  Session session = Session::load(engine_, chain("neg", 6, kLongNs), {}, std::move(options));
+  int most = 0;
+  for (int i = 0; i < kTries && most < 6; ++i) {
+    ASSERT_EQ(result(submit(session, filled(1))), filled(1));
+    most = std::max(most, neg.here());
+  }
+  EXPECT_EQ(most, 6);
+  EXPECT_EQ(neg.without_cores(), 0);
+  EXPECT_TRUE(engine_.leases().acquire_for(2, std::chrono::seconds(20)));
+  engine_.leases().release(2);
+}
+
+TEST_F(BriefActors, RunOnTheirStreamsWhereItIsAsked) {
+  Watched neg(engine_, "neg");
+  SessionOptions options;
+  options.inline_up_to = {};
+  Session session = Session::load(engine_, chain("neg", 2, kBriefNs), {}, std::move(options));
+  for (int i = 0; i < 300; ++i) ASSERT_EQ(result(submit(session, filled(1))), filled(1));
+  EXPECT_EQ(neg.here(), 0);
 }
 
 // They may wait for anything, whatever is predicted.

@@ -193,6 +193,7 @@ TEST_F(PublicApi, ValuesThatAreNoneAreErrors) {
        "max_in_flight: 2147"},
       {"submit_timeout", options({.submit_timeout = milliseconds(-1)}), kValue, "submit_timeout: -1 ms"},
       {"wait_timeout", options({.wait_timeout = milliseconds(-1)}), kValue, "wait_timeout: -1 ms"},
+      {"inline_up_to", options({.inline_up_to = std::chrono::microseconds(-1)}), kValue, "inline_up_to: -1 us"},
       {"get(-1)", [&] { result.get(milliseconds(-1)); }, kValue, "-1 ms; must not be negative"},
       {"no input", [&] { session.run({}); }, kValue, "got 0 inputs; the plan takes 1"},
       {"input of no type", [&] { session.run({api::Tensor(api::DType::kInt8, {kN})}); }, api::ErrorKind::kType},

@@ -10,7 +10,6 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._trace import hooked, tracing_lock
 from sluice.autograd.passes import wants_inputs
-from sluice.nn.graph.families import Example
 from sluice.nn.modules.module import Module
 
 from sluice._compile import autotune, debugging
@@ -72,11 +71,10 @@ class Program:
         if callable(backend):
             return given_to(backend, CompiledGraph(graph, arguments, trace), tensors, self.settings.asked_of_backend)
         if self.settings.mode == "max-autotune":
-            given = [*tensors, _spare()] if self._spare else tensors
-            plan, self._tried = autotune.fastest(graph, arguments, trace, given, debugging.State(self, tensors))
+            plan, self._tried = autotune.fastest(graph, arguments, trace, tensors, debugging.State(self, tensors))
         else:
-            plan = graph.planned(arguments, trace, trace.names[-1:] if self._spare else [])
-        return (lambda tensors: plan.submit([*tensors, _spare()])) if self._spare else plan.submit
+            plan = graph.planned(arguments, trace, [])
+        return plan.submit
 
     def _check_effects(self, attributes: Attributes) -> None:
         changed = attributes.changed() or self.environment.changed()
@@ -91,13 +89,11 @@ class Program:
 
         def traced(run: Run) -> Any:
             graph = Traced(name, self.reached, self.outer, run)
-            self.settings.configure(graph, self.device)
-            made = graph.traced([*tensors, Example(sluice.float32, (1,))] if self._spare else tensors)
+            self.settings.configure(graph, self.device, exchange=wants)
+            made = graph.traced(tensors)
             self._check_effects(attributes)
             return graph, made
 
-        # Plans that take the memory of an input exchange that of all results, which are not copied then: a spare one does.
-        self._spare = (wants or self.settings.mode == "reduce-overhead") and not callable(self.settings.backend)
         run = Run(function, arguments, variables, wants, name)
         self._graph, self._traced = traced(run)
         lines = Lines(self._traced[1].captured.text())
@@ -240,8 +236,16 @@ class Program:
 
     def notes(self) -> list[str]:
         """What else a report says of it."""
-        lines = [f"saved for the backward pass beside arguments and results: {self.saved_bytes()} bytes"] if self._grads else []
+        lines = self._memory_notes()
+        lines += [f"saved for the backward pass beside arguments and results: {self.saved_bytes()} bytes"] if self._grads else []
         return lines + self._tried + (["it draws random numbers, which are not those of eager code"] if self.random else [])
+
+    def _memory_notes(self) -> list[str]:
+        call = self._graph._call
+        spaces = call.session.session_memory() if call is not None else []
+        computed, exchanged = (sum(space[name] for space in spaces for name in names) for names in (("arenas",), ("inputs", "outputs")))
+        return [f"memory of the forward plan beside weights: {computed + exchanged} bytes, {exchanged} of them for inputs and results in "
+                "flight"] if spaces else []
 
     def passes(self) -> list[str]:
         """Those that changed the graph, with how often."""
@@ -250,10 +254,6 @@ class Program:
 
     def text(self) -> str:
         return self.captured.text()
-
-
-def _spare() -> Tensor:
-    return sluice.zeros(1, dtype=sluice.float32, device="cpu")
 
 
 def _given(leaves: list[Tensor], grads: list[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from sluice import _C
 
 MODES = {"default": "plans as nn.Graph makes them",
-         "reduce-overhead": "results are exchanged and not copied: the plan keeps memory for those in flight",
+         "reduce-overhead": "short steps run in the calling thread, and results are exchanged and not copied",
          "max-autotune": "several plans of each graph are timed, and the fastest is kept; explain() lists them"}
 OPTIONS = {"recompile_limit": 8, "max_size": 65536, "fallback_random": False, "outputs_buffer_size": None, "cores": None}
 
@@ -44,13 +44,16 @@ class Settings:
             if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
                 raise _C.ValueError(f"{where}: options: {key} is {limit!r}; must be an int of at least 1")
 
-    def configure(self, graph: Any, device: Any) -> None:
-        """Sets the options of a graph that is to be compiled."""
+    def configure(self, graph: Any, device: Any, exchange: bool = False) -> None:
+        """Sets the options of a graph that is to be compiled. exchange: its results are not copied, in any mode."""
         if device is not None:
             graph.config.set_device(device)
         if self.options["outputs_buffer_size"] is not None:
             graph.config.set_outputs_buffer_size(self.options["outputs_buffer_size"])
         if self.options["cores"] is not None:
             graph.config.set_cores(self.options["cores"])
+        if self.mode == "reduce-overhead":
+            graph.config.set_inline_up_to(1e-3)
+        graph.config._options["zero_copy"] = exchange or self.mode == "reduce-overhead"
         if self.mode == "max-autotune":
             graph.config.enable_choose_best_memory_allocation()

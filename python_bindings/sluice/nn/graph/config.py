@@ -263,6 +263,16 @@ class GraphConfig(PassOptions):
         """How long ending the graph waits for what runs; a function stuck for longer keeps its memory. 5 s by default."""
         self._set("stop_timeout", float(seconds))
 
+    def set_inline_up_to(self, seconds: float) -> None:
+        """Parts of a step that are predicted to take no longer run in the calling thread; 2e-6 by default.
+
+        No thread is woken for them, which saves the time of a small net's call. So long a call may take before it returns, and the
+        wait timeout does not hold meanwhile. Functions of Python, and kernels of extensions and of GPUs, never run so.
+        """
+        if not 0 <= seconds < float("inf"):
+            raise _C.ValueError(f"set_inline_up_to: seconds: got {seconds!r}; must be a finite number, and not negative")
+        self._set("inline_up_to", float(seconds))
+
     def enable_zero(self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1) -> None:
         """Of what every device of a broadcast parameter's placement would keep, each keeps a part (ZeRO). Results are the same.
 
