@@ -154,7 +154,7 @@ def test_reduce_overhead_copies_no_result():
         memory.append(program._graph._call.session.session_memory()[0])
         exchanged = memory[-1]["inputs"] + memory[-1]["outputs"]
         told = f"memory of the forward plan beside weights: {memory[-1]['arenas'] + exchanged} bytes, {exchanged} of them for inputs and results"
-        assert told in str(sl.compile.explain(compiled, x))
+        assert any(note.startswith(told) for note in program.notes())
     assert memory[1]["arenas"] < memory[0]["arenas"] and memory[1]["outputs"] > memory[0]["outputs"]
 
 
