@@ -20,7 +20,7 @@ struct Bindings {
   std::vector<bool> timely = {};     // per kernel: it takes what is predicted, and waits for nobody; empty: none
   std::vector<bool> exchanged = {};  // per register: its slots' addresses may change; empty: none does
   bool chains = true;                // streams may repeat kernels that follow each other as a whole
-  double inline_ns = 0;  // actors predicted to take no longer run where their messages come from
+  double inline_ns = 0;              // actors predicted to take no longer run where their messages come from
 };
 
 // Which of the plan's outputs a sink delivers, in the plan's order.

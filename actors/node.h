@@ -88,8 +88,8 @@ struct NodeProgram {
   std::vector<int> sink_voids;  // per output: in `voids`, or -1
   bool touches_variables = false, writes_variables = false;
   bool asynchronous = false;  // the stream is
-  bool brief = false;  // it waits for no device, and may run where its messages come from: Bindings::inline_ns
-  bool tiny = false;   // it takes less than a wake-up: it holds no cores
+  bool brief = false;         // it waits for no device, and may run where its messages come from: Bindings::inline_ns
+  bool tiny = false;          // it takes less than a wake-up: it holds no cores
 };
 
 class alignas(64) Node {

@@ -89,10 +89,10 @@ struct SessionOptions {
   std::string dump = "";        // what kernels compute goes to files: a text for parse_dump() (runtime/dump.h)
   plan::Shards shards = {};     // of inputs and outputs that are several things to the plan, and one to callers
   bool trace = false;           // record firings, kernels and waits from the start
-  // Actors of kernels of Sluice's that are predicted to take no longer run in the thread that brings their messages, also
-  // in the one that submits: no thread is woken for them. So long submit() may take, whatever its timeout.
+  // Actors of kernels of Sluice's that are predicted to take no longer run in the thread that brings their messages,
+  // also in the one that submits: no thread is woken for them. So long submit() may take, whatever its timeout.
   std::chrono::nanoseconds inline_up_to = std::chrono::microseconds(2);
-  bool cuda_graphs = true;      // launch kernels of cuda that follow each other as one, where they allow it
+  bool cuda_graphs = true;  // launch kernels of cuda that follow each other as one, where they allow it
   // Called on a stream thread after each step, in order, and before anybody who waits for the step is told of it. Must
   // not throw, block or submit.
   std::function<void(uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs)> on_output =

@@ -33,7 +33,7 @@ struct GraphSessionOptions {
   bool check_numerics = false, sync_check = false;  // as in SessionOptions
   std::string dump;                                 // as in SessionOptions
   bool cuda_graphs = true;                          // as in SessionOptions
-  bool zero_copy = false;                          // as in SessionOptions; donated inputs imply it
+  bool zero_copy = false;                           // as in SessionOptions; donated inputs imply it
   std::chrono::nanoseconds inline_up_to = std::chrono::microseconds(2);  // as in SessionOptions
   // Of reading a result and of synchronize(); of destroying it.
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();
