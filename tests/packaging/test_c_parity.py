@@ -103,7 +103,8 @@ INLINE = {"Session::inputs", "Session::outputs", *(f"Tensor::{n}" for n in ("byt
 STRUCTS = {
     ("engine.h", "EngineOptions"): ("sluice_engine_options", {}),
     ("engine.h", "WorldOptions"): ("sluice_world_options", {"size": "ranks"}),
-    ("session.h", "SessionOptions"): ("sluice_session_options", {"submit_timeout": "submit_timeout_ms", "wait_timeout": "wait_timeout_ms"}),
+    ("session.h", "SessionOptions"): ("sluice_session_options", {"submit_timeout": "submit_timeout_ms", "wait_timeout": "wait_timeout_ms",
+                                                                "inline_up_to": "inline_up_to_us"}),
     ("session.h", "StepOptions"): ("sluice_step_options", {}),
     ("plan.h", "Port"): ("sluice_port", {}),
     ("session.h", "Counters"): ("sluice_totals", {"actors": "num_actors", "streams": "num_streams", "registers": "num_registers",
