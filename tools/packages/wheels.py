@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -26,20 +27,30 @@ def run(*command):
     return done.stdout
 
 
-def platform_of(wheel):
-    """The tag of the systems that have what it needs: "manylinux_2_36_x86_64"."""
-    told = re.sub(r"\s+", " ", run(sys.executable, "-m", "auditwheel", "show", wheel))
+def platform_of(wheel, beside):
+    """The tag of the systems that have what it needs, with another wheel beside it: "manylinux_2_36_x86_64"."""
+    with tempfile.TemporaryDirectory() as folder:
+        both = pathlib.Path(folder, wheel.name)
+        if beside:
+            both = shutil.copy(beside, folder)
+            with zipfile.ZipFile(wheel) as its, zipfile.ZipFile(both, "a") as into:
+                for name in its.namelist():
+                    if ".dist-info/" not in name:
+                        into.writestr(name, its.read(name))
+        else:
+            shutil.copy(wheel, both)
+        told = re.sub(r"\s+", " ", run(sys.executable, "-m", "auditwheel", "show", both))
     tag = re.search(r'following platform tag: "([\w.]+)"', told)
     if not tag or not tag[1].startswith("manylinux"):
         sys.exit(f"wheels: {wheel.name}: it needs what other systems do not have:\n{told}")
     return tag[1]
 
 
-def build(source, out):
+def build(source, out, beside=None):
     with tempfile.TemporaryDirectory() as folder:
         run(sys.executable, "-m", "pip", "wheel", source, "--no-build-isolation", "--no-deps", "-w", folder)
         wheel, = pathlib.Path(folder).glob("*.whl")
-        run(sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", platform_of(wheel), wheel)
+        run(sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", platform_of(wheel, beside), wheel)
         wheel, = pathlib.Path(folder).glob("*.whl")
         return pathlib.Path(shutil.move(wheel, out / wheel.name))
 
@@ -51,7 +62,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     wheels = [build(ROOT, out)]
     if "sluice_cuda_backend" in (ROOT / "build/wheel/build.ninja").read_text():
-        wheels.append(build(ROOT / "python_bindings/cuda", out))
+        wheels.append(build(ROOT / "python_bindings/cuda", out, beside=wheels[0]))
     for wheel in wheels:
         print(f"wheels: {wheel}: {wheel.stat().st_size / 1e6:.1f} MB")
 
