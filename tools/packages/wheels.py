@@ -30,15 +30,12 @@ def run(*command):
 def platform_of(wheel, beside):
     """The tag of the systems that have what it needs, with another wheel beside it: "manylinux_2_36_x86_64"."""
     with tempfile.TemporaryDirectory() as folder:
-        both = pathlib.Path(folder, wheel.name)
+        both = shutil.copy(beside or wheel, folder)
         if beside:
-            both = shutil.copy(beside, folder)
             with zipfile.ZipFile(wheel) as its, zipfile.ZipFile(both, "a") as into:
                 for name in its.namelist():
                     if ".dist-info/" not in name:
                         into.writestr(name, its.read(name))
-        else:
-            shutil.copy(wheel, both)
         told = re.sub(r"\s+", " ", run(sys.executable, "-m", "auditwheel", "show", both))
     tag = re.search(r'following platform tag: "([\w.]+)"', told)
     if not tag or not tag[1].startswith("manylinux"):
@@ -52,6 +49,8 @@ def build(source, out, beside=None):
         wheel, = pathlib.Path(folder).glob("*.whl")
         run(sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", platform_of(wheel, beside), wheel)
         wheel, = pathlib.Path(folder).glob("*.whl")
+        for earlier in out.glob(f"{wheel.name.partition('-')[0]}-*.whl"):
+            earlier.unlink()
         return pathlib.Path(shutil.move(wheel, out / wheel.name))
 
 
