@@ -1,6 +1,6 @@
 # make demo   train the digits net, write out/digits/, check it in C++, on two devices and on two ranks; serve it
 # make test   C++ and Python tests          make bench [ONLY=prefix]   benchmarks against the peers
-# make wheel  a wheel in dist/, to install anywhere     . ./activate   use the build in this shell
+# make wheel  wheels in dist/, to install anywhere      . ./activate   use the build in this shell
 # make deb    hardened Debian packages in dist/
 # make docs   these pages and the reference as a site, in build/docs/html
 # make check  everything a change must pass  make deps [DRY_RUN=1]      install (or print) what is needed
@@ -41,9 +41,8 @@ demo:
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target sluice-serve
 	$(PYTHON) examples/serving/demo.py
 
-# CC and CXX as the other builds call them, so that the compiler cache knows the objects.
 wheel: deps
-	CC=cc CXX=c++ $(PYTHON) -m pip wheel . --no-build-isolation --no-deps -w dist
+	$(PYTHON) tools/packages/wheels.py
 
 deb: deps
 	@cmake --preset deb

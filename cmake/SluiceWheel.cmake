@@ -1,4 +1,5 @@
-# Installs the component `python`: what a wheel holds beside the pure Python package. scikit-build-core runs it.
+# Installs the component `python`: what a wheel holds beside the pure Python package, and the component `cuda`: what
+# the wheel sluice-cuda holds (python_bindings/cuda), which lies down in the same folder. scikit-build-core runs it.
 #
 # A wheel runs where the libraries Sluice was built against are missing or older: they lie in sluice/lib, each with its
 # licence. Of the system only the C and C++ runtimes are used. The module has an RPATH, not a RUNPATH: that one also
@@ -13,9 +14,9 @@ endforeach()
 install(TARGETS sluice_python LIBRARY DESTINATION sluice COMPONENT python)
 install(TARGETS plan-viz RUNTIME DESTINATION sluice/bin COMPONENT python)
 if(TARGET sluice_cuda_backend)  # it needs no library that the module does not
-  add_dependencies(sluice_python sluice_cuda_backend)
   set_target_properties(sluice_cuda_backend PROPERTIES BUILD_WITH_INSTALL_RPATH OFF INSTALL_RPATH "$ORIGIN")
-  install(TARGETS sluice_cuda_backend LIBRARY DESTINATION sluice/lib COMPONENT python)
+  target_link_options(sluice_cuda_backend PRIVATE -s)
+  install(TARGETS sluice_cuda_backend LIBRARY DESTINATION sluice/lib COMPONENT cuda)
 endif()
 set(stubs ${CMAKE_BINARY_DIR}/python/sluice)
 install(DIRECTORY ${stubs}/_C DESTINATION sluice COMPONENT python)

@@ -32,6 +32,13 @@ class Allocator {
   virtual void release_kept() {}
 };
 
+// A program's own functions for memory of the host. Without them it is the system's. They are called from any thread,
+// for as long as some of the memory is held, and must not throw.
+struct HostMemory {
+  std::function<void*(uint64_t bytes, uint64_t alignment)> allocate = nullptr;  // null: there is none
+  std::function<void(void* data, uint64_t bytes)> release = nullptr;
+};
+
 // Straight to malloc, one call each: for plans, which allocate once.
 std::shared_ptr<Allocator> make_host_allocator();
 struct CacheOptions {

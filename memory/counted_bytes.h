@@ -96,7 +96,7 @@ class ReservedBytes {
   const uint64_t bytes_, now_;
 };
 
-// Straight to malloc, as make_host_allocator() without it. `total` counts it, too, and limits it.
-std::shared_ptr<Allocator> make_host_allocator(std::shared_ptr<CountedBytes> total);
+// One call of `memory` each, or of malloc. `total`, if not null, counts it, too, and limits it.
+std::shared_ptr<Allocator> make_host_allocator(std::shared_ptr<CountedBytes> total, HostMemory memory = {});
 
 }  // namespace sluice

@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "base/error.h"
 #include "base/log.h"
 #include "memory/allocator.h"
 #include "memory/counted_bytes.h"
@@ -8,18 +11,26 @@ namespace {
 
 class HostAllocator final : public Allocator {
  public:
-  explicit HostAllocator(std::shared_ptr<CountedBytes> total) : total_(std::move(total)) {}
+  HostAllocator(std::shared_ptr<CountedBytes> total, HostMemory memory)
+      : total_(std::move(total)), memory_(std::move(memory)) {
+    SLUICE_CHECK((memory_.allocate == nullptr) == (memory_.release == nullptr),
+                 "memory: only one of allocate and release is given; give both or none");
+  }
   void* allocate(uint64_t bytes) override {
     ReservedBytes reserved(total_.get(), bytes);
     if (total_ != nullptr) total_->make_room();
-    void* data = allocate_host("host", bytes);
+    void* data = memory_.allocate == nullptr ? allocate_host("host", bytes) : allocate_by_caller(bytes);
     reserved.keep();
     counted_.add(bytes);
     log(LogLevel::kTrace, LogArea::kMemory, "host: {} bytes allocated", bytes);
     return data;
   }
   void deallocate(void* data, uint64_t bytes) noexcept override {
-    deallocate_host(data);
+    if (memory_.release == nullptr) {
+      deallocate_host(data);
+    } else {
+      memory_.release(data, at_least_one(bytes));
+    }
     counted_.remove(bytes);
     if (total_ != nullptr) total_->remove(bytes);
   }
@@ -27,15 +38,29 @@ class HostAllocator final : public Allocator {
   void reset_peak() override { counted_.reset_peak(); }
 
  private:
+  static uint64_t at_least_one(uint64_t bytes) { return std::max<uint64_t>(bytes, 1); }
+  void* allocate_by_caller(uint64_t bytes) const {
+    void* data = memory_.allocate(at_least_one(bytes), plan::kAlignment);
+    SLUICE_CHECK_KIND(kMemory, data != nullptr,
+                      "memory: out of memory in host: {} bytes requested; the program's allocate() gave none", bytes);
+    if (reinterpret_cast<uintptr_t>(data) % plan::kAlignment != 0) {
+      memory_.release(data, at_least_one(bytes));
+      fail(ErrorKind::kMemory, "memory: the program's allocate() gave {}; it must be a multiple of {}", data,
+           plan::kAlignment);
+    }
+    return data;
+  }
+
   const std::shared_ptr<CountedBytes> total_;
+  const HostMemory memory_;
   CountedBytes counted_;
 };
 
 }  // namespace
 
 std::shared_ptr<Allocator> make_host_allocator() { return make_host_allocator(nullptr); }
-std::shared_ptr<Allocator> make_host_allocator(std::shared_ptr<CountedBytes> total) {
-  return std::make_shared<HostAllocator>(std::move(total));
+std::shared_ptr<Allocator> make_host_allocator(std::shared_ptr<CountedBytes> total, HostMemory memory) {
+  return std::make_shared<HostAllocator>(std::move(total), std::move(memory));
 }
 
 }  // namespace sluice

@@ -189,15 +189,16 @@ Engine::Engine(EngineOptions options) {
     const int spin = static_cast<int>(options.spin);
     SLUICE_CHECK(spin >= 0 && spin <= static_cast<int>(Spin::kAlways), "engine: spin: {}; must be one of Spin", spin);
     o.spin = static_cast<sluice::Spin>(options.spin);
-    impl_ = std::make_unique<sluice::Engine>(o);
+    o.memory = {std::move(options.memory.allocate), std::move(options.memory.release)};
+    SLUICE_CHECK(options.stop_timeout_ms >= 0, "engine: stop_timeout_ms: {}; must not be negative",
+                 options.stop_timeout_ms);
+    o.stop_timeout = std::chrono::milliseconds(options.stop_timeout_ms);
+    impl_ = std::make_unique<sluice::Engine>(std::move(o));
   });
 }
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
-sluice::Engine& Engine::impl() const {
-  return guarded([&]() -> sluice::Engine& { return held(impl_, "engine", "Engine()"); });
-}
 void Engine::join(const WorldOptions& options) {
   guarded([&] {
     SLUICE_CHECK(options.timeout_ms >= 0, "engine: timeout_ms: {}; must not be negative", options.timeout_ms);
@@ -208,26 +209,25 @@ void Engine::join(const WorldOptions& options) {
     o.token = options.token;
     o.timeout = std::chrono::milliseconds(options.timeout_ms);
     o.heartbeat = std::chrono::milliseconds(options.heartbeat_ms);
-    sluice::Engine& engine = impl();
+    sluice::Engine& engine = inside(*this);
     engine.join(std::make_shared<collective::World>(o));
   });
 }
-int Engine::cores() const { return impl().cores(); }
+int Engine::cores() const { return inside(*this).cores(); }
 void Engine::load_extension(const std::string& path) {
-  guarded([&] { impl().load_extension(path); });
+  guarded([&] { inside(*this).load_extension(path); });
 }
 std::string Engine::load_backend(const std::string& path) {
-  return guarded([&] { return impl().load_backend(path).str(); });
+  return guarded([&] { return inside(*this).load_backend(path).str(); });
 }
 uint64_t Engine::memory_bytes() const {
-  return guarded([&] { return impl().allocator_stats({}).current_bytes; });
+  return guarded([&] { return inside(*this).allocator_stats({}).current_bytes; });
 }
 uint64_t Engine::peak_memory_bytes() const {
-  return guarded([&] { return impl().allocator_stats({}).peak_bytes; });
+  return guarded([&] { return inside(*this).allocator_stats({}).peak_bytes; });
 }
 
 namespace {
-constexpr const char* kSessionSource = "Session::load()";
 constexpr const char* kResultSource = "Session::submit()";
 }  // namespace
 
@@ -269,6 +269,7 @@ sluice::SessionOptions options_of(SessionOptions& options) {
   o.max_in_flight = options.max_in_flight;
   o.submit_timeout = limit_of(options.submit_timeout, "session: submit_timeout");
   o.wait_timeout = limit_of(options.wait_timeout, "session: wait_timeout");
+  o.stop_timeout = limit_of(options.stop_timeout, "session: stop_timeout");
   o.check_numerics = options.check_numerics;
   o.zero_copy = options.zero_copy;
   SLUICE_CHECK(options.inline_up_to.count() >= 0, "session: inline_up_to: {} us; must not be negative",
@@ -282,6 +283,19 @@ sluice::SessionOptions options_of(SessionOptions& options) {
     };
   }
   return o;
+}
+
+// `places` is of options.outputs, and must outlive it.
+StepCall call_of(const StepOptions& options, std::span<const OutputTensor> places) {
+  StepCall call{.tag = options.tag, .outputs = places, .priority = options.priority};
+  const Timeout limit = limit_of(options.deadline, "step: deadline");
+  if (limit != kNoTimeout) call.deadline = std::chrono::steady_clock::now() + limit;
+  if (options.on_done) {
+    call.on_done = [f = options.on_done](const Status& status, const std::vector<OutputTensor>& outputs) {
+      f(status.ok() ? tensors_of(outputs) : std::vector<Tensor>(), status.ok() ? std::string() : status.message());
+    };
+  }
+  return call;
 }
 
 // Borrowed, also where Sluice has made the memory: steps must not write to it.
@@ -301,7 +315,7 @@ struct Session::Loader {
     sluice::SessionOptions o = options_of(options);
     o.arenas = options.arenas.impl_;
     return Session(std::make_unique<SessionFamily>(
-        SessionFamily::load(engine.impl(), source, std::move(o), weights_of(options.weights))));
+        SessionFamily::load(inside(engine), source, std::move(o), weights_of(options.weights))));
   }
 };
 
@@ -315,14 +329,12 @@ Session Session::load(Engine& engine, std::shared_ptr<const void> archive, size_
   });
 }
 
-sluice::SessionFamily& Session::impl() const { return held(impl_, "session", kSessionSource); }
-
 Result Session::submit(const std::vector<Tensor>& inputs) { return submit(inputs, StepOptions()); }
 Result Session::submit(const std::vector<Tensor>& inputs, const StepOptions& options) {
   return guarded([&] {
     Result result;
     const std::vector<OutputTensor> places = places_of(options.outputs);
-    result.impl_ = std::make_shared<FamilyStep>(impl().submit(inputs_of(inputs), {options.tag, places}));
+    result.impl_ = std::make_shared<FamilyStep>(inside(*this).submit(inputs_of(inputs), call_of(options, places)));
     return result;
   });
 }
@@ -332,7 +344,7 @@ Result Session::hand_over(std::vector<Tensor> inputs, const StepOptions& options
   return guarded([&] {
     Result result;
     const std::vector<OutputTensor> places = places_of(options.outputs);
-    result.impl_ = std::make_shared<FamilyStep>(impl().submit(inputs_to_keep(inputs), {options.tag, places}));
+    result.impl_ = std::make_shared<FamilyStep>(inside(*this).submit(inputs_to_keep(inputs), call_of(options, places)));
     return result;
   });
 }
@@ -343,7 +355,7 @@ std::optional<Result> Session::try_submit(const std::vector<Tensor>& inputs) {
 std::optional<Result> Session::try_submit(const std::vector<Tensor>& inputs, const StepOptions& options) {
   return guarded([&]() -> std::optional<Result> {
     const std::vector<OutputTensor> places = places_of(options.outputs);
-    std::optional<FamilyStep> handle = impl().try_submit(inputs_of(inputs), {options.tag, places});
+    std::optional<FamilyStep> handle = inside(*this).try_submit(inputs_of(inputs), call_of(options, places));
     if (!handle) return std::nullopt;
     Result result;
     result.impl_ = std::make_shared<FamilyStep>(*std::move(handle));
@@ -357,37 +369,38 @@ void Session::run_into(const std::vector<Tensor>& inputs, const std::vector<Tens
     Kept<OutputTensor> places;
     for (const Tensor& tensor : inputs) (*given).push_back(input_of(tensor));
     for (const Tensor& tensor : outputs) (*places).push_back({type_of(tensor), storage_of(tensor)});
-    impl().run(*given, *places);
+    inside(*this).run(*given, *places);
   });
 }
 
 std::vector<Tensor> Session::run(const std::vector<Tensor>& inputs) { return submit(inputs).get(); }
 void Session::wait_all() {
-  guarded([&] { impl().wait_all(); });
+  guarded([&] { inside(*this).wait_all(); });
 }
 void Session::reset() {
-  guarded([&] { impl().reset(); });
+  guarded([&] { inside(*this).reset(); });
 }
 void Session::stop() {
-  guarded([&] { impl().stop(); });
+  guarded([&] { inside(*this).stop(); });
 }
 std::vector<ActorCount> Session::firings() const {
   return guarded([&] {
     std::vector<ActorCount> counts;
-    for (const ActorStats& actor : impl().stats().actors) counts.push_back({actor.name, actor.firings});
+    for (const ActorStats& actor : inside(*this).stats().actors) counts.push_back({actor.name, actor.firings});
     return counts;
   });
 }
 
 Counters Session::counters() const {
   return guarded([&] {
-    const SessionStats stats = impl().stats();
+    const SessionStats stats = inside(*this).stats();
     Counters counters;
     counters.submitted = stats.submitted;
     counters.finished = stats.finished;
     counters.failed = stats.failed;
     counters.in_flight = stats.in_flight;
     counters.max_in_flight = stats.max_in_flight;
+    counters.waiting = stats.waiting;
     counters.bytes = stats.bytes;
     counters.mapped = stats.mapped;
     counters.input_copies = stats.input_copies;

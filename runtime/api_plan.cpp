@@ -156,7 +156,7 @@ std::string Plan::verify() const {
 }
 
 SharedArenas::SharedArenas(Engine& engine)
-    : impl_(guarded([&] { return std::make_shared<sluice::SharedArenas>(engine.impl()); })) {}
+    : impl_(guarded([&] { return std::make_shared<sluice::SharedArenas>(inside(engine)); })) {}
 
 void SharedArenas::reserve(const Plan& plan) {
   guarded([&] {

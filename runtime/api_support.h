@@ -7,8 +7,10 @@
 
 #include "base/error.h"
 #include "base/tensor_spec.h"
+#include "include/sluice/engine.h"
 #include "include/sluice/error.h"
 #include "include/sluice/plan.h"
+#include "include/sluice/session.h"
 #include "include/sluice/tensor.h"
 #include "plan/family.h"
 #include "runtime/session.h"
@@ -40,6 +42,20 @@ typename Impl::element_type& held(const Impl& impl, const char* what, const char
   SLUICE_CHECK(impl != nullptr, "{}: it is empty: default-constructed or moved from; use one that {} gave", what,
                source);
   return *impl;
+}
+
+// The way from a public handle to what it stands for.
+struct Access {
+  template <class Handle>
+  static auto& of(const Handle& handle, const char* what, const char* source) {
+    return held(handle.impl_, what, source);
+  }
+};
+inline sluice::Engine& inside(const Engine& engine) {
+  return guarded([&]() -> sluice::Engine& { return Access::of(engine, "engine", "Engine()"); });
+}
+inline sluice::SessionFamily& inside(const Session& session) {
+  return Access::of(session, "session", "Session::load()");
 }
 
 inline sluice::DType checked_dtype(DType dtype) {

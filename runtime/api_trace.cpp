@@ -18,12 +18,12 @@ TraceEvent::Kind kind_of(const sluice::TraceEvent& event) {
 }  // namespace
 
 void Session::set_trace(bool on) {
-  guarded([&] { impl().set_trace(on); });
+  guarded([&] { inside(*this).set_trace(on); });
 }
 
 Trace Session::take_trace() {
   return guarded([&] {
-    FamilyTrace taken = impl().take_trace();
+    FamilyTrace taken = inside(*this).take_trace();
     Trace trace;
     trace.begin_ns = taken.members.front().begin_clock_ns;
     trace.begin_unix_ns = taken.members.front().begin_unix_ns;

@@ -98,11 +98,21 @@ sluice_status* sluice_engine_create(const sluice_engine_options* options, sluice
     if (o.cores < 0 || o.cores > 65536)
       fail(ErrorKind::kValue, std::string(where) + ": cores: " + std::to_string(o.cores) + "; must be 0 to 65536");
     timeout_of(o.watchdog_ms, where, "watchdog_ms");
+    timeout_of(o.stop_timeout_ms, where, "stop_timeout_ms");
     if (o.spin < 0 || o.spin > 2)
       fail(ErrorKind::kValue, std::string(where) + ": spin: " + std::to_string(o.spin) + "; must be 0, 1 or 2");
     api::EngineOptions given;
     given.cores = o.cores;
     given.watchdog_ms = o.watchdog_ms;
+    given.stop_timeout_ms = o.stop_timeout_ms;
+    if (o.allocate != nullptr)
+      given.memory.allocate = [call = o.allocate, context = o.context](size_t bytes, size_t alignment) {
+        return call(context, bytes, alignment);
+      };
+    if (o.release != nullptr)
+      given.memory.release = [call = o.release, context = o.context](void* data, size_t bytes) {
+        call(context, data, bytes);
+      };
     given.spin = static_cast<api::Spin>(o.spin);
     if (o.num_cpus > 65536)
       fail(ErrorKind::kValue,

@@ -9,14 +9,26 @@ using namespace sluice::c_api;
 
 namespace {
 
-// The caller's function, with the outputs as handles that end with it. It cannot throw.
+// Calls a caller's function with the outputs as handles that end with it. It cannot throw.
+template <class Call>
+void with_handles(const std::vector<api::Tensor>& outputs, Call&& call) {
+  std::vector<sluice_tensor*> tensors(outputs.size());
+  give(outputs, tensors.data());
+  call(tensors.data(), tensors.size());
+  for (sluice_tensor* tensor : tensors) handles().remove(tensor);
+}
+
 auto on_output_of(const sluice_session_options& options) {
   return [call = options.on_output, context = options.context](uint64_t step, const std::vector<api::Tensor>& outputs,
                                                                const std::string& error) {
-    std::vector<sluice_tensor*> tensors(outputs.size());
-    give(outputs, tensors.data());
-    call(context, step, tensors.data(), tensors.size(), error.c_str());
-    for (sluice_tensor* tensor : tensors) handles().remove(tensor);
+    with_handles(outputs, [&](sluice_tensor** tensors, size_t n) { call(context, step, tensors, n, error.c_str()); });
+  };
+}
+
+auto on_done_of(const sluice_step_options& options) {
+  return [call = options.on_done, context = options.context](const std::vector<api::Tensor>& outputs,
+                                                             const std::string& error) {
+    with_handles(outputs, [&](sluice_tensor** tensors, size_t n) { call(context, tensors, n, error.c_str()); });
   };
 }
 
@@ -29,6 +41,7 @@ api::SessionOptions options_of(const sluice_session_options* options, const char
   given.inline_up_to = std::chrono::microseconds(o.inline_up_to_us);
   given.submit_timeout = timeout_of(o.submit_timeout_ms, where, "submit_timeout_ms");
   given.wait_timeout = timeout_of(o.wait_timeout_ms, where, "wait_timeout_ms");
+  given.stop_timeout = timeout_of(o.stop_timeout_ms, where, "stop_timeout_ms");
   if (o.on_output != nullptr) given.on_output = on_output_of(o);
   if (o.arenas != nullptr) given.arenas = get<ArenasObject>(o.arenas, where, "arenas")->arenas;
   for (size_t i = 0; i < o.num_weights; ++i) {
@@ -49,6 +62,9 @@ api::StepOptions options_of(const sluice_step_options* options, const char* wher
   api::StepOptions given;
   if (o.tag != nullptr) given.tag = o.tag;
   if (o.outputs != nullptr) given.outputs = tensors_in(o.outputs, o.num_outputs, where);
+  if (o.on_done != nullptr) given.on_done = on_done_of(o);
+  given.deadline = timeout_of(o.deadline_ms, where, "deadline_ms");
+  given.priority = o.priority;
   return given;
 }
 

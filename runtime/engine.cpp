@@ -20,6 +20,7 @@
 #include "kernels/trials.h"
 #include "memory/core_lease.h"
 #include "memory/counted_bytes.h"
+#include "runtime/deadlines.h"
 #include "runtime/extension.h"
 #include "runtime/packed_weights.h"
 #include "runtime/session_core.h"
@@ -69,6 +70,7 @@ struct Engine::Impl {
   std::mutex shared_mutex;
   std::map<std::string, std::weak_ptr<Storage>> shared;  // memory that sessions only read
   PackedWeights packed_weights;
+  Deadlines deadlines;
   using StreamKey = std::tuple<DeviceId, plan::StreamKind, int>;
   std::map<StreamKey, std::vector<std::shared_ptr<actors::StreamExecutor>>> executors;
   std::unique_ptr<actors::System> system;
@@ -316,6 +318,7 @@ KernelTable& Engine::kernels() { return impl_->kernels; }
 KernelCache& Engine::kernel_cache() { return impl_->kernel_cache; }
 KernelTrials& Engine::kernel_trials() { return impl_->kernel_trials; }
 PackedWeights& Engine::packed_weights() { return impl_->packed_weights; }
+Deadlines& Engine::deadlines() { return impl_->deadlines; }
 CoreLeases& Engine::leases() { return impl_->leases; }
 
 Device& Engine::device(const DeviceId& id) { return impl_->device(id); }
@@ -328,7 +331,7 @@ std::shared_ptr<Allocator> Engine::allocator(const plan::Space& space) {
   std::shared_ptr<Allocator>& allocator = impl_->allocators[{space.kind, by_device ? space.device : DeviceId{}}];
   if (allocator != nullptr) return allocator;
   const std::shared_ptr<CountedBytes> total = device_bytes(on_device ? space.device : DeviceId{});
-  if (!by_device) return allocator = make_host_allocator(total);
+  if (!by_device) return allocator = make_host_allocator(total, impl_->options.memory);
   Device& device = this->device(space.device);
   std::shared_ptr<Allocator> made = make_device_allocator(device, space, total);
   // Whoever holds the allocator, or a storage of it, holds the device.
@@ -350,7 +353,7 @@ std::shared_ptr<Allocator> Engine::caching_allocator() {
   std::lock_guard lock(impl_->mutex);
   if (impl_->caching == nullptr) {
     const std::shared_ptr<CountedBytes> total = device_bytes({});
-    impl_->caching = make_caching_allocator(make_host_allocator(), {.total = total});
+    impl_->caching = make_caching_allocator(make_host_allocator(nullptr, impl_->options.memory), {.total = total});
     total->add_cache(impl_->caching);
   }
   return impl_->caching;

@@ -16,6 +16,7 @@
 
 #include "base/device.h"
 #include "kernels/worker_threads.h"
+#include "memory/allocator.h"
 #include "memory/storage.h"
 #include "plan/plan.h"
 
@@ -23,6 +24,7 @@ namespace sluice {
 
 class CoreLeases;
 class CountedBytes;
+class Deadlines;
 class Device;
 class KernelCache;
 class KernelTrials;
@@ -52,6 +54,7 @@ struct EngineOptions {
   // The ranks this process is one of: plans of several ranks run on them together. All ranks load them in one order.
   std::shared_ptr<collective::World> world = nullptr;  // at first: see join()
   std::chrono::milliseconds watchdog{10000};  // report who waits for whom when nothing fires for so long; 0: never
+  HostMemory memory = {};                     // where plans and results have their memory of the host
 };
 
 class Engine {
@@ -108,6 +111,9 @@ class Engine {
   // Host memory with the first `bytes` bytes of `fresh` that somebody has got from here under `name` and still holds,
   // or else `fresh`. REQUIRES: nobody writes to either.
   std::shared_ptr<Storage> share(const std::string& name, std::shared_ptr<Storage> fresh, uint64_t bytes);
+
+  // Of steps of its sessions.
+  Deadlines& deadlines();
 
   // Copies of variables as kernels read them, for sessions.
   PackedWeights& packed_weights();

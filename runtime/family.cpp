@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <mutex>
 #include <numeric>
 
@@ -30,9 +29,12 @@ struct FamilyStep::State {
     for (StepHandle& step : steps) step.let_go_of_outputs();
   }
 
-  // For SessionOptions::on_output, which is told of the whole call.
+  // Who wants to be told is told of the whole call.
+  decltype(SessionOptions::on_output) on_output;
+  StepDone on_done;
   std::vector<std::vector<OutputTensor>> told;
   Status failure;
+  void part_done(const Status& status, const std::vector<OutputTensor>& of_part);
 };
 
 namespace {
@@ -90,43 +92,32 @@ bool FamilyStep::cancel() {
 }
 
 struct SessionFamily::Core {
-  // Tells a caller of whole calls, in the order of their parts: each member tells of its steps in their order.
-  struct Teller {
-    decltype(SessionOptions::on_output) tell;
-    std::mutex mutex;
-    std::vector<std::deque<std::shared_ptr<FamilyStep::State>>> due;  // per member: of the steps it has yet to tell of
-    void part_done(size_t member, const Status& status, const std::vector<OutputTensor>& outputs);
-  };
-
   std::shared_ptr<const plan::Family> family;
-  std::shared_ptr<Teller> teller;  // null where nobody wants to be told
+  decltype(SessionOptions::on_output) on_output;  // of calls, where there are several members; may be null
   std::vector<Session> members;
-  std::mutex telling;  // with a teller, submissions come one after another
+  std::mutex telling;  // with an on_output, submissions come one after another, so that it is told of them in order
   std::atomic<uint64_t> submitted{0};
   FamilyTracing tracing;
   bool alone() const { return members.size() == 1 && family->dims.empty(); }
 };
 
-void SessionFamily::Core::Teller::part_done(size_t member, const Status& status,
-                                            const std::vector<OutputTensor>& outputs) {
-  std::shared_ptr<FamilyStep::State> state;
-  {
-    const std::lock_guard lock(mutex);
-    state = std::move(due[member].front());
-    due[member].pop_front();
-  }
-  // Parts of one call end one after another: those of one member in their order, and another member waits for them.
-  if (!status.ok() && state->failure.ok()) state->failure = status;
-  state->told.push_back(outputs);
-  if (state->told.size() < state->parts.size()) return;
+// Parts of one call end one after another: those of one member in their order, and another member waits for them.
+void FamilyStep::State::part_done(const Status& status, const std::vector<OutputTensor>& of_part) {
+  if (!status.ok() && failure.ok()) failure = status;
+  told.push_back(of_part);
+  if (told.size() < parts.size()) return;
   std::vector<OutputTensor> joined;
   try {
-    if (state->failure.ok()) joined = join_parts(*state->family, state->parts, state->told);
+    if (failure.ok()) joined = join_parts(*family, parts, told);
+    for (size_t o = 0; o < given.size() && failure.ok(); ++o) put_into(*family, o, joined[o], given[o]);
+    if (failure.ok() && !given.empty()) joined = given;
   } catch (...) {
-    state->failure = Status::from_current_exception();
+    failure = Status::from_current_exception();
   }
-  state->told.clear();
-  tell(state->number, state->failure, joined);
+  told.clear();
+  if (on_output) on_output(number, failure, joined);
+  if (on_done) on_done(failure, joined);
+  on_done = nullptr;
 }
 
 SessionFamily::SessionFamily(std::unique_ptr<Core> core) : core_(std::move(core)) {}
@@ -155,9 +146,7 @@ SessionFamily SessionFamily::load(Engine& engine, const BundleSource& source, Se
   const size_t n = bundle.members.size();
   core->family = std::make_shared<const plan::Family>(std::move(bundle.family));
   if (options.on_output) {
-    core->teller = std::make_shared<Core::Teller>();
-    core->teller->tell = std::move(options.on_output);
-    core->teller->due.resize(n);
+    core->on_output = std::exchange(options.on_output, nullptr);
   }
   if (options.arenas == nullptr) options.arenas = std::make_shared<SharedArenas>(engine);
   BoundWeights bound;
@@ -172,16 +161,9 @@ SessionFamily SessionFamily::load(Engine& engine, const BundleSource& source, Se
                         [](uint64_t sum, const plan::Arena& arena) { return checked_add(sum, arena.bytes); }));
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
   for (const size_t m : order) {
-    SessionOptions of_member = options;
-    if (core->teller != nullptr) {
-      of_member.on_output = [teller = core->teller, m](uint64_t, const Status& status,
-                                                       const std::vector<OutputTensor>& outputs) {
-        teller->part_done(m, status, outputs);
-      };
-    }
     Bundle& member = bundle.members[m];
     member.meta = bundle.meta;
-    members[m] = load_session(engine, std::move(member), member_directory(directory, m), std::move(of_member), &bound);
+    members[m] = load_session(engine, std::move(member), member_directory(directory, m), options, &bound);
     about_file(directory, kFamilyFile, [&] {
       const auto named = [](const std::vector<PortInfo>& ports) {
         std::vector<plan::NamedType> types;
@@ -276,37 +258,27 @@ std::optional<FamilyStep> SessionFamily::submit(std::span<const InputTensor> inp
                core.family->outputs.size());
   state.family = core.family;
   state.given.assign(call.outputs.begin(), call.outputs.end());
-  const StepCall of_part{call.tag};
+  StepCall of_part{.tag = call.tag, .deadline = call.deadline, .priority = call.priority};
   state.parts = parts_of_call(*core.family, inputs);
+  state.on_output = core.on_output;
+  state.on_done = call.on_done;
+  if (core.on_output || call.on_done) {
+    of_part.on_done = [shared = step.state_](const Status& status, const std::vector<OutputTensor>& outputs) {
+      shared->part_done(status, outputs);
+    };
+  }
   std::unique_lock telling(core.telling, std::defer_lock);
-  if (core.teller != nullptr) telling.lock();
+  if (core.on_output) telling.lock();
   state.number = core.submitted++;
   for (const plan::Part& part : state.parts) {
     const bool may_wait = !try_only || !state.steps.empty();
     const PartInputs given(*core.family, part, inputs, state.parts.size() == 1);
     Session& member = core.members[part.member];
-    if (core.teller != nullptr) {
-      const std::lock_guard lock(core.teller->mutex);
-      core.teller->due[part.member].push_back(step.state_);
-    }
-    const auto not_due = [&] {
-      if (core.teller == nullptr) return;
-      const std::lock_guard lock(core.teller->mutex);
-      core.teller->due[part.member].pop_back();
-    };
-    try {
-      std::optional<StepHandle> handle =
-          may_wait ? member.submit(given.tensors(), of_part) : member.try_submit(given.tensors(), of_part);
-      if (!handle) {
-        not_due();
-        return std::nullopt;
-      }
-      core.tracing.note(part.member, handle->step(), state.number, call.tag);
-      state.steps.push_back(*std::move(handle));
-    } catch (...) {
-      not_due();
-      throw;
-    }
+    std::optional<StepHandle> handle =
+        may_wait ? member.submit(given.tensors(), of_part) : member.try_submit(given.tensors(), of_part);
+    if (!handle) return std::nullopt;
+    core.tracing.note(part.member, handle->step(), state.number, call.tag);
+    state.steps.push_back(*std::move(handle));
   }
   return step;
 }
@@ -364,6 +336,7 @@ SessionStats SessionFamily::stats() const {
     all.finished += stats.finished;
     all.failed += stats.failed;
     all.in_flight += stats.in_flight;
+    all.waiting += stats.waiting;
     all.max_in_flight = std::max(all.max_in_flight, stats.max_in_flight);
     const std::string prefix = std::to_string(m) + "/";
     const int streams = static_cast<int>(all.streams.size());

@@ -59,6 +59,9 @@ struct OutputTensor {
   std::shared_ptr<Storage> storage;
 };
 
+using StepDone = std::function<void(const Status& status, const std::vector<OutputTensor>& outputs)>;
+inline constexpr auto kNoDeadline = std::chrono::steady_clock::time_point::max();
+
 // What a submission says of its step besides its inputs.
 struct StepCall {
   std::string_view tag = {};  // names the step in its errors and in the log
@@ -66,6 +69,12 @@ struct StepCall {
   // session lets go of it when the step is over and nobody asks for its results any more. Of a port that exchanges
   // memory they are copied there.
   std::span<const OutputTensor> outputs = {};
+  // Called once, as SessionOptions::on_output and right after it; never where submit() throws or gives nothing.
+  StepDone on_done = nullptr;
+  // A step that is not over by then is given up, and told kTimeout; nobody waits longer for room. Throws kUnsupported
+  // for one rank's part of a plan of several.
+  std::chrono::steady_clock::time_point deadline = kNoDeadline;
+  int priority = 0;  // of callers that wait for room, those of the highest go first; of these, who came first
 };
 
 struct PortInfo {
@@ -167,6 +176,7 @@ struct KernelLibrary {
 struct SessionStats {
   uint64_t submitted = 0, finished = 0, failed = 0;
   int in_flight = 0, max_in_flight = 0;
+  int waiting = 0;                               // callers, for room for another step
   uint64_t bytes = 0;                            // that the session holds: SessionMemory's totals
   uint64_t mapped = 0;                           // of them, pages of files
   uint64_t input_copies = 0, output_copies = 0;  // tensors copied at ports; not those that were handed over

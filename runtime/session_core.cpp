@@ -178,7 +178,8 @@ StepState* SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t
   }
   if (state == nullptr && !status.ok() && !is_end(status) && late_error_.ok()) late_error_ = status;
   if (state != nullptr) status = tagged(status, state->tag);
-  if (state != nullptr && loaded_->options.on_output) {
+  StepDone on_done = state != nullptr ? std::exchange(state->on_done, nullptr) : nullptr;
+  if (state != nullptr && (loaded_->options.on_output || on_done)) {
     telling_ = state;
     lock.unlock();
     // It is the user's code, and may need what waits for cores.
@@ -186,10 +187,17 @@ StepState* SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t
     Status told;
     if (status.ok()) state->cut();
     try {
-      loaded_->options.on_output(step, status, state->outputs);
+      if (loaded_->options.on_output) loaded_->options.on_output(step, status, state->outputs);
     } catch (...) {
       told = Status::from_current_exception().with_context("thrown by on_output, which must not throw");
     }
+    try {
+      if (on_done) on_done(status, state->outputs);
+    } catch (...) {
+      told = Status::from_current_exception().with_context("thrown by on_done, which must not throw");
+    }
+    if (on_done) --callbacks_;
+    on_done = nullptr;  // what it holds may be anything of the caller's
     lock.lock();
     if (!told.ok() && late_error_.ok()) late_error_ = told;
     if (std::exchange(telling_, nullptr) == nullptr) return nullptr;  // abandoned meanwhile
@@ -313,7 +321,7 @@ void SessionCore::on_data_end() {
   std::lock_guard lock(mutex_);
   data_ended_ = true;
   runner_->stop();
-  room_.notify_all();
+  wake_room_waiters();
   published_changed_.notify_all();
   changed_.notify_all();
 }
@@ -354,7 +362,11 @@ void SessionCore::on_input_slots(int reg, uint64_t writable) {
 }
 
 void SessionCore::offer_room() {
-  if (room_waiters_ > 0 && has_capacity()) room_.notify_one();
+  if (!room_waiters_.empty() && has_capacity()) room_waiters_.front()->changed.notify_one();
+}
+
+void SessionCore::wake_room_waiters() {
+  for (RoomWaiter* waiter : room_waiters_) waiter->changed.notify_one();
 }
 
 // " ('name')" of a step that is under way and has a tag; else "".
@@ -404,41 +416,6 @@ void SessionCore::on_variables_done(bool writes) {
   changed_.notify_all();
 }
 
-uint64_t SessionCore::touches_due(uint64_t steps, bool writes_only) const {
-  uint64_t due = 0;
-  for (const int actor : writes_only ? writing_ : touching_) due += runner_->counts().after(actor, steps);
-  return due;
-}
-
-void SessionCore::wait_idle(bool writes_only) { wait_touches(writes_only, wait_timeout()); }
-
-void SessionCore::wait_touches(bool writes_only, Timeout timeout) {
-  const std::vector<int>& actors = writes_only ? writing_ : touching_;
-  if (actors.empty()) return;
-  const std::atomic<uint64_t>& touches = writes_only ? write_touches_ : touches_;
-  if (forked()) {  // what was under way then never ends here
-    if (!closed_ && touches.load() < touches_due(submitted_, writes_only)) check_process();
-    return;
-  }
-  std::unique_lock lock(mutex_);
-  if (closed_ || runner_ == nullptr) return;
-  const uint64_t due = touches_due(submitted_, writes_only);
-  const CountedWaiter<std::atomic<int>> waiter(idle_waiters_);
-  const uint64_t resets = resets_;
-  const bool idle = wait_for(lock, changed_, timeout,
-                             [&] { return closed_ || data_ended_ || resets_ != resets || touches.load() >= due; });
-  if (closed_ || runner_ == nullptr || resets_ != resets) return;
-  const bool ended = data_ended_;
-  lock.unlock();
-  const RunnerInUse runner = this->runner();
-  if (runner == nullptr) return;
-  if (!idle || (ended && !drain(*runner, timeout))) fail_timeout("its accesses to variables are not finished", timeout);
-  for (const int actor : actors) {
-    Stream& stream = runner->nodes()[actor]->home().stream();
-    if (stream.asynchronous()) static_cast<void>(stream.synchronize());  // failures reach the steps' handles
-  }
-}
-
 void SessionCore::on_actor_down(int actor, const std::string& reason) {
   std::lock_guard lock(mutex_);
   if (closing_ || runner_ == nullptr) return;
@@ -446,7 +423,7 @@ void SessionCore::on_actor_down(int actor, const std::string& reason) {
                     fmt::format("session '{}': actor '{}' was ended from outside: {}; load the plan again", plan().name,
                                 plan().actors[actor].name, reason)};
   runner_->cancel();
-  room_.notify_all();
+  wake_room_waiters();
 }
 
 uint64_t SessionCore::firings() const {

@@ -96,6 +96,8 @@ class SessionCore final : public actors::RunListener,
   std::optional<StepHandle> submit(std::span<const InputTensor> inputs, Timeout timeout, bool try_only,
                                    const StepCall& call);
   bool cancel_step(StepState& state);
+  // Of a step whose deadline has passed, if `use` of the state is still that step.
+  void give_up_late(StepState& state, uint64_t use) noexcept;
   Timeout submit_timeout() const { return loaded_->options.submit_timeout; }
   Timeout wait_timeout() const { return loaded_->options.wait_timeout; }
   Timeout stop_timeout() const { return loaded_->options.stop_timeout; }
@@ -121,7 +123,7 @@ class SessionCore final : public actors::RunListener,
 
   // actors::RunListener
   void on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) override;
-  bool sinks_are_brief() const override { return brief_sinks_; }
+  bool sinks_are_brief() const override { return brief_sinks_ && callbacks_.load() == 0; }
   void on_input_slots(int reg, uint64_t writable) override;
   void on_sink_end(int actor) override;
   void on_data_end() override;
@@ -187,7 +189,10 @@ class SessionCore final : public actors::RunListener,
   // REQUIRES, of these: mutex_ held.
   bool has_slots(uint64_t step) const;
   bool has_capacity() const;
+  bool may_enter(int priority) const;
+  bool wait_for_room(std::unique_lock<std::mutex>& lock, int priority, Timeout timeout);
   void offer_room();
+  void wake_room_waiters();
   void check_open() const;
   void publish(uint64_t step);
   bool none_is_published() const;
@@ -195,6 +200,8 @@ class SessionCore final : public actors::RunListener,
   void count_writes();
   std::shared_ptr<StepState> new_state(const StepCall& call);
   void let_go_of_results();
+  void check_may_cancel(const char* what) const;
+  bool give_up(StepState& state, uint64_t use, const Status& status);
   // Lets go of the lock, to wake callers.
   void finish_delivered(std::unique_lock<std::mutex>& lock);
   // Returns the state whose callers are still to be woken; null when they have been.
@@ -233,18 +240,22 @@ class SessionCore final : public actors::RunListener,
   std::vector<int> touching_, writing_;  // actors whose firings read or write variables
   int max_in_flight_ = 1;
   bool brief_sinks_ = false;
+  std::atomic<uint64_t> callbacks_{0};      // steps under way with an on_done, which runs on a thread of the engine
   std::atomic<bool> lends_outputs_{false};  // some results are memory of others: exchanged, or given by callers
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;  // variables idle, finished_ at wake_at_, closing
-  std::condition_variable room_;             // has_capacity() or closing
   std::condition_variable published_changed_;
   uint64_t wake_at_ = UINT64_MAX;  // the least finished_ someone waits for on changed_
-  int room_waiters_ = 0;
-  uint64_t submitted_ = 0;              // numbers given out
-  std::atomic<uint64_t> published_{0};  // start credits given
-  std::vector<bool> in_backlog_;        // per step % size: its inputs are all there
-  bool publishing_ = false;             // a thread is at publish_backlog()
+  struct RoomWaiter {
+    int priority = 0;
+    std::condition_variable changed;  // it is first and there is room, or closing
+  };
+  std::vector<RoomWaiter*> room_waiters_;  // whose turn comes next is first
+  uint64_t submitted_ = 0;                 // numbers given out
+  std::atomic<uint64_t> published_{0};     // start credits given
+  std::vector<bool> in_backlog_;           // per step % size: its inputs are all there
+  bool publishing_ = false;                // a thread is at publish_backlog()
   uint64_t finished_ = 0, failed_ = 0;
   mutable int readers_ = 0;                          // of runner_'s counters, without the lock; let_go() waits for them
   std::shared_ptr<StepState> telling_;               // of the step whose on_output runs

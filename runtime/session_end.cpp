@@ -18,7 +18,7 @@ void SessionCore::cancel() {
   closing_ = true;
   // What is left of finished steps, other ranks may still wait for.
   if (loaded_->world == nullptr || finished_ != submitted_) runner_->cancel();
-  room_.notify_all();
+  wake_room_waiters();
   published_changed_.notify_all();
 }
 
@@ -129,7 +129,7 @@ void SessionCore::reset() {
   check_stopped();
   if (ended) {
     ending_ = resetting_ = true;
-    room_.notify_all();
+    wake_room_waiters();
     try {
       ended = wait_for(lock, published_changed_, deadline.left(), [&] {
         return closing_ || (data_ended_ ? none_is_published() : published_ == submitted_ && !publishing_);
@@ -279,7 +279,7 @@ void SessionCore::abandon() {
     finish_rest(lock);
     closed_ = true;
     ending_ = false;
-    room_.notify_all();
+    wake_room_waiters();
     changed_.notify_all();
   }
   log(LogLevel::kError, LogArea::kRuntime, "session '{}': did not end and was abandoned; its memory stays in use:\n{}",

@@ -16,6 +16,7 @@ SessionStats SessionCore::stats() const {
   stats.failed = failed_;
   stats.in_flight = static_cast<int>(submitted_ - finished_);
   stats.max_in_flight = max_in_flight_;
+  stats.waiting = static_cast<int>(room_waiters_.size());
   stats.input_copies = input_copies_;
   stats.output_copies = output_copies_;
   ++readers_;

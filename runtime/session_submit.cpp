@@ -1,8 +1,8 @@
-// The callers' side of a session: submitting steps and waiting for them.
+// The callers' side of a session: submitting steps.
 #include <algorithm>
-#include <thread>
 
 #include "actors/stream_executor.h"
+#include "runtime/deadlines.h"
 #include "runtime/engine.h"
 #include "runtime/session_core.h"
 #include "runtime/strided_copy.h"
@@ -126,6 +126,36 @@ bool SessionCore::has_capacity() const {
   return has_slots(submitted_) || (backlog_ != nullptr && submitted_ - published_ < backlog_->capacity());
 }
 
+bool SessionCore::may_enter(int priority) const {
+  return has_capacity() && (room_waiters_.empty() || room_waiters_.front()->priority < priority);
+}
+
+// Waits for its turn and for room, or until there will be none. False after `timeout`. REQUIRES: mutex_ held.
+bool SessionCore::wait_for_room(std::unique_lock<std::mutex>& lock, int priority, Timeout timeout) {
+  const auto ended = [&] { return closing_ || data_ended_ || resetting_ || !session_error_.ok(); };
+  if (ended() || may_enter(priority)) return true;
+  RoomWaiter self;
+  self.priority = priority;
+  room_waiters_.insert(std::find_if(room_waiters_.begin(), room_waiters_.end(),
+                                    [&](const RoomWaiter* other) { return other->priority < priority; }),
+                       &self);
+  bool room = false;
+  const auto leave = [&] {
+    std::erase(room_waiters_, &self);
+    if (!room) offer_room();  // what it was woken for, another may have
+  };
+  try {
+    room = wait_for(lock, self.changed, timeout,
+                    [&] { return ended() || (room_waiters_.front() == &self && has_capacity()); });
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    leave();
+    throw;
+  }
+  leave();
+  return room;
+}
+
 // A step that has no more data is over when the sinks say so.
 void SessionCore::publish(uint64_t step) {
   published_ = step + 1;
@@ -228,6 +258,7 @@ std::shared_ptr<StepState> SessionCore::new_state(const StepCall& call) {
   }
   state->reset(submitted_);
   state->tag = call.tag;
+  state->on_done = call.on_done;
   state->given = !call.outputs.empty();
   state->outputs.resize(ports_.outputs.size());
   state->varying = ports_.varying;
@@ -259,6 +290,10 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
     const std::unique_lock lock = lock_soon(mutex_);  // a stream thread may just be answering the step before
     check_open();
   }
+  if (call.deadline != kNoDeadline) {
+    check_may_cancel("a deadline");
+    timeout = std::min(timeout, std::max(Timeout::zero(), Timeout(call.deadline - std::chrono::steady_clock::now())));
+  }
   const Deadline deadline(timeout);
   const Turns::Inside turn = take_turn(timeout, try_only);
   if (turns_ != nullptr && !turn) return std::nullopt;
@@ -267,18 +302,12 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   if (!call.outputs.empty()) lends_outputs_ = true;
   std::unique_lock lock(mutex_);
   Timeout left = deadline.left();
-  if (!has_capacity() && try_only) {
+  if (!may_enter(call.priority) && try_only) {
     // Once no step is in flight, slots of inputs are on their way back; that takes microseconds.
     if (finished_ < submitted_) return std::nullopt;
     left = std::chrono::milliseconds(20);
   }
-  bool room = false;
-  {
-    const CountedWaiter<int> waiter(room_waiters_);
-    room = wait_for(lock, room_, left,
-                    [&] { return closing_ || data_ended_ || resetting_ || !session_error_.ok() || has_capacity(); });
-  }
-  if (!room) {
+  if (!wait_for_room(lock, call.priority, left)) {
     if (try_only) return std::nullopt;
     lock.unlock();
     fail_timeout(fmt::format("no room for another step, with {} in flight,", max_in_flight_), timeout);
@@ -287,11 +316,14 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   std::shared_ptr<StepState> state;
   try {
     state = new_state(call);
+    if (call.deadline != kNoDeadline) engine_.deadlines().watch(call.deadline, state);
     port_memory_->accept(submitted_, inputs);
   } catch (const Error& error) {
+    if (state != nullptr) state->on_done = nullptr;
     if (error.kind() != ErrorKind::kMemory) throw;
     fail(ErrorKind::kMemory, "plan '{}': inputs and results of a step: {}", plan().name, error.what());
   }
+  if (state->on_done) ++callbacks_;
   const uint64_t step = submitted_++;
   count_writes();
   pending_[step % pending_.size()] = state;
@@ -363,111 +395,6 @@ void SessionCore::come_to_rest(Timeout timeout) {
                     "session '{}': was abandoned in a kernel that has not returned and uses the arenas it shares; load "
                     "others with arenas of their own",
                     plan().name);
-}
-
-void SessionCore::wait_all(Timeout timeout) {
-  wait_finished(timeout);
-  if (const RunnerInUse runner = this->runner(); runner != nullptr) runner->take_unseen_failure().throw_if_error();
-  std::unique_lock lock(mutex_);
-  const Status late = std::exchange(late_error_, {});
-  lock.unlock();
-  late.throw_if_error();
-}
-
-void SessionCore::wait_finished(Timeout timeout) {
-  check_process();
-  const Deadline deadline(timeout);
-  std::unique_lock lock(mutex_);
-  const uint64_t steps = submitted_;
-  const uint64_t period = runner_ == nullptr ? 1 : this->period();
-  // Steps of a period that is not complete cannot finish.
-  const uint64_t due = steps - steps % period;
-  const uint64_t resets = resets_;
-  const bool finished = wait_for(lock, changed_, timeout, [&] {
-    if (finished_ >= due || resets_ != resets) return true;
-    wake_at_ = std::min(wake_at_, due);
-    return false;
-  });
-  if (!finished) {
-    lock.unlock();
-    fail_timeout(fmt::format("{} steps in flight are not finished", steps - finished_), timeout);
-  }
-  const bool reset = resets_ != resets;
-  lock.unlock();
-  if (!reset) wait_fired(due, deadline.left());
-  wait_touches(false, deadline.left());
-  if (turns_ == nullptr) return;
-  if (const RunnerInUse runner = this->runner(); runner != nullptr) synchronize_streams();
-}
-
-// Work that no output and no variable depends on may still be queued on a device. REQUIRES: a RunnerInUse is held.
-void SessionCore::synchronize_streams() const {
-  for (const auto& executor : loaded_->streams) {
-    if (executor->stream().asynchronous()) static_cast<void>(executor->stream().synchronize());
-  }
-}
-
-// An actor is counted a moment after its tokens have left, and those that no sink waits for may lag behind: nobody
-// tells of either, so it is looked for.
-void SessionCore::wait_fired(uint64_t steps, Timeout timeout) {
-  constexpr int kYields = 100;
-  constexpr Timeout kSlice = std::chrono::microseconds(500);
-  const Deadline deadline(timeout);
-  const RunnerInUse runner = this->runner();
-  for (int looks = 0; runner != nullptr && !runner->has_fired(steps) && !runner->wait_done(Timeout::zero()); ++looks) {
-    if (manual_ ? !engine_.step() : deadline.left() == Timeout::zero())
-      fail_timeout(fmt::format("not all actors are done with {} steps", steps), timeout);
-    if (manual_) continue;
-    if (looks < kYields) {
-      std::this_thread::yield();
-      continue;
-    }
-    std::unique_lock lock(mutex_);
-    if (closing_) return;
-    lock.unlock();
-    check_interrupt();
-    std::this_thread::sleep_for(kSlice);
-  }
-}
-
-bool SessionCore::cancel_step(StepState& state) {
-  check_process();
-  SLUICE_CHECK_KIND(kUnsupported, loaded_->world == nullptr,
-                    "session '{}': cancel() of a step that other ranks take part in; stop the session on all of them",
-                    plan().name);
-  const Status status = tagged(
-      {ErrorKind::kCancelled, fmt::format("session '{}': step {}: cancelled by its caller", plan().name, state.step)},
-      state.tag);
-  std::shared_ptr<StepState> kept;
-  {
-    const std::lock_guard lock(mutex_);
-    if (closed_ || runner_ == nullptr || state.done()) return false;
-    kept = pending_[state.step % pending_.size()];
-    if (kept.get() != &state || !state.pending.ok()) return false;  // it ends, and is being told of
-    state.pending = status;
-    runner_->give_up(state.step);
-    state.finish(status);
-  }
-  state.tell();
-  return true;
-}
-
-Status SessionCore::wait_step(StepState& state, Timeout timeout) {
-  if (state.done()) return state.status();
-  check_process();
-  std::unique_lock lock(mutex_);
-  if (closed_) return state.status();
-  if (manual_ || waits_for_itself()) {
-    // Steps, or refuses.
-    if (!wait_for(lock, changed_, timeout, [&] { return state.done(); })) {
-      lock.unlock();
-      fail_timeout(fmt::format("step {} is not finished", state.step), timeout);
-    }
-    return state.status();
-  }
-  lock.unlock();
-  if (!state.wait(timeout, short_wait_)) fail_timeout(fmt::format("step {} is not finished", state.step), timeout);
-  return state.status();
 }
 
 }  // namespace sluice

@@ -26,6 +26,8 @@ class StepState {
   std::shared_ptr<const std::vector<Ports::Varying>> varying;  // axes of outputs; may be null
   std::vector<int64_t> extents;                                // per varying axis
   std::string tag;                                             // "": it has none
+  StepDone on_done;                                            // null: nobody is called
+  uint64_t use = 0;                                            // session's lock: which of its steps it stands for
   bool given = false;                                          // memory of `outputs` is its caller's
   bool pooled = false;                                         // its session keeps it for as long as its actors live
   int sinks_done = 0;                                          // session's lock
@@ -33,6 +35,7 @@ class StepState {
 
   void reset(uint64_t new_step) {
     step = new_step;
+    ++use;
     sinks_done = 0;
     pending = {};
     tag.clear();

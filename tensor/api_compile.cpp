@@ -83,7 +83,7 @@ void replan_family(EagerExecutor& eager, const std::string& bundle, const std::s
 void compile(Engine& engine, const std::string& graph_text, const std::vector<NamedTensor>& weights,
              const std::string& bundle, const CompileOptions& options) {
   guarded([&] {
-    EagerExecutor eager(engine.impl());
+    EagerExecutor eager(inside(engine));
     const ExecutorScope scope(eager);
     CapturedGraph captured{graph::parse(graph_text, "graph", eager.ops()), {}};
     for (const NamedTensor& w : weights)
@@ -102,7 +102,7 @@ void compile(Engine& engine, const std::string& graph_text, const std::vector<Na
 
 void replan(Engine& engine, const std::string& bundle, const std::string& to, const CompileOptions& options) {
   guarded([&] {
-    EagerExecutor eager(engine.impl());
+    EagerExecutor eager(inside(engine));
     const ExecutorScope scope(eager);
     if (is_family_bundle(bundle)) return replan_family(eager, bundle, to, options);
     Bundle loaded = load_bundle(bundle);

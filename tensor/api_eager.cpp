@@ -34,7 +34,7 @@ auto computing(EagerExecutor& executor, F&& f) {
 
 }  // namespace
 
-Eager::Eager(Engine& engine) : impl_(guarded([&] { return std::make_shared<const Impl>(engine.impl()); })) {}
+Eager::Eager(Engine& engine) : impl_(guarded([&] { return std::make_shared<const Impl>(inside(engine)); })) {}
 
 DeviceTensor Eager::zeros(DType dtype, const std::vector<int64_t>& shape, const std::string& device) const {
   return computing(impl_->executor, [&] {

@@ -4,12 +4,22 @@ Needs Graphviz, and Chromium, which takes the screenshots of the pages that plan
 """
 
 import argparse
+import http.client
+import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -37,6 +47,99 @@ def graphs_and_plans(work: pathlib.Path, out: pathlib.Path) -> None:
     screenshot(work / "lanes.html", out / "plan-lanes.png", "1280,560")
 
 
+def classified_in_cpp(digits: pathlib.Path, picture: pathlib.Path) -> None:
+    """What cpp_runner has made of the first images that train_digits.py gave it."""
+    logits = np.fromfile(digits / "logits.f32", np.float32).reshape(-1, 10)
+    images = np.fromfile(digits / "images.f32", np.float32).reshape(len(logits), 8, 8)
+    figure, axes = plt.subplots(2, 10, figsize=(9, 2.4))
+    for axis, image, scores in zip(axes.flat, images, logits):
+        axis.imshow(image, cmap="gray_r")
+        axis.set_title(str(scores.argmax()), fontsize=13)
+        axis.axis("off")
+    figure.tight_layout()
+    figure.savefig(picture, dpi=110)
+
+
+def served_clients(bundle: pathlib.Path, picture: pathlib.Path) -> None:
+    """Answers that clients of cpp_service get, beside nobody and beside clients that say nothing, in turn."""
+    service = subprocess.Popen([ROOT / "build/release/examples/cpp_service", bundle, "0"], stdout=subprocess.PIPE, text=True)
+    port = int(re.search(r"(\d+)\s*$", service.stdout.readline())[1])
+
+    def ask(method: str, target: str, body: bytes = b"", connection: http.client.HTTPConnection | None = None) -> bytes:
+        connection = connection or http.client.HTTPConnection("127.0.0.1", port)
+        connection.request(method, target, body)
+        return connection.getresponse().read()
+
+    words = re.search(r"input .*\((.*)\)", ask("GET", "/ports").decode())[1].rstrip(",").split(", ")
+    body = np.zeros([int(word) for word in words], np.float32).tobytes()
+
+    def answers(clients: int, seconds: float = 0.4) -> float:
+        end, counts = time.perf_counter() + seconds, [0] * clients
+
+        def client(i: int) -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            while time.perf_counter() < end:
+                ask("POST", "/step", body, connection)
+                counts[i] += 1
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sum(counts) / seconds
+
+    numbers = [1, 2, 4, 8, 16]
+    rates = {beside: [[0.0] * len(numbers) for _ in range(7)] for beside in (False, True)}
+    answers(2)
+    for turn in range(7):
+        for i, n in enumerate(numbers):
+            rates[False][turn][i] = answers(n)
+            idle = [http.client.HTTPConnection("127.0.0.1", port) for _ in range(32)]
+            for connection in idle:
+                connection.connect()
+            rates[True][turn][i] = answers(n)
+            for connection in idle:
+                connection.close()
+    ask("POST", "/stop")
+    service.wait()
+    one = np.median(rates[False], axis=0)[0]
+    figure, axis = plt.subplots(figsize=(7, 3.2))
+    for beside, label in ((False, "alone"), (True, "beside 32 clients that are connected and say nothing")):
+        axis.plot(numbers, np.median(rates[beside], axis=0) / one, marker="o", label=label)
+    axis.set(xlabel="clients that ask", ylabel="answers a second,\nas multiples of one client's", xticks=numbers, ylim=(0, None))
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(picture, dpi=110)
+
+
+CUSTOM = """
+import sluice as sl
+sl.ops.load_library("example_ops.so")
+class Net(sl.nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.net = sl.nn.Linear(64, 32)
+        self.add_optimizer(sl.optim.SGD(self.net.parameters(), lr=0.1))
+    def build(self, x, y):
+        loss = sl.ops.squared_distance(sl.ops.scaled_softsign(self.net(x), slope=2.0), y).mean()
+        loss.backward()
+        return loss
+net = Net()
+net(sl.randn(32, 64), sl.randn(32, 32))
+sl.save(net, "custom")
+"""
+
+
+def ops_of_ones_own(work: pathlib.Path, out: pathlib.Path) -> None:
+    run(os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-shared", "-fPIC", f"-I{ROOT / 'include'}",
+        ROOT / "examples/custom_op/example_ops.cpp", "-o", work / "example_ops.so")
+    (work / "own.py").write_text(CUSTOM)
+    run(sys.executable, "own.py", cwd=work)
+    run("plan-viz", "html", "custom", "-o", "custom.html", "--source", ".", cwd=work)
+    screenshot(work / "custom.html", out / "custom-op.png", "1280,560")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=HERE, help="where the pictures go")
@@ -46,6 +149,9 @@ def main() -> None:
         graphs_and_plans(work, out)
         run(sys.executable, "examples/train_digits.py", "--out", work / "digits")
         shutil.copy(work / "digits/loss.png", out / "digits-loss.png")
+        classified_in_cpp(work / "digits", out / "digits-in-cpp.png")
+        served_clients(work / "digits/bundle", out / "cpp-service.png")
+        ops_of_ones_own(work, out)
         screenshot(work / "digits/two_devices.html", out / "plan.png")
         run(sys.executable, "-m", "sluice.distributed.launch", "--nproc_per_node", 2, "examples/distributed_digits.py",
             "--out", work / "ranks")

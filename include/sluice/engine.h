@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "export.h"
+#include "standard.h"
 
 namespace sluice {
 class Engine;
@@ -13,9 +14,19 @@ class Engine;
 
 namespace sluice::api {
 
+struct Access;  // of Sluice's own
+
 // What threads do that wait for each other within a kernel: spin for some milliseconds and then sleep, or sleep at
 // once. kAuto: spin while no other process wants the cores.
 enum class Spin { kAuto, kNever, kAlways };
+
+// Where an engine gets the host memory of its sessions: what plans compute in, weights that are not mapped, results.
+// Without functions it is the system's. Both are called from any thread, also after the engine's end for results that
+// are still held; they must not throw, block or call Sluice.
+struct HostMemory {
+  std::function<void*(size_t bytes, size_t alignment)> allocate = nullptr;  // null where there is none: kMemory
+  std::function<void(void* data, size_t bytes)> release = nullptr;
+};
 
 struct EngineOptions {
   int cores = 0;            // lent to kernels, also to those of plans made for more; 0: all this process may run on
@@ -23,6 +34,8 @@ struct EngineOptions {
   std::vector<int> cpus =
       {};  // processors that kernels run on; empty: all. Unless `cores` says otherwise, so many cores
   Spin spin = Spin::kAuto;
+  HostMemory memory = {};
+  int stop_timeout_ms = 5000;  // how long its end waits for kernels that run
 };
 
 // The ranks of a job, of which this process is one: they run plans of several ranks together.
@@ -41,7 +54,7 @@ class SLUICE_API Engine {
  public:
   explicit Engine(EngineOptions options = {});
   // Ends the sessions that still run on it and joins the threads; on any thread, after main() too. A kernel that does
-  // not return delays it by five seconds, and then keeps its thread and memory.
+  // not return delays it by stop_timeout_ms, and then keeps its thread and memory.
   ~Engine();
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
@@ -64,9 +77,9 @@ class SLUICE_API Engine {
   // Host bytes of the plans loaded now, and the most there ever were, as the allocator counts them.
   uint64_t memory_bytes() const;
   uint64_t peak_memory_bytes() const;
-  sluice::Engine& impl() const;
 
  private:
+  friend struct Access;
   std::unique_ptr<sluice::Engine> impl_;
 };
 

@@ -50,7 +50,9 @@ struct SessionOptions {
   int max_in_flight = 0;
   std::chrono::milliseconds submit_timeout{0};  // of submit() when that many are in flight; 0: wait for ever
   std::chrono::milliseconds wait_timeout{0};    // of get() and wait_all(); 0: for ever
-  bool check_numerics = false;                  // fail a step whose kernels write NaN or infinity
+  // Of stop(), for kernels that run, and of the destructor, which then leaves them behind; 0: for ever.
+  std::chrono::milliseconds stop_timeout{5000};
+  bool check_numerics = false;  // fail a step whose kernels write NaN or infinity
   // Inputs that are handed over, and results, are not copied wherever the plan allows it (Port::copied says why not).
   bool zero_copy = false;
   // Actors of kernels of Sluice's that are predicted to take no longer run in the thread that submits, or that brings
@@ -74,6 +76,17 @@ struct StepOptions {
   // tensors. Nobody else may use it until the step is over. Throws kValue where types differ, kUnsupported for an
   // output whose length differs from step to step.
   std::vector<Tensor> outputs = {};
+  // Called once, when the step is over: after on_output of the session, before get() returns (but for a step that was
+  // given up), on a thread of the engine; of steps still in flight, on the thread that ends the session. error is ""
+  // when the step went well, else there are no outputs. Must not throw, block or submit. What it holds is let go of
+  // behind the call. Not called where submit() throws or gives nothing.
+  std::function<void(const std::vector<Tensor>& outputs, const std::string& error)> on_done = nullptr;
+  // From the call on: a step that is not over by then is given up as by cancel(), with kTimeout naming who is stuck.
+  // Waiting for room counts. 0: none. Throws kUnsupported for one rank's part of a plan.
+  std::chrono::milliseconds deadline{0};
+  // Of callers that wait for room, those of the highest get it first, and of these who came first. What has room runs
+  // in the order in which it got it.
+  int priority = 0;
 };
 
 // A submitted step. An empty one, as made by default or moved from, throws kValue when asked for anything.
@@ -121,6 +134,7 @@ struct Counters {
   };
   uint64_t submitted = 0, finished = 0, failed = 0;  // steps
   int in_flight = 0, max_in_flight = 0;
+  int waiting = 0;                               // callers, for room for another step
   uint64_t bytes = 0;                            // that the session holds
   uint64_t mapped = 0;                           // of them, pages of a bundle's file, which processes share
   uint64_t input_copies = 0, output_copies = 0;  // tensors copied
@@ -184,7 +198,7 @@ class SLUICE_API Session {
  private:
   explicit Session(std::unique_ptr<sluice::SessionFamily> impl);
   struct Loader;
-  sluice::SessionFamily& impl() const;
+  friend struct Access;
   std::unique_ptr<sluice::SessionFamily> impl_;
   std::vector<Port> inputs_, outputs_;
 };

@@ -123,9 +123,17 @@ typedef struct sluice_engine_options {
   int32_t spin;
   const int32_t* cpus; /* processors that kernels run on; all where num_cpus is 0 */
   size_t num_cpus;
+  /* Where the engine gets the host memory of its sessions: what plans compute in, weights that are not mapped, results.
+   * NULL, both of them: the system's. Called from any thread, also after the engine's end for results that are still
+   * held; they must not block or call Sluice. `allocate` gives a multiple of `alignment`, or NULL where there is none.
+   */
+  void* (*allocate)(void* context, size_t bytes, size_t alignment);
+  void (*release)(void* context, void* data, size_t bytes);
+  void* context;
+  int32_t stop_timeout_ms; /* how long its end waits for kernels that run */
 } sluice_engine_options;
 #define SLUICE_ENGINE_OPTIONS_INIT \
-  { sizeof(sluice_engine_options), 0, 10000, 0, NULL, 0 }
+  { sizeof(sluice_engine_options), 0, 10000, 0, NULL, 0, NULL, NULL, NULL, 5000 }
 /* `options` may be NULL. */
 SLUICE_API sluice_status* sluice_engine_create(const sluice_engine_options* options, sluice_engine** engine);
 SLUICE_API void sluice_engine_destroy(sluice_engine* engine);
@@ -218,9 +226,11 @@ typedef struct sluice_session_options {
   /* Actors of kernels of Sluice's that are predicted to take no longer run in the thread that submits, or that brings
    * their inputs: no thread is woken for them. Submitting may take so long, and waiting has no timeout meanwhile. */
   int64_t inline_up_to_us;
+  /* of sluice_session_stop, for kernels that run, and of destroying it, which then leaves them behind; 0: for ever */
+  int64_t stop_timeout_ms;
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
-  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2 }
+  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2, 5000 }
 /* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
  */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,
@@ -261,9 +271,19 @@ typedef struct sluice_step_options {
   const char* tag;               /* names the step in its errors, in the log and in traces; NULL: none */
   sluice_tensor* const* outputs; /* memory for the results, as of sluice_session_run_into; NULL: the session's own */
   size_t num_outputs;
+  /* If not NULL, called once with `context` when the step is over: after on_output of the session, before a wait for
+   * the step returns (but where it was given up), on a thread of the engine; of steps still in flight, on the thread
+   * that ends the session. `error` is "" when the step went well; else there are no results. They are destroyed when it
+   * returns. It must not block or submit. Not called where no step was started. */
+  void (*on_done)(void* context, sluice_tensor* const* results, size_t num_results, const char* error);
+  void* context;
+  /* From the call on: a step that is not over by then is given up as by sluice_step_cancel, with SLUICE_ERROR_TIMEOUT
+   * naming who is stuck. Waiting for room counts. 0: none. SLUICE_ERROR_UNSUPPORTED for one rank's part of a plan. */
+  int64_t deadline_ms;
+  int32_t priority; /* of callers that wait for room, those of the highest get it first; of these, who came first */
 } sluice_step_options;
 #define SLUICE_STEP_OPTIONS_INIT \
-  { sizeof(sluice_step_options), NULL, NULL, 0 }
+  { sizeof(sluice_step_options), NULL, NULL, 0, NULL, NULL, 0, 0 }
 /* As sluice_session_submit, sluice_session_try_submit and sluice_session_hand_over. `options` may be NULL. */
 SLUICE_API sluice_status* sluice_session_submit_with(sluice_session* session, sluice_tensor* const* inputs,
                                                      size_t num_inputs, const sluice_step_options* options,
@@ -310,6 +330,7 @@ typedef struct sluice_totals {
   uint64_t mapped;                      /* of them, pages of a bundle's file, which processes share */
   uint64_t input_copies, output_copies; /* tensors copied */
   size_t num_actors, num_streams, num_registers;
+  int32_t waiting; /* callers, for room for another step */
 } sluice_totals;
 typedef struct sluice_actor_counters {
   size_t size;

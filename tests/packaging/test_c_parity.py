@@ -28,7 +28,6 @@ COUNTERPARTS = {
     "Engine::~Engine": "sluice_engine_destroy",
     "Engine::operator=": "(handles are copied as they are)",
     "Engine::cores": "sluice_engine_cores",
-    "Engine::impl": "(of Sluice's own)",
     "Engine::join": "sluice_engine_join",
     "Engine::load_backend": "sluice_engine_load_backend",
     "Engine::load_extension": "sluice_engine_load_extension",
@@ -54,7 +53,6 @@ COUNTERPARTS = {
                          "sluice_counters_register sluice_counters_text sluice_counters_destroy",
     "Session::firings": "sluice_counters_actor",
     "Session::hand_over": "sluice_session_hand_over sluice_session_hand_over_with",
-    "Session::impl": "(of Sluice's own)",
     "Session::inputs": "sluice_session_num_inputs sluice_session_input",
     "Session::load": "sluice_session_load sluice_session_load_memory",
     "Session::outputs": "sluice_session_num_outputs sluice_session_output",
@@ -101,11 +99,11 @@ INLINE = {"Session::inputs", "Session::outputs", *(f"Tensor::{n}" for n in ("byt
 
 # C++ struct: its counterpart, and fields that C calls otherwise or leaves out.
 STRUCTS = {
-    ("engine.h", "EngineOptions"): ("sluice_engine_options", {}),
+    ("engine.h", "EngineOptions"): ("sluice_engine_options", {"memory": "allocate"}),
     ("engine.h", "WorldOptions"): ("sluice_world_options", {"size": "ranks"}),
-    ("session.h", "SessionOptions"): ("sluice_session_options", {"submit_timeout": "submit_timeout_ms", "wait_timeout": "wait_timeout_ms",
-                                                                "inline_up_to": "inline_up_to_us"}),
-    ("session.h", "StepOptions"): ("sluice_step_options", {}),
+    ("session.h", "SessionOptions"): ("sluice_session_options", {"inline_up_to": "inline_up_to_us", **{
+        n: f"{n}_ms" for n in ("submit_timeout", "wait_timeout", "stop_timeout")}}),
+    ("session.h", "StepOptions"): ("sluice_step_options", {"deadline": "deadline_ms"}),
     ("plan.h", "Port"): ("sluice_port", {}),
     ("session.h", "Counters"): ("sluice_totals", {"actors": "num_actors", "streams": "num_streams", "registers": "num_registers",
                                                   "text": None}),  # sluice_counters_text
@@ -185,7 +183,7 @@ def test_options_and_counters_are_the_same(where):
     assert len(expected) >= 2
     extra = set(fields("sluice.h", c_name)) - expected
     assert expected <= set(fields("sluice.h", c_name))
-    assert extra <= {"size", "num_cpus", "num_weights", "weight_names", "num_outputs", "context", "rank",
+    assert extra <= {"size", "num_cpus", "num_weights", "weight_names", "num_outputs", "context", "release", "rank",
                      "stream_name", "actor_name", "kernel_name"}  # of the struct, of arrays, of a callback, of a shape, of indices
 
 

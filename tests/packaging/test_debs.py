@@ -9,9 +9,11 @@ import shutil
 import subprocess
 import sys
 
+import numpy
 import pytest
 
 import sluice as sl
+from test_embedding import blocks
 from test_cpp_packages import BUILD, ROOT, check, model, pkg_config, run  # noqa: F401
 
 if shutil.which("dpkg-shlibdeps") is None:
@@ -136,6 +138,73 @@ def test_help_is_read_as_it_is_printed():
 def test_lintian_finds_no_error(debs):
     done = subprocess.run(["lintian", "--allow-root", "--fail-on", "error", *map(str, debs.values())], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+# In a layer over this system, which is gone with the namespace: nothing here changes. The source tree is not there.
+LAYER = """
+set -e
+mount --make-rprivate / && mount -t tmpfs tmpfs "$1" && cd "$1" && mkdir upper work root
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" root
+mount -t tmpfs tmpfs "root$2" && mount -t proc proc root/proc && mount --bind /dev root/dev
+cp -r "$3" root/page
+exec chroot root env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 bash -ec "$4" "$2"
+"""
+INSIDE = """
+test ! -e "$0/CMakeLists.txt"
+test -z "$(ls /usr/lib/*/libsluice* 2>/dev/null)"
+dpkg -i $(ls /page/debs/*.deb | grep -v python3-sluice) >/dev/null
+dpkg -i --force-depends /page/debs/python3-sluice_*.deb >/dev/null 2>&1  # NumPy may be another one than Debian's
+test -z "$(dpkg -V libsluice0 libsluice-dev sluice-tools | grep -v share/)"
+echo INFO $(sluice-info | grep -c '^sluice')
+for project in page c_runner; do
+  cmake -S /page/$project -B /page/$project/b >/dev/null
+  cmake --build /page/$project/b >/dev/null
+done
+cd /page/page
+for program in service service_c service_caf; do echo RUN $program $(b/$program /page/bundle 2>/dev/null); done
+echo RUN planner $(cd b && ./planner /page/planned | head -1)
+echo RUN tensors $(b/tensors cpu | wc -c)
+cp b/my_ops.so . && echo RUN ops $(PYTHONPATH=/page/numpy /usr/bin/python3 own.py)
+plan-viz verify /page/bundle >/dev/null && echo RUN plan-viz ok
+sluice-run /page/bundle --fill=random >/dev/null && echo RUN sluice-run ok
+dpkg -r $(dpkg -l | awk '/ (lib|python3-)?sluice/ {print $2}') >/dev/null 2>&1
+test -z "$(ls -d /usr/lib/*/libsluice* /usr/bin/sluice-* /usr/lib/python3/dist-packages/sluice 2>/dev/null)"
+echo REMOVED
+"""
+
+
+def test_they_install_and_the_pages_run_against_them(debs, tmp_path):
+    """Of docs/embedding.md and the pages that share its project: as written, but for the folder that a prefix would name."""
+    if os.geteuid() or subprocess.run(["unshare", "-m", "bash", "-c", LAYER, "-", tmp_path, "/mnt", "/etc/hostname", "true"],
+                                      capture_output=True).returncode:
+        pytest.skip("no namespaces with a layer over / here")
+    stage = tmp_path / "stage"
+    for folder in ("debs", "page", "numpy"):
+        (stage / folder).mkdir(parents=True)
+    for deb in debs.values():
+        shutil.copy(deb, stage / "debs")
+    for part in pathlib.Path(numpy.__file__).parents[1].glob("numpy*"):
+        shutil.copytree(part, stage / "numpy" / part.name, ignore=shutil.ignore_patterns("tests", "*.pyi", "*.a"))
+    shutil.copytree(ROOT / "examples/c_runner", stage / "c_runner")
+    (stage / "page/CMakeLists.txt").write_text(blocks("cmake")[0])
+    for text in blocks("cpp") + blocks("c"):
+        (stage / "page" / re.match(r"(?://|/\*) (\S+)", text)[1]).write_text(text)
+    (stage / "page/own.py").write_text(blocks("py")[0])
+
+    class Net(sl.nn.Graph):
+        def build(self, x):
+            return x.relu() * 2
+
+    graph = Net()
+    graph(sl.zeros(1, 4))
+    sl.save(graph, stage / "bundle")
+    layer = tmp_path / "layer"
+    layer.mkdir()
+    done = subprocess.run(["unshare", "-m", "bash", "-c", LAYER, "-", layer, ROOT, stage, INSIDE], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "INFO 1", "RUN service 2 0", "RUN service_c 2 0", "RUN service_caf 2 0", "RUN planner 0.5 2 2 -0.5 -1 0", "RUN tensors 24",
+        "RUN ops [-2.0, 0.5, 2.0] [0.0, 1.0, 0.0]", "RUN plan-viz ok", "RUN sluice-run ok", "REMOVED"]
 
 
 @pytest.fixture(scope="module")

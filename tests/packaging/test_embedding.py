@@ -77,6 +77,29 @@ def test_own_op_in_python(project):
     assert run(sys.executable, "-c", source) == "[-2.0, 0.5, 2.0] [0.0, 1.0, 0.0]\n"
 
 
+def test_own_op_is_short_and_one_kernel_on_cuda(project):
+    """On a driver without a GPU, which runs the generated source."""
+    text = next(text for text in blocks("cpp") if "ClampKernel" in text)
+    assert len(text.splitlines()) <= 60
+    fakes = BUILD / "tests/cuda"
+    if not (fakes / "libfake_cuda.so").exists():
+        pytest.skip("built without the CUDA backend or its tests")
+    source = f"""
+import sluice as sl
+sl.ops.load_library({str(project / "my_ops.so")!r})
+class Net(sl.nn.Graph):
+    def build(self, x):
+        return sl.ops.symmetric_clamp(x * 2, limit=2.0) + 1
+net = Net()
+net.config.set_device("cuda:0")
+print(net(sl.tensor([-3.0, 0.5, 3.0])).tolist(), [kernel["op"] for kernel in net.plan["kernels"]])
+"""
+    env = {"SLUICE_CUDA_LIBRARY": BUILD / "libsluice_cuda.so", "SLUICE_CUDA_DRIVER": fakes / "libfake_cuda.so",
+           "SLUICE_NVRTC": fakes / "libfake_nvrtc.so", "SLUICE_CUBLASLT": "off", "SLUICE_CUDNN": "off"}
+    told = run(sys.executable, "-c", source, env={**os.environ, **{name: str(path) for name, path in env.items()}})
+    assert told == "[-1.0, 2.0, 3.0] ['copy', 'fused', 'copy']\n"
+
+
 def test_own_op_passes_the_generated_tests_and_a_wrong_one_does_not(project):
     words = blocks("bash")[1].replace("build/release", str(BUILD)).split()
     command = [w.replace("my_ops.so", str(project / "my_ops.so")) for w in words]
@@ -116,7 +139,7 @@ EXCERPTS = [*blocks("c++"), *re.findall(r"^```c\+\+\n(.*?)^```", (ROOT / "docs/s
 @pytest.mark.parametrize("text", EXCERPTS, ids=lambda text: text.split("\n")[0][:40])
 def test_excerpts_compile(text, installed):
     """Each with what comes before it on the page, in general: an engine, a session, some tensors."""
-    headers = ["sluice/sluice.hpp", "sluice/nested.h", "chrono"]
+    headers = ["sluice/sluice.hpp", "sluice/nested.h", "chrono", "cstdio"]
     include = installed / "sluice/include"
     if "serving::" in text:
         headers.append("sluice/serving.hpp")

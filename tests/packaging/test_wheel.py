@@ -29,12 +29,16 @@ def wheel(tmp_path_factory):
     if "SLUICE_WHEEL" in os.environ:
         return pathlib.Path(os.environ["SLUICE_WHEEL"])
     directory = tmp_path_factory.mktemp("wheel")
-    done = subprocess.run([sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-build-isolation", "--no-deps", "-w", str(directory)],
-                          capture_output=True, text=True,
-                          # As CMake calls them, so that ccache knows the objects from the main build.
-                          env={**os.environ, "CC": "cc", "CXX": "c++"})
+    done = subprocess.run([sys.executable, ROOT / "tools/packages/wheels.py", "--out", directory], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return next(directory.glob("*.whl"))
+    return next(directory.glob("sluice-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def cuda_wheel(wheel):
+    for built in wheel.parent.glob("sluice_cuda-*.whl"):
+        return built
+    pytest.skip("built without the CUDA backend")
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +72,7 @@ def test_wheel_holds_what_it_should(wheel):
     assert source | stubs | {"sluice/bin/plan-viz"} <= names
     assert any(re.fullmatch(r"sluice/_C\.cpython.*\.so", n) for n in names)
     libraries = {n for n in names if n.startswith("sluice/lib/") and ".so" in n}
+    assert "sluice/lib/libsluice_cuda.so" not in libraries
     assert {"libcaf_core", "libdnnl", "libfmt", "libspdlog", "libboost_json", "libhwy", "libgomp"} <= {
         pathlib.Path(n).name.split(".so")[0] for n in libraries}
     assert not any(SYSTEM.match(pathlib.Path(n).name) for n in libraries)
@@ -79,6 +84,40 @@ def test_wheel_holds_what_it_should(wheel):
     assert other == {"sluice/bin/plan-viz", "sluice/troubles.txt"}
     assert f"Version: {VERSION}\n" in metadata and "License-Expression: Apache-2.0" in metadata
     assert re.findall(r"Requires-Dist: (\w+)", metadata) == ["numpy"]
+
+
+def test_tags_and_sizes(wheel, count):
+    """The tag is that of the systems on which it runs, as auditwheel tells; most of it is oneDNN."""
+    assert re.fullmatch(rf"sluice-{re.escape(VERSION)}-cp3\d+-cp3\d+-manylinux_2_\d+_\w+\.whl", wheel.name)
+    tag = wheel.stem.rpartition("-")[2]
+    told = subprocess.run([sys.executable, "-m", "auditwheel", "show", wheel], capture_output=True, text=True, check=True).stdout
+    assert f'"{tag}"' in told
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {info.filename: info.compress_size for info in archive.infolist()}
+        assert f"Tag: {wheel.stem.split('-', 2)[2]}\n" in archive.read(f"sluice-{VERSION}.dist-info/WHEEL").decode()
+    ours = sum(size for name, size in packed.items() if not name.startswith("sluice/lib/"))
+    count("the wheel without libraries of others, packed", ours, "bytes")
+    count("the wheel, packed", wheel.stat().st_size, "bytes")
+    assert ours < 12_000_000
+    assert wheel.stat().st_size < 24_000_000
+
+
+def test_the_cuda_backend_is_a_wheel_of_its_own(wheel, cuda_wheel, clean):
+    """Installed beside the other one it is found; what it then lacks here is the driver."""
+    assert cuda_wheel.name.startswith(f"sluice_cuda-{VERSION}-py3-none-manylinux_2_")
+    with zipfile.ZipFile(cuda_wheel) as archive:
+        names = archive.namelist()
+        metadata = archive.read(f"sluice_cuda-{VERSION}.dist-info/METADATA").decode()
+    assert [n for n in names if ".dist-info/" not in n] == ["sluice/lib/libsluice_cuda.so"]
+    assert f"Requires-Dist: sluice=={VERSION}\n" in metadata
+    ask = ("import sluice\ntry:\n    sluice.zeros(1, device='cuda:0')\n"
+           "except Exception as error:\n    print('TOLD', error)\nelse:\n    print('TOLD ran')")
+    python = clean.home / "venv/bin/python"
+    assert "the backend of cuda could not be loaded" in clean("-c", ask)
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", cuda_wheel], check=True)
+    assert "backend of cuda" not in clean("-c", ask).partition("TOLD")[2]
+    subprocess.run([python, "-m", "pip", "uninstall", "-q", "-y", "sluice-cuda"], check=True)
+    assert "the backend of cuda could not be loaded" in clean("-c", ask)
 
 
 IMPORT_ALL = """
@@ -133,6 +172,23 @@ def test_console_scripts_and_help(clean):
     clean("-c", "import sluice as sl\nclass G(sl.nn.Graph):\n  def build(self, x): return x.relu()\ng = G()\ng(sl.ones(2))\nsl.save(g, 'bundle')")
     script = clean.home / "venv" / "bin" / "plan-viz"
     assert "compute0" in clean("show", "bundle", program=script)
+
+
+def test_the_ten_minute_page_runs_as_written(clean):
+    """docs/getting-started.md up to where it asks for the C++ library, with nothing but the wheel."""
+    page = (ROOT / "docs/getting-started.md").read_text().partition("## 5. Run it in C++")[0]
+    venv, told = clean.home / "venv/bin", {}
+    for language, text in re.findall(r"^```(\w+)\n(.*?)^```", page, re.S | re.M):
+        if language == "python":
+            (clean.home / re.match(r"# (\S+)", text)[1]).write_text(text)
+        else:
+            assert language == "bash"
+            for command in text.splitlines():
+                told[command] = clean("-c", command, program="/bin/bash", path=f"{venv}:/usr/bin:/bin", timeout=600)
+    assert list(told)[0] == "python tensors.py" and told["python tensors.py"].startswith("52.0\n")
+    assert int(re.search(r"correct (\d+)%", told["python train.py"])[1]) > 90
+    assert "compute0" in told["plan-viz show spirals"] and (clean.home / "plan.html").stat().st_size > 10_000
+    assert len(re.findall(r"[\d.e-]+", told["python predict.py"])) == 2
 
 
 def test_types_of_the_installed_package(clean):

@@ -172,6 +172,27 @@ TEST_F(FamilyTest, CallersAreToldOfWholeCalls) {
   EXPECT_EQ(told, (std::vector<std::pair<uint64_t, Shape>>{{0, {4, 3}}, {1, {3, 3}}, {2, {4, 3}}, {3, {1, 3}}}));
 }
 
+TEST_F(FamilyTest, ACallerIsToldOfItsWholeCall) {
+  SessionFamily family = SessionFamily::load(engine_, save(doublings(Fit::kSplit, {2, 4})));
+  std::vector<Floats> told;
+  for (const int64_t n : {4, 3, 1}) {
+    const Floats x = counted(n, 0);
+    family.submit(std::vector{input(x)},
+                  {.on_done = [&](const Status& status, const std::vector<OutputTensor>& outputs) {
+                    EXPECT_TRUE(status.ok()) << status.message();
+                    const auto* y = static_cast<const float*>(outputs.at(0).storage->data());
+                    told.emplace_back(y, y + numel(outputs[0].type.shape));
+                  }});
+  }
+  family.wait_all();
+  ASSERT_EQ(told.size(), 3u);
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t k = 0; k < told[i].size(); ++k) EXPECT_EQ(told[i][k], static_cast<float>(2 * k));
+  EXPECT_EQ(told[0].size(), 12u);
+  EXPECT_EQ(told[1].size(), 9u);
+  EXPECT_EQ(told[2].size(), 3u);
+}
+
 TEST_F(FamilyTest, ItsPlansAreReadWithoutRunning) {
   const std::string dir = save(doublings(Fit::kPad, {2, 4, 8}));
   const api::Plan plan = api::Plan::load(dir);

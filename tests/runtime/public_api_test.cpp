@@ -6,6 +6,7 @@
 
 #include "include/sluice/sluice.hpp"
 #include "memory/core_lease.h"
+#include "runtime/api_support.h"
 #include "runtime/bundle_fixture.h"
 
 namespace sluice::test {
@@ -51,7 +52,7 @@ class PublicApi : public ::testing::Test {
   static std::vector<api::Tensor> input(float value) { return {api::Tensor::from<float>(filled(value), {kN})}; }
   // All cores are lent to somebody else while it lives, so that every kernel is stuck.
   struct Stuck {
-    explicit Stuck(api::Engine& engine) : lease(engine.impl().leases(), engine.cores()) {}
+    explicit Stuck(api::Engine& engine) : lease(api::inside(engine).leases(), engine.cores()) {}
     CoreLease lease;
   };
   const TestFolder folder_{"sluice_public_api_"};
@@ -76,7 +77,6 @@ TEST_F(PublicApi, EmptyAndMovedFromObjectsAreErrors) {
       {"Engine::memory_bytes", [&] { engine.memory_bytes(); }, kValue, empty},
       {"Engine::peak_memory_bytes", [&] { engine.peak_memory_bytes(); }, kValue, empty},
       {"Engine::load_extension", [&] { engine.load_extension("x.so"); }, kValue, empty},
-      {"Engine::impl", [&] { engine.impl(); }, kValue, empty},
       {"Session::load", [&] { api::Session::load(engine, folder_.path()); }, kValue, empty},
       {"Session::run", [&] { session.run(input(1)); }, kValue, empty},
       {"Session::submit", [&] { session.submit(input(1)); }, kValue, empty},

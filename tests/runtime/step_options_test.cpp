@@ -5,6 +5,7 @@
 #include "include/sluice/sluice.h"
 #include "include/sluice/sluice.hpp"
 #include "memory/core_lease.h"
+#include "runtime/api_support.h"
 #include "runtime/bundle_fixture.h"
 #include "support/what_of.h"
 
@@ -254,7 +255,7 @@ TEST_F(Into, InCTheSame) {
 TEST_F(Into, ACancelledResultAnswersWhileKernelsAreStuck) {
   api::Session session = api::Session::load(engine_, folder_.path());
   session.run({row(1)});
-  CoreLease stuck(engine_.impl().leases(), engine_.cores());  // no kernel that uses cores starts
+  CoreLease stuck(api::inside(engine_).leases(), engine_.cores());  // no kernel that uses cores starts
   api::Result step = session.submit({row(1)}, {.tag = "slow"});
   auto waiter = std::async(std::launch::async, [&] { return what_of([&] { step.get(); }); });
   EXPECT_TRUE(step.cancel());
