@@ -96,7 +96,9 @@ Value triplet_margin(const Value& anchor, const Value& positive, const Value& ne
 
 Value hinge_embedding(const Value& x, const Value& target, double margin, const OptionalBool& average,
                       const OptionalBool& reduce, const Reduction& given) {
-  const Value far = where(ne(target, 1), hinge(sub(margin, x)), 0.0), near = where(ne(target, -1), x, 0.0);
+  // As torch, of integers the margin's whole part counts.
+  const Value beyond = is_integral(x.dtype()) ? sub(static_cast<int64_t>(margin), x) : sub(margin, x);
+  const Value far = where(ne(target, 1), hinge(beyond), 0), near = where(ne(target, -1), x, 0);
   return reduce_loss(add(far, near), reduction_of(average, reduce, given), "hinge_embedding_loss");
 }
 

@@ -167,9 +167,10 @@ ROWS: dict[str, Any] = {
     "unique": "dim=None|0 return_inverse=True|False sorted=True input=[M n];", "unique_consecutive": "dim=None|0 input=[M n]",
     "median": "@wide !edges", "nanmedian": "dim=dim @wide !edges;dim=- @wide !edges", "max": "", "min": "",
     # shapes
-    "as_strided": "input=[4 5] size=(2,3) stride=(1,2)|(5,1) storage_offset=0|2|None;input=[4 5] size=(3,) stride=(2,)|(6,);"
-                  "input=[4 5] size=() stride=() storage_offset=3",
-    "as_strided_copy": "input=[4 5] size=(2,3) stride=(1,2)|(5,1)",
+    # What a graph is given has memory of its own.
+    "as_strided": ";".join(f"input=[4 5] {rest} {flag}" for flag in ("!graph", "!layouts") for rest in (
+        "size=(2,3) stride=(1,2)|(5,1) storage_offset=0|2|None", "size=(3,) stride=(2,)|(6,)", "size=() stride=() storage_offset=3")),
+    "as_strided_copy": ";".join(f"input=[4 5] size=(2,3) stride=(1,2)|(5,1) {flag}" for flag in ("!graph", "!layouts")),
     "as_strided_scatter": "input=[4 5] src=[2 3] size=(2,3) stride=(5,1)|(1,2) storage_offset=-",
     "broadcast_to": "input=[N 1 m] size=(N,3,m)|(2,N,1,m)|(-1,2,-1)",
     "Tensor.expand": "input=[N 1 m] size=(N,3,m)|(2,N,1,m)|(-1,2,-1)",
