@@ -127,6 +127,7 @@ Value bilinear(const Value& a, const Value& b, const Value& weight, const Value&
       "bilinear: input dimensions do not match: got {} and {}, weight {}; inputs must have the same rank, "
       "the weight 3 dims",
       a.shape().str(), b.shape().str(), weight.shape().str());
+  SLUICE_CHECK_KIND(kIndex, !bias.defined() || bias.rank() > 0, "bilinear: bias has no dimensions; must have one");
   const int64_t out = weight.shape()[0], left = weight.shape()[1], right = weight.shape()[2];
   Ints lead = a.shape().vec();
   lead.pop_back();

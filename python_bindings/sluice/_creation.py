@@ -291,7 +291,7 @@ def _like(make: Any) -> Any:
     return like
 
 
-@typed(start="Number", end="Number|None", step="Number", dtype="dtype|None")
+@typed(start="Number", end="Number", step="Number", dtype="dtype|None")
 def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, device: Any = None,
            requires_grad: bool = False, **options: Any) -> Tensor:
     """The numbers from start to end, without end, in steps of `step`. torch.arange."""

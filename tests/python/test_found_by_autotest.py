@@ -298,6 +298,7 @@ def test_what_torch_refuses():
             (lambda m: m.index_fill(m.ones(3), 0, m.tensor([0], dtype=m.int32), 1.0), IndexError, "Expected dtype int64"),
             (lambda m: m.range(-2, None, 1), TypeError, "end|range"),
             (lambda m: m.unflatten(m.empty(0, 1), -1, (2, -1, 9)), RuntimeError, "don't multiply up to the size"),
+            (lambda m: m.nn.functional.bilinear(m.ones(1, 1), m.ones(1, 1), m.ones(1, 1, 1), m.tensor(0.0)), IndexError, "dimensions"),
             (lambda m: m.linalg.norm(m.empty(0, 1), ord=-INF), IndexError, "amin"),
             (lambda m: m.histogramdd(m.ones(1, 1), "text"), TypeError, "histogramdd"),
             (lambda m: m.gradient(m.ones(2), edge_order=(2,)), TypeError, "edge_order|gradient"),
