@@ -35,7 +35,7 @@ def case_of(op: str, signatures: list[str], row: str | Callable[[Draw], Any], dr
                           [parameters(s) for s in signatures])
     args, keywords = _arguments(signature, chosen, draw)
     case = Case(op, args, keywords)
-    return (_mutated(case, draw) if draw.chance(0.12) else case), chosen
+    return (_mutated(case, draw) if draw.chance(0.12) and "wrong" not in chosen.without else case), chosen
 
 
 def _arguments(signature: list[Parameter], row: Row, draw: Draw) -> tuple[list[Any], dict[str, Any]]:

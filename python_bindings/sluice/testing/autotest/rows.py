@@ -311,7 +311,7 @@ ROWS: dict[str, Any] = {
     "channel_shuffle": "input=[n (2*M) a b] groups=2", "pixel_shuffle": "input=[n (4*M) a b] upscale_factor=2",
     "pixel_unshuffle": "input=[n m (2*A) (2*B)] downscale_factor=2",
     "cosine_similarity": "x1=[n m] x2=[n m] dim=dim @floats", "pairwise_distance": "x1=[n m] x2=[n m] p=1.0|2.0|3.0 @floats",
-    "pdist": "input=[(n+2) M] p=0.0|1.0|2.0|3.0|float('inf') @wide",
+    "pdist": "input=[(n+2) M] p=0.0|1.0|2.0|3.0|float('inf') @wide !wrong",  # of no rows, torch's gradient ends the process
     "cdist": "x1=[... n k] x2=[... m k] p=0.0|1.0|2.0|3.0|float('inf') @wide compute_mode=-",
     **LINEAR_ALGEBRA, **SPATIAL, **NETWORK,
 }

@@ -276,7 +276,7 @@ SPATIAL: dict[str, Any] = {
     "nn.functional.softplus": "beta=1.0|2.0 threshold=20.0|1.0", "nn.functional.hardtanh": "min_val=-1.0|-2.0 max_val=1.0|0.5",
     "nn.functional.cosine_similarity": "x1=[n m] x2=[n m] dim=dim @floats",
     "nn.functional.pairwise_distance": "x1=[n m] x2=[n m] p=1.0|2.0|3.0 @floats",
-    "nn.functional.pdist": "input=[(n+2) M] p=0.0|1.0|2.0|3.0 @wide",
+    "nn.functional.pdist": "input=[(n+2) M] p=0.0|1.0|2.0|3.0 @wide !wrong",
     # losses
     **{f"nn.functional.{n}": _LOSS for n in ("l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss")},
     "nn.functional.soft_margin_loss": "input=[N C] target=[N C]:signs @wide",
