@@ -107,8 +107,11 @@ Value seen_of(const Value& x, const Value& seen) {
   record_function("as_strided", {&x, 1}, {&result, 1}, [own = Place(x), shown = Place(seen)](auto grads) {
     const int64_t all = std::max(own.end(), shown.end());
     const Value none = ops::zeros({all}, grads[0].dtype());
-    const Value memory = ops::index_add(none, shown.among(all), ops::flatten(grads[0]), 0);
-    return std::vector{ops::reshape(ops::index_select(memory, own.among(all), 0), own.shape.vec())};
+    const Value memory = ops::index_add(none, shown.among(all), ops::flatten(grads[0]), 0), place = own.among(all);
+    // As torch, elements of x that lie in one place share its gradient.
+    const Value uses = ops::index_add(none, place, ops::ones(place.shape(), none.dtype()), 0);
+    const Value shares = ops::div(memory, ops::clamp(uses, Operand(1), std::nullopt));
+    return std::vector{ops::reshape(ops::index_select(shares, place, 0), own.shape.vec())};
   });
   return result;
 }

@@ -24,12 +24,23 @@ using ops::Operand;
 
 Value detached(const Value& x) { return current_executor().detach(x); }
 
+// Per channel of (1, C, 1...), the rank being x's.
+Value along_channels(const Value& v, const Value& x) {
+  Ints shape(x.rank(), 1);
+  shape[1] = x.shape()[1];
+  return ops::reshape(v, shape);
+}
+
 Value batch_norm(const Value& x, const Value& mean, const Value& var, const Value& weight, const Value& bias,
                  bool training, double momentum, double eps) {
   SLUICE_CHECK(training || (mean.defined() && var.defined()),
                "batch_norm: running_mean and running_var are needed when training is False; give both");
   SLUICE_CHECK(mean.defined() == var.defined(),
                "batch_norm: running_mean and running_var must either both be None or neither be None");
+  if (training && x.rank() >= 2 && numel(x.shape()) == 0) {  // without statistics, which stay as they are
+    const Value y = weight.defined() ? ops::mul(x, along_channels(weight, x)) : Value(Tensor(x).clone());
+    return bias.defined() ? ops::add(y, along_channels(bias, x)) : y;
+  }
   const ops::BatchNormResult r = ops::batch_norm(x, {weight, bias, mean, var, training, momentum, eps});
   if (training && mean.defined()) {
     const GradMode no_grad(false);
@@ -37,13 +48,6 @@ Value batch_norm(const Value& x, const Value& mean, const Value& var, const Valu
     write_in_place(var, r.running_var);
   }
   return r.y;
-}
-
-// Per channel of (1, C, 1...), the rank being x's.
-Value along_channels(const Value& v, const Value& x) {
-  Ints shape(x.rank(), 1);
-  shape[1] = x.shape()[1];
-  return ops::reshape(v, shape);
 }
 
 // Batch normalisation of one row per sample and channel; running statistics are means over the samples.
@@ -97,12 +101,14 @@ void renormalise(const Value& weight, const Value& index, double max_norm, doubl
 
 // The same rows; each one's gradient is divided by how often its index occurs.
 Value by_frequency(const Value& rows, const Value& index, int64_t count) {
+  if (!is_floating(rows.dtype())) return rows;
   const Value flat = ops::flatten(index);
   const Value uses = ops::index_add(ops::zeros({count}, rows.dtype()), flat, ops::ones(flat.shape(), rows.dtype()), 0);
   Ints shape = index.shape().vec();
   shape.push_back(1);
   const Value share = ops::div(rows, ops::reshape(ops::index_select(uses, flat, 0), shape));
-  return ops::add(detached(rows), ops::sub(share, detached(share)));
+  const Value scaled = ops::add(detached(rows), ops::sub(share, detached(share)));
+  return ops::where(ops::isfinite(rows), scaled, rows);  // infinities have no difference
 }
 
 // padding_idx as a row, -1 for none.
@@ -186,7 +192,7 @@ Value embedding_bag(const Value& input, const Value& weight, const Value& offset
   return ops::where(ops::gt(sizes, 0), best, 0.0);
 }
 
-Value gaussian_nll(const Value& x, const Value& target, const Operand& given, bool full, double eps,
+Value gaussian_nll(const Value& x, const Value& target, const Operand& given, const Operand& full, double eps,
                    const std::string& reduction) {
   Value var = given.is_number() ? ops::full_like(x, given.number()) : given.value();
   if (!var.impl()->traced())
@@ -195,14 +201,13 @@ Value gaussian_nll(const Value& x, const Value& target, const Operand& given, bo
   if (var.shape() != x.shape()) {
     Shape shorter = x.shape();
     if (!shorter.empty()) shorter.erase(shorter.rank() - 1);
-    int differing = 0;
-    bool ones = var.rank() == x.rank();
-    for (int d = 0; ones && d < x.rank(); ++d)
-      if (var.shape()[d] != x.shape()[d]) ++differing, ones = var.shape()[d] == 1;
+    int64_t differing = 0;  // as torch adds them up: one dim of size 1, beside any without elements
+    for (int d = 0; d < std::min(x.rank(), var.rank()); ++d)
+      if (var.shape()[d] != x.shape()[d]) differing += var.shape()[d];
     if (x.rank() > 0 && var.shape() == shorter)
       var = ops::unsqueeze(var, -1);
     else
-      SLUICE_CHECK(ones && differing == 1,
+      SLUICE_CHECK(var.rank() == x.rank() && differing == 1,
                    "gaussian_nll_loss: var is of incorrect size: {} for input {}; must be equal, or have 1 in one dim",
                    var.shape().str(), x.shape().str());
   }
@@ -212,7 +217,7 @@ Value gaussian_nll(const Value& x, const Value& target, const Operand& given, bo
   var = ops::add(var, missing);
   const Value d = ops::sub(x, target);
   Value loss = ops::mul(ops::add(ops::log(var), ops::div(ops::mul(d, d), var)), 0.5);
-  if (full) loss = ops::add(loss, 0.5 * std::log(2 * std::numbers::pi));
+  if (full.complex_number() != 0.0) loss = ops::add(loss, 0.5 * std::log(2 * std::numbers::pi));
   return ops::reduce_loss(loss, reduction, "gaussian_nll_loss");
 }
 
@@ -254,8 +259,8 @@ std::vector<Form> network_tensor_forms() {
   forms.push_back(
       {.doc = "Negative log-likelihood under normal distributions of means input and variances var. "
               "F.gaussian_nll_loss.",
-       .overloads = {overload("nn.functional.gaussian_nll_loss(Tensor input, Tensor target, Operand var, bool "
-                              "full=False, float eps=1e-06, str reduction=\"mean\") -> Tensor",
+       .overloads = {overload("nn.functional.gaussian_nll_loss(Tensor input, Tensor target, Operand var, Scalar "
+                              "full=0, float eps=1e-06, str reduction=\"mean\") -> Tensor",
                               &gaussian_nll)}});
   return forms;
 }

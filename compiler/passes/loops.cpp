@@ -105,7 +105,12 @@ AttrGraph compile_body(Graph graph, const PassContext& outer, const DeviceId& de
   CompileOptions options = outer.options;
   options.device = device;
   options.devices.clear();
-  PassContext context{outer.target, options, outer.lookup, outer.evaluate, outer.constants, outer.partition};
+  Partition beside;  // what a body takes and gives lies where its loop runs
+  plan::Shard shard;
+  shard.device = device;
+  beside.inputs.assign(graph.inputs().size(), shard);
+  beside.outputs.assign(graph.outputs().size(), shard);
+  PassContext context{outer.target, options, outer.lookup, outer.evaluate, outer.constants, beside};
   const auto left_out = [&](const Pass& pass) {
     const auto& disabled = options.disabled_passes;
     return std::find(kOfSteps.begin(), kOfSteps.end(), pass.name) != kOfSteps.end() ||

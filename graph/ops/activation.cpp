@@ -267,14 +267,15 @@ Value logsigmoid(const Value& x) {
 
 Value clamp(const Value& x, const std::optional<Operand>& min, const std::optional<Operand>& max) {
   SLUICE_CHECK(min || max, "clamp: no bound: min and max are both absent; give at least one");
+  const DType dtype = promote(min ? result_dtype(x, *min) : x.dtype(), max ? result_dtype(x, *max) : x.dtype());
   for (const auto& bound : {min, max})
-    if (bound && bound->is_number()) bound->check_fits(result_dtype(x, *bound), "clamp");
+    if (bound && bound->is_number()) bound->check_fits(dtype, "clamp");
   // A bound that is NaN makes the result NaN.
   const auto beyond = [](const Value& outside, const Operand& bound) {
     if (bound.is_number()) return std::isnan(bound.number()) ? full(outside.shape(), 1, DType::kBool) : outside;
     return is_floating(bound.value().dtype()) ? logical_or(outside, isnan(bound.value())) : outside;
   };
-  Value y = x;
+  Value y = cast(x, dtype);
   if (min) y = where(beyond(lt(y, *min), *min), *min, y);
   if (max) y = where(beyond(gt(y, *max), *max), *max, y);
   return y;

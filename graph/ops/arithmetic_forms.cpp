@@ -116,8 +116,10 @@ Value lerp_of(const Value& x, const Value& end, const Operand& weight) {
   SLUICE_CHECK_KIND(kRuntime, weight.is_number() || weight.value().rank() == 0 || complex == is_complex(x.dtype()),
                     "lerp: expected dtype {} for `weight` but got dtype {}", dtype_name(x.dtype()),
                     dtype_name(weight.own_dtype()));
-  return rounded_once(x.dtype(), [&](auto wide) {
-    return lerp(wide(x), wide(end), weight.is_number() ? weight : Operand(wide(weight.value())));
+  const DType dtype = weight.is_number() ? x.dtype() : result_dtype(x, weight);
+  const Operand share = weight.own_dtype() == DType::kBool ? Operand(weight.to(dtype)) : weight;
+  return rounded_once(dtype, [&](auto wide) {
+    return lerp(wide(x), wide(end), share.is_number() ? share : Operand(wide(share.value())));
   });
 }
 

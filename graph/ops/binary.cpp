@@ -96,6 +96,9 @@ Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
     if (b.number() == -1) return free(reciprocal(x));
     if (b.number() == -0.5) return free(rsqrt(x));
   }
+  // As torch, the number 0 makes 1 of any complex number; a tensor's 0 makes NaN of 0 and of infinite ones.
+  if (b.is_number() && b.complex_number() == 0.0 && is_complex(result_dtype(a, b)))
+    return where(full({}, 1, DType::kBool), 1.0, a.to(result_dtype(a, b)));
   SLUICE_CHECK_KIND(kRuntime, inexact || !b.is_number() || b.number() >= 0,
                     "pow: Integers to negative integer powers are not allowed: exponent {}; it must be >= 0, or one of "
                     "them floating",

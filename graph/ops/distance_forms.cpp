@@ -96,7 +96,9 @@ Value triplet_margin(const Value& anchor, const Value& positive, const Value& ne
 
 Value hinge_embedding(const Value& x, const Value& target, double margin, const OptionalBool& average,
                       const OptionalBool& reduce, const Reduction& given) {
-  const Value far = where(ne(target, 1), hinge(sub(margin, x)), 0.0), near = where(ne(target, -1), x, 0.0);
+  // As torch, of integers the margin's whole part counts.
+  const Value beyond = is_integral(x.dtype()) ? sub(static_cast<int64_t>(margin), x) : sub(margin, x);
+  const Value far = where(ne(target, 1), hinge(beyond), 0), near = where(ne(target, -1), x, 0);
   return reduce_loss(add(far, near), reduction_of(average, reduce, given), "hinge_embedding_loss");
 }
 
@@ -125,6 +127,7 @@ Value bilinear(const Value& a, const Value& b, const Value& weight, const Value&
       "bilinear: input dimensions do not match: got {} and {}, weight {}; inputs must have the same rank, "
       "the weight 3 dims",
       a.shape().str(), b.shape().str(), weight.shape().str());
+  SLUICE_CHECK_KIND(kIndex, !bias.defined() || bias.rank() > 0, "bilinear: bias has no dimensions; must have one");
   const int64_t out = weight.shape()[0], left = weight.shape()[1], right = weight.shape()[2];
   Ints lead = a.shape().vec();
   lead.pop_back();

@@ -198,7 +198,7 @@ Value shifted(const Value& x, const Lengths& dim, bool back) {
     const int64_t size = x.shape()[static_cast<int>(d)];
     shifts.push_back(back ? size - size / 2 : size / 2);
   }
-  return dims.empty() ? x : roll(x, shifts, dims);
+  return roll(x, shifts, dims);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ std::vector<TensorType> infer_scatter(Types in, Present, const Attrs& attrs) {
 
 void check_flat_index(const TensorType& index) {
   check_index(index, "index");
-  SLUICE_CHECK(index.shape.rank() == 1, "index: rank is {}; must be 1", index.shape.rank());
+  SLUICE_CHECK_KIND(kIndex, index.shape.rank() == 1, "index: rank is {}; must be 1", index.shape.rank());
 }
 
 std::vector<TensorType> infer_index_select(Types in, Present, const Attrs& attrs) {

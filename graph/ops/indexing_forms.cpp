@@ -102,6 +102,10 @@ Value index_fill(const Value& x, int64_t dim, const Value& index, const Operand&
                     "index_fill_: only supports a 0-dimensional value tensor, but got tensor with {} dimension(s).",
                     value.value().rank());
   if (value.is_number()) value.check_fits(x.dtype(), "index_fill");
+  SLUICE_CHECK_KIND(kRuntime, index.rank() <= 1, "index_fill(): Index has to be a vector/scalar: got {} dims",
+                    index.rank());
+  SLUICE_CHECK_KIND(kIndex, index.dtype() == DType::kInt64, "index_fill(): Expected dtype int64 for index: got {}",
+                    dtype_name(index.dtype()));
   const Value at = slice_indices("index_fill", x, dim, index);
   const int64_t size = x.rank() == 0 ? 1 : x.shape()[normalize_axis(dim, x.rank(), "index_fill")];
   // Where an index is named twice, the value stands there once.
@@ -120,6 +124,8 @@ void check_slices(const char* name, const Value& x, const Value& at, const Value
 }
 
 Value index_copy(const Value& x, int64_t dim, const Value& index, const Value& source) {
+  SLUICE_CHECK_KIND(kRuntime, index.dtype() == DType::kInt64,
+                    "index_copy(): Expected a long tensor for index, but got {}", dtype_name(index.dtype()));
   const Value at = slice_indices("index_copy", x, dim, index);
   check_slices("index_copy", x, at, source);
   return scatter(x, at, reshape(source, at.shape().vec()), dim);

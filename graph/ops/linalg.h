@@ -50,6 +50,7 @@ Value diagonal_of(const Value& a, int64_t offset = 0, int64_t dim1 = -2, int64_t
 Value solve(const Value& a, const Value& b, bool left = true, const std::string& caller = "torch.linalg.solve");
 Value inverse(const Value& a, const std::string& caller = "linalg.inv");
 Value determinant(const Value& a, const char* where = "linalg.det");
+Value cross_product(const Value& a, const Value& b, int64_t dim);  // torch.linalg.cross
 std::pair<Value, Value> sign_and_logdet(const Value& a, const char* where = "linalg.slogdet");
 
 std::span<const OpDef* const> linalg_ops();

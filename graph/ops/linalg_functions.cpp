@@ -158,4 +158,19 @@ std::pair<Value, Value> sign_and_logdet(const Value& a, const char* where) {
   return {signs, sum(log(abs(pivots)), Ints{-1})};
 }
 
+Value cross_product(const Value& a, const Value& b, int64_t dim) {
+  SLUICE_CHECK_KIND(kRuntime, a.rank() == b.rank(),
+                    "linalg.cross: inputs must have the same number of dimensions: got {} and {}", a.shape().str(),
+                    b.shape().str());
+  SLUICE_CHECK_KIND(kRuntime, a.rank() > 0, "linalg.cross: inputs dimension {} must have length 3: got no dims", dim);
+  const int axis = normalize_axis(dim, a.rank(), "linalg.cross");
+  SLUICE_CHECK_KIND(kRuntime, a.shape()[axis] == 3 && b.shape()[axis] == 3,
+                    "linalg.cross: inputs dimension {} must have length 3. Got {} and {}", dim, a.shape()[axis],
+                    b.shape()[axis]);
+  SLUICE_CHECK_KIND(kUnsupported, a.dtype() != DType::kBool && b.dtype() != DType::kBool,
+                    "linalg.cross: not implemented for bool; cast to numbers");
+  const auto ahead = [&](const Value& x, int64_t by) { return roll(x, {-by}, {axis}); };
+  return sub(mul(ahead(a, 1), ahead(b, 2)), mul(ahead(a, 2), ahead(b, 1)));
+}
+
 }  // namespace sluice::ops

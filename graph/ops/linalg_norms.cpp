@@ -67,8 +67,8 @@ Value dims_last(const Value& x, int first, int second) {
 }
 
 Value extreme(const Value& x, double ord, int64_t dim) {
-  // Of nothing, a norm is 0.
-  if (x.shape()[x.rank() + dim] == 0) return sum(x, Ints{dim});
+  // Of nothing, the greatest is 0.
+  if (ord > 0 && x.shape()[x.rank() + dim] == 0) return sum(x, Ints{dim});
   return ord > 0 ? amax(x, Ints{dim}) : amin(x, Ints{dim});
 }
 
@@ -150,6 +150,7 @@ Value condition(const Value& a, const std::optional<Order>& p) {
   check_square(a, fmt::format("linalg.cond(ord={})", name).c_str());
   const auto [x, info] = solve_system(a, identity_like(a, a.shape().back()), "");
   const Ints last = {-2, -1};
+  if (a.shape().back() == 0) return matrix_norm(a, Order("fro"), last, false, {});  // 0
   const Value singular = ne(info, 0);
   const Value safe = where(unsqueeze(unsqueeze(singular, -1), -1), 1.0, x);
   const Value product = mul(matrix_norm(a, ord, last, false, {}), matrix_norm(safe, ord, last, false, {}));
@@ -205,14 +206,16 @@ std::vector<Form> norm_forms() {
        .method = false,
        .out = true},
   };
-  forms.push_back({.doc = "p-norm over the axes `dim` (none: all), or the matrix norm 'fro' or 'nuc'. torch.norm.",
-                   .overloads = {overload("norm(Tensor input, Scalar? p=2, int[1]? dim=None, bool keepdim=False, "
-                                          "ScalarType? dtype=None) -> Tensor",
-                                          &norm_of),
-                                 overload("norm(Tensor input, str p, int[1]? dim=None, bool keepdim=False, "
-                                          "ScalarType? dtype=None) -> Tensor",
-                                          &norm_named)},
-                   .out = true});
+  for (const bool method : {false, true}) {  // as torch, the function has `out` where the method has `dtype`
+    const std::string rest = std::string("int[1]? dim=None, bool keepdim=False, ") + (method ? "" : "*, ");
+    const std::string type = "ScalarType? dtype=None) -> Tensor";
+    forms.push_back({.doc = "p-norm over the axes `dim` (none: all), or the matrix norm 'fro' or 'nuc'. torch.norm.",
+                     .overloads = {overload("norm(Tensor input, Scalar? p=2, " + rest + type, &norm_of),
+                                   overload("norm(Tensor input, str p, " + rest + type, &norm_named)},
+                     .function = !method,
+                     .method = method,
+                     .out = !method});
+  }
   return forms;
 }
 

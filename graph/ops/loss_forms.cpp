@@ -100,16 +100,21 @@ Value poisson(const Value& x, const Value& target, bool log_input, bool full, co
 
 Value soft_margin(const Value& x, const Value& target, const OptionalBool& average, const OptionalBool& reduce,
                   const Reduction& given) {
-  return reduce_loss(log1p(exp(mul(neg(target), x))), reduction_of(average, reduce, given), "soft_margin_loss");
+  const char* const where = "soft_margin_loss";
+  const Value opposed = written_as(x, mul(neg(x), target), where);
+  const Value loss = written_as(opposed, log1p(exp(opposed)), where);
+  return reduce_loss(loss, reduction_of(average, reduce, given), where);
 }
 
 Value multilabel_soft_margin(const Value& x, const Value& target, const Value& weight, const OptionalBool& average,
                              const OptionalBool& reduce, const Reduction& given) {
   SLUICE_CHECK_KIND(kIndex, x.rank() > 0, "multilabel_soft_margin_loss: the input has no dim of classes: shape {}",
                     x.shape().str());
-  Value loss = neg(add(mul(target, logsigmoid(x)), mul(sub(1.0, target), logsigmoid(neg(x)))));
+  Value loss = neg(add(mul(target, logsigmoid(x)), mul(sub(1, target), logsigmoid(neg(x)))));
   if (weight.defined()) loss = mul(loss, weight);
-  return reduce_loss(mean(loss, Ints{-1}), reduction_of(average, reduce, given), "multilabel_soft_margin_loss");
+  // As torch: the input says which dim has the classes, and how many there are.
+  return reduce_loss(div(sum(loss, Ints{x.rank() - 1}), x.shape().back()), reduction_of(average, reduce, given),
+                     "multilabel_soft_margin_loss");
 }
 
 // Classes of a sample or of a batch as rows: (N, C).
@@ -131,7 +136,8 @@ Value multilabel_margin(const Value& input, const Value& target, const OptionalB
   const Value chosen = gt(scatter_add(zeros(x.shape(), DType::kInt64), index, cast(valid, DType::kInt64), 1), 0);
   const Value at_target = reshape(gather(x, index, 1), {n, classes, 1}), others = reshape(x, {n, 1, classes});
   const Value counted = logical_and(reshape(valid, {n, classes, 1}), logical_not(reshape(chosen, {n, 1, classes})));
-  const Value hinge = where(counted, relu(sub(1.0, sub(at_target, others))), 0.0);
+  const Value far = sub(1.0, sub(at_target, others));
+  const Value hinge = where(logical_and(counted, gt(far, 0)), far, 0.0);  // NaN is none
   const Value loss = div(sum(hinge, Ints{1, 2}), classes);
   return reduce_loss(input.rank() > 1 ? loss : reshape(loss, {}), reduction_of(average, reduce, given),
                      "multilabel_margin_loss");
@@ -148,14 +154,17 @@ Value multi_margin(const Value& input, const Value& target, int64_t p, double ma
   const int64_t n = x.shape()[0], classes = x.shape()[1];
   SLUICE_CHECK_KIND(kRuntime, numel(target.shape()) == n && target.rank() <= 1,
                     "multi_margin_loss: inconsistent target size, expected {} but got {}", n, target.shape().str());
+  SLUICE_CHECK(!weight.defined() || weight.rank() == 1,
+               "multi_margin_loss: weight must be one-dimensional: got {} dims", weight.defined() ? weight.rank() : 0);
   SLUICE_CHECK_KIND(kRuntime, !weight.defined() || weight.shape() == Shape({classes}),
                     "multi_margin_loss: inconsistent weight size, expected {} but got {}", classes,
                     weight.defined() ? weight.shape().str() : "");
   const Value y = reshape(target, {n, 1});
   const Value other = ne(reshape(iota(0, 1, classes, target.dtype()), {1, classes}), y);
-  Value hinge = relu(where(other, add(sub(margin, gather(x, y, 1)), x), 0.0));
-  if (p == 2) hinge = square(hinge);
+  const Value far = add(sub(margin, gather(x, y, 1)), x);
+  Value hinge = p == 2 ? square(far) : far;
   if (weight.defined()) hinge = mul(hinge, reshape(index_select(weight, reshape(target, {n}), 0), {n, 1}));
+  hinge = where(logical_and(other, gt(far, 0)), hinge, 0.0);  // NaN is none
   const Value loss = div(sum(hinge, Ints{1}), classes);
   return reduce_loss(input.rank() > 1 ? loss : reshape(loss, {}), reduction_of(average, reduce, given),
                      "multi_margin_loss");

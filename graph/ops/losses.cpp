@@ -22,6 +22,13 @@ void check_reduction(const std::string& reduction, const char* where) {
                "{}: '{}' is not a valid value for reduction; it must be 'mean', 'sum' or 'none'", where, reduction);
 }
 
+Value result_in(DType dtype, const Value& y, const char* where) {
+  SLUICE_CHECK_KIND(kRuntime, can_cast(y.dtype(), dtype),
+                    "{}: result type {} can't be cast to the desired output type {}", where, dtype_name(y.dtype()),
+                    dtype_name(dtype));
+  return cast(y, dtype);
+}
+
 // Params of cross_entropy and its backward.
 struct Params {
   int64_t ignore_index;
@@ -275,6 +282,13 @@ Value reduce_loss(const Value& loss, const std::string& reduction, const char* w
   return reduction == "sum" ? sum(loss) : mean(loss);
 }
 
+Value written_as(const Value& into, const Value& y, const char* where) {
+  SLUICE_CHECK_KIND(kRuntime, y.shape() == into.shape(),
+                    "{}: output with shape {} doesn't match the broadcast shape {}; they must be equal", where,
+                    into.shape().str(), y.shape().str());
+  return result_in(into.dtype(), y, where);
+}
+
 std::string reduction_of(const std::optional<bool>& size_average, const std::optional<bool>& reduce,
                          const std::string& reduction) {
   if (!size_average && !reduce) return reduction;
@@ -317,7 +331,8 @@ Value nll_loss(const Value& log_probs, const Value& target, const CrossEntropyOp
 }
 
 Value mse_loss(const Value& input, const Value& target, const std::string& reduction) {
-  return reduce_loss(square(sub(input, target)), reduction, "mse_loss");
+  const auto [x, t] = promoted(input, target);
+  return reduce_loss(square(sub(x, t)), reduction, "mse_loss");
 }
 
 Value l1_loss(const Value& input, const Value& target, const std::string& reduction) {
@@ -327,30 +342,34 @@ Value l1_loss(const Value& input, const Value& target, const std::string& reduct
 Value smooth_l1_loss(const Value& input, const Value& target, double beta, const std::string& reduction) {
   SLUICE_CHECK(beta >= 0, "smooth_l1_loss: beta is negative: {}; it must be at least 0", beta);
   if (beta == 0) return l1_loss(input, target, reduction);
-  const Value d = abs(sub(input, target));
+  const auto [x, t] = promoted(input, target);
+  const Value d = abs(sub(x, t));
   return reduce_loss(where(lt(d, beta), mul(square(d), 0.5 / beta), sub(d, 0.5 * beta)), reduction, "smooth_l1_loss");
 }
 
 Value huber_loss(const Value& input, const Value& target, double delta, const std::string& reduction) {
   SLUICE_CHECK(delta > 0, "huber_loss: delta is not positive: {}; it must be above 0", delta);
-  const Value d = abs(sub(input, target));
+  const auto [x, t] = promoted(input, target);
+  const Value d = abs(sub(x, t));
   const Value loss = where(lt(d, delta), mul(square(d), 0.5), mul(sub(d, 0.5 * delta), delta));
   // As torch, and unlike other losses, in the input's dtype.
-  return reduce_loss(is_floating(input.dtype()) ? cast(loss, input.dtype()) : loss, reduction, "huber_loss");
+  return reduce_loss(result_in(input.dtype(), loss, "huber_loss"), reduction, "huber_loss");
 }
 
 Value binary_cross_entropy(const Value& input, const Value& target, const BceOptions& o) {
   Value loss = call1(binary_cross_entropy_def, {input, target});
-  if (o.weight.defined()) loss = mul(loss, o.weight);
+  if (o.weight.defined()) loss = written_as(loss, mul(loss, o.weight), "binary_cross_entropy");
   return reduce_loss(loss, o.reduction, "binary_cross_entropy");
 }
 
 Value binary_cross_entropy_with_logits(const Value& input, const Value& target, const BceOptions& o) {
-  const Value yes = neg(logsigmoid(input));  // -log(sigmoid(x)); -log(1 - sigmoid(x)) is x more
-  const Value weight = o.pos_weight.defined() ? add(mul(sub(o.pos_weight, 1.0), target), 1.0) : Value();
-  Value loss = add(mul(sub(1.0, target), input), weight.defined() ? mul(weight, yes) : yes);
-  if (o.weight.defined()) loss = mul(loss, o.weight);
-  return reduce_loss(loss, o.reduction, "binary_cross_entropy_with_logits");
+  const char* const where = "binary_cross_entropy_with_logits";
+  Value yes = neg(logsigmoid(input));  // -log(sigmoid(x)); -log(1 - sigmoid(x)) is x more
+  if (o.pos_weight.defined()) yes = written_as(yes, mul(add(mul(sub(o.pos_weight, 1.0), target), 1.0), yes), where);
+  const Value no = sub(1, target);  // what torch's next steps write into
+  Value loss = written_as(no, add(written_as(no, mul(no, input), where), yes), where);
+  if (o.weight.defined()) loss = written_as(loss, mul(loss, o.weight), where);
+  return reduce_loss(loss, o.reduction, where);
 }
 
 std::span<const OpDef* const> losses_ops() {

@@ -11,6 +11,8 @@ namespace sluice::ops {
 
 // The loss, its mean or its sum. Throws kValue for another reduction.
 Value reduce_loss(const Value& loss, const std::string& reduction, const char* where);
+// `y` as torch writes it where `into` lies: of its shape, which y must have, and in its dtype. Throws kRuntime.
+Value written_as(const Value& into, const Value& y, const char* where);
 // Torch's older way to say "sum", "none" and "mean"; `reduction` where neither is given.
 std::string reduction_of(const std::optional<bool>& size_average, const std::optional<bool>& reduce,
                          const std::string& reduction);

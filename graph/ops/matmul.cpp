@@ -267,13 +267,14 @@ Value matmul(const Value& a, const Value& b, bool transpose_a, bool transpose_b)
 }
 
 Value linear(const Value& x, const Value& weight, const Value& bias, const std::string& activation) {
-  if (is_complex(x.dtype()) && activation == "none" && weight.rank() == 2) {
-    const Value y = matmul(x, weight, false, true);
-    return bias.defined() ? add(y, bias) : y;
-  }
-  if (weight.rank() == 1) {
-    const Value y = matmul(x, weight);
-    return activate(bias.defined() ? add(y, bias) : y, activation);
+  const bool vector = weight.rank() == 1, complex = is_complex(x.dtype()) && activation == "none";
+  SLUICE_CHECK_KIND(kRuntime, !vector || !bias.defined() || (x.rank() != 2 && bias.rank() != 1),
+                    "linear: the weight must be a matrix, got a vector {} with a bias {}", weight.shape().str(),
+                    bias.defined() ? bias.shape().str() : "");
+  const bool of_rows = !bias.defined() || (weight.rank() == 2 && bias.shape() == Shape({weight.shape()[0]}));
+  if (vector || (weight.rank() == 2 && (complex || !of_rows))) {
+    const Value y = matmul(x, weight, false, !vector);
+    return activate(bias.defined() ? add_scaled("linear", bias, y) : y, activation);
   }
   return call1(linear_def, {x, weight, bias}, {activation});
 }
@@ -285,9 +286,19 @@ std::optional<GradFactors> grad_factors(const OpDef& op, const GradContext& cont
 }
 
 Value scaled_by(const Value& x, const Operand& factor) {
+  if (is_integral(x.dtype()) || factor.is_complex_number()) factor.check_fits(x.dtype(), "alpha and beta");
   if (factor.own_dtype() != DType::kBool && factor.complex_number() == 1.0) return x;
   if (!is_integral(x.dtype()) || !is_floating(factor.own_dtype())) return cast(mul(x, factor), x.dtype());
   return mul(x, static_cast<int64_t>(factor.number()));
+}
+
+Value add_scaled(const char* name, const Value& input, const Value& product, const Operand& beta,
+                 const Operand& alpha) {
+  SLUICE_CHECK_KIND(kRuntime, broadcast_shapes(input.shape(), product.shape(), name) == product.shape(),
+                    "{}: the expanded size of the tensor must match: input of shape {} does not broadcast to {}", name,
+                    input.shape().str(), product.shape().str());
+  const Value y = scaled_by(product, alpha);
+  return beta.complex_number() == 0.0 ? y : add(scaled_by(input, beta), y);
 }
 
 const OpDef& matmul_op() { return matmul_def; }

@@ -18,6 +18,9 @@ Value linear(const Value& x, const Value& weight, const Value& bias = {}, const 
 
 // factor * x in x's dtype, as alpha and beta of torch's products are taken: of integers the factor's whole part.
 Value scaled_by(const Value& x, const Operand& factor);
+// beta * input + alpha * product, in the product's shape; with beta 0 the input is not read.
+Value add_scaled(const char* name, const Value& input, const Value& product, const Operand& beta = 1,
+                 const Operand& alpha = 1);
 
 const OpDef& matmul_op();
 std::span<const OpDef* const> matmul_ops();

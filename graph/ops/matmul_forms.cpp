@@ -46,14 +46,7 @@ Value outer(const Value& a, const Value& b) {
 }
 
 Value addmm(const Value& input, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
-  const Value y = scaled_by(mm(a, b), alpha);
-  if (beta.complex_number() == 0.0) {  // input is not read, whatever it holds
-    const Shape shape = broadcast_shapes(input.shape(), y.shape(), "addmm");
-    SLUICE_CHECK_KIND(kRuntime, shape == y.shape(), "addmm: input of shape {} does not broadcast to {}; it must",
-                      input.shape().str(), y.shape().str());
-    return y;
-  }
-  return add(scaled_by(input, beta), y);
+  return add_scaled("addmm", input, mm(a, b), beta, alpha);
 }
 
 Value linear_of(const Value& x, const Value& weight, const Value& bias) { return linear(x, weight, bias); }

@@ -184,21 +184,6 @@ Value multi_dot(const Values& given) {
   return column ? squeeze(y, Ints{-1}) : y;
 }
 
-Value cross(const Value& a, const Value& b, int64_t dim) {
-  SLUICE_CHECK_KIND(kRuntime, a.rank() == b.rank(),
-                    "linalg.cross: inputs must have the same number of dimensions: got {} and {}", a.shape().str(),
-                    b.shape().str());
-  SLUICE_CHECK_KIND(kRuntime, a.rank() > 0, "linalg.cross: inputs dimension {} must have length 3: got no dims", dim);
-  const int axis = normalize_axis(dim, a.rank(), "linalg.cross");
-  SLUICE_CHECK_KIND(kRuntime, a.shape()[axis] == 3 && b.shape()[axis] == 3,
-                    "linalg.cross: inputs dimension {} must have length 3. Got {} and {}", dim, a.shape()[axis],
-                    b.shape()[axis]);
-  SLUICE_CHECK_KIND(kUnsupported, a.dtype() != DType::kBool && b.dtype() != DType::kBool,
-                    "linalg.cross: not implemented for bool; cast to numbers");
-  const auto ahead = [&](const Value& x, int64_t by) { return roll(x, {-by}, {axis}); };
-  return sub(mul(ahead(a, 1), ahead(b, 2)), mul(ahead(a, 2), ahead(b, 1)));
-}
-
 Value vecdot(const Value& x, const Value& y, int64_t dim) {
   SLUICE_CHECK_KIND(kRuntime, x.dtype() == y.dtype(),
                     "linalg.vecdot: Expected x and y to have the same dtype, but found x of type {} and y of type {} "
@@ -318,7 +303,7 @@ std::vector<Form> matrix_forms() {
          "Matrix product; batch dims broadcast. torch.linalg.matmul."),
       of({overload("linalg.vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor", &vecdot)},
          "Sums of the products along `dim`, broadcast. torch.linalg.vecdot."),
-      of({overload("linalg.cross(Tensor input, Tensor other, *, int dim=-1) -> Tensor", &cross)},
+      of({overload("linalg.cross(Tensor input, Tensor other, *, int dim=-1) -> Tensor", &cross_product)},
          "Cross products of the vectors of 3 along `dim`, broadcast. torch.linalg.cross."),
       {.doc = "The powers 0 to N - 1 of each element, along a new last dim. torch.linalg.vander.",
        .overloads = {overload("linalg.vander(Tensor x, *, int? N=None) -> Tensor", &vander)}},

@@ -87,16 +87,20 @@ Value scalar(std::complex<double> value, DType dtype) {
   return complex(scalar(value.real(), part), scalar(value.imag(), part));
 }
 
+bool can_cast(DType from, DType to) {
+  const auto kind = [](DType d) { return d == DType::kBool ? 0 : is_integral(d) ? 1 : is_complex(d) ? 3 : 2; };
+  return kind(from) <= kind(to);
+}
+
 DType result_dtype(const Operand& a, const Operand& b) {
   if (!a.is_number() && !b.is_number()) {
     // As in torch, a tensor of rank 0 raises one with axes only to another kind (bool, integer, floating, complex).
     const DType x = a.value().dtype(), y = b.value().dtype();
-    const auto kind = [](DType d) { return d == DType::kBool ? 0 : is_integral(d) ? 1 : is_complex(d) ? 3 : 2; };
     const bool a_rank0 = a.value().rank() == 0, b_rank0 = b.value().rank() == 0;
     if (a_rank0 != b_rank0) {
       const DType with_axes = a_rank0 ? y : x, single = a_rank0 ? x : y;
       if (is_complex(single) && is_floating(with_axes)) return to_complex(with_axes);
-      return kind(single) > kind(with_axes) ? single : with_axes;
+      return can_cast(single, with_axes) ? with_axes : single;
     }
     return promote(x, y);
   }

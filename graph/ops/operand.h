@@ -60,6 +60,9 @@ void set_default_dtype(DType dtype);  // REQUIRES: floating
 // A tensor of shape () made by the op `full`.
 Value scalar(double value, DType dtype);
 Value scalar(std::complex<double> value, DType dtype);
+// Whether torch writes results of one dtype into memory of the other: of bools, integers, floats and complex numbers
+// only into those that follow.
+bool can_cast(DType from, DType to);
 // The dtype of an operation on both, and both as tensors of it.
 DType result_dtype(const Operand& a, const Operand& b);
 std::pair<Value, Value> promoted(const Operand& a, const Operand& b);

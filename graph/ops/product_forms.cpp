@@ -5,6 +5,7 @@
 #include "graph/ops/einsum.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
+#include "graph/ops/linalg.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
@@ -24,15 +25,6 @@ void check_same(const char* name, const Value& a, const Value& b) {
                     dtype_name(b.dtype()));
 }
 
-// beta * input + alpha * product, in the product's shape; with beta 0 the input is not read.
-Value added(const char* name, const Value& input, const Value& product, const Operand& beta, const Operand& alpha) {
-  SLUICE_CHECK_KIND(kRuntime, broadcast_shapes(input.shape(), product.shape(), name) == product.shape(),
-                    "{}: the expanded size of the tensor must match: input of shape {} does not broadcast to {}", name,
-                    input.shape().str(), product.shape().str());
-  const Value y = scaled_by(product, alpha);
-  return beta.complex_number() == 0.0 ? y : add(scaled_by(input, beta), y);
-}
-
 Value batch_product(const char* name, const Value& a, const Value& b) {
   check_dims(name, "batch1", a, 3);
   check_dims(name, "batch2", b, 3);
@@ -45,23 +37,23 @@ Value batch_product(const char* name, const Value& a, const Value& b) {
 using Scaled = Value (*)(const Value&, const Value&, const Value&, const Operand&, const Operand&);
 
 Value baddbmm(const Value& x, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
-  return added("baddbmm", x, batch_product("baddbmm", a, b), beta, alpha);
+  return add_scaled("baddbmm", x, batch_product("baddbmm", a, b), beta, alpha);
 }
 Value addbmm(const Value& x, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
   const Value products = batch_product("addbmm", a, b);
-  return added("addbmm", x, cast(sum(products, Ints{0}), products.dtype()), beta, alpha);
+  return add_scaled("addbmm", x, cast(sum(products, Ints{0}), products.dtype()), beta, alpha);
 }
 Value addmv(const Value& x, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
   check_dims("addmv", "mat", a, 2);
   check_dims("addmv", "vec", b, 1);
   SLUICE_CHECK_KIND(kRuntime, a.shape()[1] == b.shape()[0], "addmv: size mismatch, got mat {} and vec {}",
                     a.shape().str(), b.shape().str());
-  return added("addmv", x, matmul(a, b), beta, alpha);
+  return add_scaled("addmv", x, matmul(a, b), beta, alpha);
 }
 Value addr(const Value& x, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
   check_dims("addr", "vec1", a, 1);
   check_dims("addr", "vec2", b, 1);
-  return added("addr", x, mul(unsqueeze(a, 1), b), beta, alpha);
+  return add_scaled("addr", x, mul(unsqueeze(a, 1), b), beta, alpha);
 }
 
 Value inner(const Value& a, const Value& b) {
@@ -124,22 +116,13 @@ Value chain_matmul(const std::vector<Value>& matrices) {
   return product;
 }
 
+// Without a dim along the input's first one of size 3.
 Value cross(const Value& a, const Value& b, const std::optional<int64_t>& dim) {
-  const Shape shape = broadcast_shapes(a.shape(), b.shape(), "cross");
-  int axis = -1;
-  if (dim)
-    axis = normalize_axis(*dim, shape.rank(), "cross");
-  else
-    for (int i = 0; i < shape.rank() && axis < 0; ++i)
-      if (shape[i] == 3) axis = i;
-  SLUICE_CHECK_KIND(kRuntime, axis >= 0, "cross: no dimension of size 3 in input: shape {}; there must be one",
-                    shape.str());
-  SLUICE_CHECK_KIND(kRuntime, axis < shape.rank() && shape[axis] == 3,
-                    "cross: inputs dimension {} must have length 3. Got {} and {}", axis, a.shape().str(),
-                    b.shape().str());
-  const Value x = expand(a, shape), y = expand(b, shape);
-  const auto turned = [&](const Value& v, int64_t by) { return roll(v, {-by}, {axis}); };
-  return sub(mul(turned(x, 1), turned(y, 2)), mul(turned(x, 2), turned(y, 1)));
+  int axis = 0;
+  while (!dim && axis < a.rank() && a.shape()[axis] != 3) ++axis;
+  SLUICE_CHECK_KIND(kRuntime, dim || axis < a.rank(),
+                    "cross: no dimension of size 3 in input: shape {}; there must be one", a.shape().str());
+  return cross_product(a, b, dim.value_or(axis));
 }
 
 Form scaled_form(const char* name, const char* first, const char* second, const char* doc, Scaled f) {

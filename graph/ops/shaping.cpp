@@ -172,6 +172,7 @@ Value tile(const Value& x, const Ints& repeats) {
 }
 
 Value roll(const Value& x, const Ints& shifts, const Ints& dims) {
+  SLUICE_CHECK_KIND(kRuntime, !shifts.empty(), "roll: `shifts` required: got none; give one for each dim");
   if (dims.empty() && shifts.size() == 1) return reshape(roll(flatten(x), shifts, {0}), x.shape().vec());
   SLUICE_CHECK(shifts.size() == dims.size(), "roll: {} shifts for {} dims; there must be one each", shifts.size(),
                dims.size());

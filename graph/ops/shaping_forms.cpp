@@ -59,10 +59,11 @@ Value unflatten(const Value& x, int64_t dim, const Ints& sizes) {
   shape.insert(shape.begin() + axis, sizes.begin(), sizes.end());
   const auto unknown = std::find(sizes.begin(), sizes.end(), -1);
   const int64_t product = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-  SLUICE_CHECK_KIND(kRuntime, unknown != sizes.end() || product == x.shape()[axis],
-                    "unflatten: sizes {} do not multiply up to the size of dim {}, {}; they must", attr_str(sizes), dim,
-                    x.shape()[axis]);
-  if (unknown != sizes.end() && product != 0) shape[axis + (unknown - sizes.begin())] = x.shape()[axis] / -product;
+  const int64_t size = x.shape()[axis];
+  const bool fits = unknown == sizes.end() ? product == size : product == 0 ? size == 0 : size % product == 0;
+  SLUICE_CHECK_KIND(kRuntime, fits, "unflatten: sizes {} don't multiply up to the size of dim {}, {}; they must",
+                    attr_str(sizes), dim, size);
+  if (unknown != sizes.end() && product != 0) shape[axis + (unknown - sizes.begin())] = size / -product;
   return reshape(x, shape);
 }
 
@@ -191,6 +192,9 @@ void add_views(std::vector<Form>& forms) {
   forms.push_back(
       method_only(view_form(parts, {overload("split(Tensor input, int split_size, int dim=0) -> Tensor[]", every),
                                     overload("split(Tensor input, int[] split_size, int dim=0) -> Tensor[]", into)})));
+  forms.push_back(
+      view_form("Parts of one size along a dim, which may be written to here, unlike in torch. torch.unsafe_split.",
+                {overload("unsafe_split(Tensor input, int split_size, int dim=0) -> Tensor[]", every)}));
   forms.push_back(method_only(view_form("Broadcast to `size`, where -1 keeps a dim: a view. torch.Tensor.expand.",
                                         {overload("expand(Tensor input, int[] size) -> Tensor", &expand_to)})));
   forms.push_back(method_only(view_form("Broadcast to other's shape: a view. torch.Tensor.expand_as.",

@@ -92,7 +92,7 @@ Value cov(const Value& input, int64_t correction, const Value& fweights, const V
   if (fweights.defined()) check("fweights", fweights, true);
   if (aweights.defined()) check("aweights", aweights, false);
   Value weights;
-  const DType real = to_real(x.dtype());
+  const DType own = to_real(x.dtype()), real = aweights.defined() ? promote(own, aweights.dtype()) : own;
   if (fweights.defined()) weights = cast(fweights, real);
   if (aweights.defined()) weights = weights.defined() ? mul(weights, aweights) : cast(aweights, real);
   const Value total = weights.defined() ? sum(weights) : full({}, static_cast<double>(observations), real);
@@ -168,12 +168,16 @@ Value diff(const Value& input, int64_t n, int64_t dim, const Value& before, cons
   return x;
 }
 
-// The areas between neighbours: their mean, times how far they are apart.
-Value areas(const char* name, const Value& y, int64_t dim, const std::function<Value(const Value&, int)>& widened) {
+int axis_of_points(const char* name, const Value& y, int64_t dim) {
   SLUICE_CHECK_KIND(kIndex, y.rank() > 0, "{}: y has rank 0; must have an axis", name);
   SLUICE_CHECK_KIND(kRuntime, y.dtype() != DType::kBool,
                     "{}: received a bool input for `x` or `y`, but bool is not supported", name);
-  const int axis = normalize_axis(dim, y.rank(), name);
+  return normalize_axis(dim, y.rank(), name);
+}
+
+// The areas between neighbours: their mean, times how far they are apart.
+Value areas(const char* name, const Value& y, int64_t dim, const std::function<Value(const Value&, int)>& widened) {
+  const int axis = axis_of_points(name, y, dim);
   const int64_t size = y.shape()[axis];
   if (size == 0) return y;
   return widened(add(narrow(y, axis, 1, size - 1), narrow(y, axis, 0, size - 1)), axis);
@@ -193,24 +197,33 @@ Value halved_areas(const char* name, const Value& y, const Value& x, int64_t dim
       Ints along(y.rank(), 1);
       along[axis] = x.shape()[0];
       points = reshape(x, along);
+    } else if (x.rank() == 0) {
+      points = reshape(x, Ints(y.rank(), 1));
     }
     // The dim is counted from the end, from the front where x has more of them.
     return mul(div(sums, 2.0), diff(points, 1, x.rank() > y.rank() ? axis : axis - y.rank(), {}, {}));
   });
 }
 
-using Fold = Value (*)(const Value&, int64_t);
-
 Value total_of(const Value& x, int64_t dim) {
   return sum(is_floating(x.dtype()) || is_complex(x.dtype()) ? x : cast(x, default_dtype()), Ints{dim});
 }
 
-std::vector<Overload> trapezoids(const std::string& name, Fold fold) {
+// As torch: the sum without half of both ends, so that infinite ends give NaN.
+Value evenly_spaced(const char* name, const Value& y, double dx, int64_t dim) {
+  const int axis = axis_of_points(name, y, dim);
+  if (y.shape()[axis] == 0) return total_of(y, axis);
+  const Value ends = add(select(y, axis, 0), select(y, axis, -1));
+  return mul(sub(sum(y, Ints{axis}), mul(ends, 0.5)), dx);
+}
+
+std::vector<Overload> trapezoids(const std::string& name, bool from_start) {
   const auto spaced = [=](const Value& y, const Operand& dx, int64_t dim) {
-    return fold(halved_areas("trapezoid", y, dx.number(), dim), dim);
+    return from_start ? cumsum(halved_areas("trapezoid", y, dx.number(), dim), dim)
+                      : evenly_spaced("trapezoid", y, dx.number(), dim);
   };
   const auto at = [=](const Value& y, const Value& x, int64_t dim) {
-    return fold(halved_areas("trapezoid", y, x, dim), dim);
+    return (from_start ? cumsum : total_of)(halved_areas("trapezoid", y, x, dim), dim);
   };
   return {overload(name + "(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", spaced),
           overload(name + "(Tensor y, Tensor x, *, int dim=-1) -> Tensor", at)};
@@ -252,20 +265,19 @@ std::vector<Form> statistics_forms() {
                               &diff)},
        .out = true},
       {.doc = "Integral along a dim by trapezoids, of points dx apart or at x. torch.trapezoid.",
-       .overloads = trapezoids("trapezoid", &total_of),
+       .overloads = trapezoids("trapezoid", false),
        .method = false},
       {.doc = "Integral along a dim by trapezoids, of points dx apart or at x. torch.trapz.",
-       .overloads = {overload("trapz(Tensor y, *, float dx=1, int dim=-1) -> Tensor",
-                              [](const Value& y, double dx, int64_t dim) {
-                                return total_of(halved_areas("trapz", y, dx, dim), dim);
-                              }),
+       .overloads = {overload(
+                         "trapz(Tensor y, *, float dx=1, int dim=-1) -> Tensor",
+                         [](const Value& y, double dx, int64_t dim) { return evenly_spaced("trapz", y, dx, dim); }),
                      overload("trapz(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
                               [](const Value& y, const Value& x, int64_t dim) {
                                 return total_of(halved_areas("trapz", y, x, dim), dim);
                               })},
        .method = false},
       {.doc = "Integrals up to each point along a dim by trapezoids. torch.cumulative_trapezoid.",
-       .overloads = trapezoids("cumulative_trapezoid", &cumsum),
+       .overloads = trapezoids("cumulative_trapezoid", true),
        .method = false},
   };
 }

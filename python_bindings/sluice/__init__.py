@@ -44,7 +44,7 @@ from sluice._troubles import note_on as _note_on
 from sluice._aliases import COPIES as _COPIES
 from sluice._aliases import FUNCTIONAL as _FUNCTIONAL
 from sluice._aliases import (are_deterministic_algorithms_enabled, as_strided_scatter, asarray, empty_permuted, scalar_tensor,
-                             unsafe_chunk, unsafe_split, unsafe_split_with_sizes, use_deterministic_algorithms)
+                             unsafe_chunk, unsafe_split_with_sizes, use_deterministic_algorithms)
 from sluice._tensor_state import QUESTIONS as _QUESTIONS
 from sluice._spectral import istft, stft
 from sluice._windows import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window

@@ -44,7 +44,7 @@ Tensor.narrow_copy = COPIES["narrow_copy"]
 
 
 def _safe(name: str) -> Any:
-    """torch.unsafe_split and its like, whose parts must not be written there; here they may."""
+    """torch.unsafe_chunk and its like, whose parts must not be written there; here they may."""
 
     def parts(input, *args, **options):
         return getattr(Tensor, name)(input, *args, **options)
@@ -55,7 +55,7 @@ def _safe(name: str) -> Any:
     return parts
 
 
-unsafe_chunk, unsafe_split, unsafe_split_with_sizes = map(_safe, ("chunk", "split", "split_with_sizes"))
+unsafe_chunk, unsafe_split_with_sizes = map(_safe, ("chunk", "split_with_sizes"))
 
 
 def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: bool = False) -> Tensor:

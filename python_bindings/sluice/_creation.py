@@ -7,6 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._arguments import typed
 from sluice._device import device as _device
 from sluice._size import sizes_of
 from sluice._trace import state as trace_state
@@ -290,6 +291,7 @@ def _like(make: Any) -> Any:
     return like
 
 
+@typed(start="Number", end="Number", step="Number", dtype="dtype|None")
 def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, device: Any = None,
            requires_grad: bool = False, **options: Any) -> Tensor:
     """The numbers from start to end, without end, in steps of `step`. torch.arange."""
@@ -306,6 +308,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
     return _made(fn.arange(float(start), float(end), float(step), dtype, place), place, requires_grad, out)
 
 
+@typed(start="Number|Tensor", end="Number|Tensor", steps="int", dtype="dtype|None")
 def linspace(start: Any, end: Any, steps: Any, *, out: Any = None, dtype: Any = None, device: Any = None,
              requires_grad: bool = False, **options: Any) -> Tensor:
     """`steps` numbers from start to end, both included. torch.linspace."""
@@ -385,6 +388,7 @@ def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None,
     return _made(t, place, requires_grad, out)
 
 
+@typed(low="int", high="int|ints", size="int|ints")
 def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: Any = None, out: Any = None, dtype: Any = None,
             device: Any = None, requires_grad: bool = False, **options: Any) -> Tensor:
     """Whole numbers drawn from low (0) up to high, without high. torch.randint."""

@@ -8,6 +8,7 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._arguments import typed
 from sluice._creation import _like, _place_of, check_probability, in_memory_order, numpy, rand, randint
 from sluice._tensor_methods import method
 
@@ -79,6 +80,7 @@ def log_normal_(self, mean=1.0, std=2.0, *, generator=None):
 
 
 @method
+@typed(from_="int|None", to="int|None")
 def random_(self, from_=None, to=None, *, generator=None):
     """Integers from `from_` (0) to below `to` (all that the dtype holds exactly)."""
     _check("random_", not self.dtype.is_complex, "handles only integral, floating-point and boolean types")
@@ -105,6 +107,7 @@ def _integers_like(size: Any, low: int, high: int, *, generator: Any, dtype: Any
     return t.requires_grad_(True) if requires_grad else t
 
 
+@typed(input="Tensor", low="int", high="int")
 def randint_like(input: Tensor, low: int, high: Any = None, *, generator: Any = None, dtype: Any = None, device: Any = None,
                  requires_grad: bool = False, memory_format: Any = None) -> Tensor:
     """Integers from low (0 if one bound is given) to below high, of input's shape and dtype; torch.randint_like."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from sluice import _C
@@ -11,7 +12,11 @@ from sluice._size import Size
 
 def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of these shapes broadcast to; torch.broadcast_shapes."""
-    shapes = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
+    for shape in shapes:
+        if not isinstance(shape, (int, list, tuple, str, type(None))):
+            raise RuntimeError("broadcast_shapes: Input shapes should be of type ints, a tuple of ints, or a list of ints, got "
+                               f"{shape}")
+    shapes = [(shape,) if isinstance(shape, int) else tuple(map(index, shape or ())) for shape in shapes]
     rank = max(map(len, shapes), default=0)
     result = [1] * rank
     for shape in shapes:

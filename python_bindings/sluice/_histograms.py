@@ -7,6 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._arguments import typed
 
 
 class _Histogram(tuple):
@@ -47,6 +48,7 @@ def _places(x: Tensor, edges: Tensor) -> tuple:
     return fn.where(inside, at, 0), inside
 
 
+@typed(input="Tensor", bins="int|Tensor", range="numbers|None", weight="Tensor|None", density="bool")
 def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
     """How many elements, or how much weight, each bin has, and the edges; the last bin has both. torch.histogram."""
     x = input.reshape(-1)
@@ -63,6 +65,7 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Any = None
     return _Histogram(totals, edges)
 
 
+@typed(input="Tensor", bins="int|ints|tensors", range="numbers|None", weight="Tensor|None", density="bool")
 def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Any = None, density: bool = False) -> Any:
     """How many points (..., d), or how much weight (...), each of the bins has, (bins of dim 0, ...), and the edges of each dim.
 

@@ -9,6 +9,7 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._arguments import typed
 
 REDUCTIONS = ("none", "mean", "sum")  # at their numbers: at::Reduction
 
@@ -25,9 +26,11 @@ def _reduction(name: str, number: Any) -> str:
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Any = None, pos_weight: Any = None,
                                      reduction: int = 0) -> Tensor:
     """F.binary_cross_entropy_with_logits, the reduction as a number; torch.binary_cross_entropy_with_logits."""
-    input, target = fn.broadcast_tensors(input, target)
+    if pos_weight is not None and input.shape != target.shape:  # torch multiplies by it before it broadcasts
+        raise RuntimeError(f"binary_cross_entropy_with_logits: output with shape {list(input.shape)} doesn't match the broadcast "
+                           f"shape {list(target.shape)}; with pos_weight they must be equal")
     return sluice.nn.functional.binary_cross_entropy_with_logits(
-        input, target, weight, pos_weight=pos_weight, reduction=_reduction("binary_cross_entropy_with_logits", reduction))
+        input.expand(target.shape), target, weight, pos_weight=pos_weight, reduction=_reduction("binary_cross_entropy_with_logits", reduction))
 
 
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0) -> Tensor:
@@ -87,10 +90,6 @@ def batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, running
                eps: float,
                cudnn_enabled: bool) -> Tensor:
     """F.batch_norm; cudnn_enabled means nothing here. torch.batch_norm."""
-    if training and input.ndim >= 2 and not input.numel():  # without statistics, which stay as they are
-        along = [-1] + [1] * (input.ndim - 2)
-        y = input.clone() if weight is None else input * weight.reshape(along)
-        return y if bias is None else y + bias.reshape(along)
     return sluice.nn.functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -164,6 +163,7 @@ def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type
     return input
 
 
+@typed(input="Tensor", weight="Tensor", bias="Tensor", pad="int")
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """Convolution of (time, batch, in) by (width, in, out), plus a bias (out), to (time, batch, out); torch.conv_tbc."""
     if input.ndim != 3:
@@ -179,7 +179,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     if bias._shape[0] != weight._shape[2]:
         raise RuntimeError(f"conv_tbc: Bias size is {bias._shape[0]}; must be weight's dim 2 (output channels), "
                            f"{weight._shape[2]}")
-    return fn.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+    return fn.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias.to(input.dtype), padding=pad).permute(2, 0, 1)
 
 
 def segment_reduce(data: Tensor, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0,

@@ -8,6 +8,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._arguments import typed
 from sluice._creation import _finish, arange, tensor
 
 
@@ -87,6 +88,7 @@ def _one_sided(y0: Tensor, y1: Tensor, y2: Tensor, h1: Any, h2: Any) -> Tensor:
     return y0 * (-(2 * h1 + h2) / (h1 * total)) + y1 * (total / (h1 * h2)) - y2 * (h1 / (h2 * total))
 
 
+@typed(input="Tensor", dim="int|ints|None", edge_order="int", spacing="Number|numbers|tensors")
 def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple:
     """Slopes along the dims, by central differences; spacing: a number, one per dim, or coordinates. torch.gradient."""
     if edge_order not in (1, 2):
@@ -144,6 +146,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple:
     return tuple(reversed(found))
 
 
+@typed(start="Number|Tensor", end="Number|Tensor", steps="int", base="float", dtype="dtype|None")
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None,
              requires_grad: bool = False) -> Tensor:
     """base to `steps` powers, evenly spaced from start to end; torch.logspace."""
@@ -156,6 +159,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any
     return _finish(fn.pow(float(base), powers).to(dtype), device, requires_grad)
 
 
+@typed(start="Number", end="Number", dtype="dtype|None")
 def range_(start: Any = 0, end: Any = None, step: Any = 1, **options: Any) -> Tensor:
     """start, start + step, ... up to and with end; torch.range."""
     if end is None:

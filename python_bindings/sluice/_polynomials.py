@@ -13,14 +13,17 @@ from sluice._creation import _finish, ones_like, zeros_like
 from sluice._creation import numpy as lazy_numpy
 
 
-def _values(name: str, x: Any) -> tuple:
-    """x in float64 without history, and the dtype of the result."""
-    if not isinstance(x, Tensor):
-        x = sluice.tensor(float(x))
-    if x.dtype in (_C.float16, _C.bfloat16):
-        raise NotImplementedError(f"{name}: not implemented for {x.dtype}; cast it to float32")
-    dtype = x.dtype if x.dtype.is_floating_point else _C.get_default_dtype()
-    return x.detach().to(_C.float64), dtype
+def _result_dtype(name: str, *operands: Any) -> Any:
+    """torch's, of numbers and tensors: of integers the default dtype."""
+    dtype = sluice.result_type(*operands) if len(operands) > 1 else operands[0].dtype
+    if dtype in (_C.float16, _C.bfloat16):
+        raise NotImplementedError(f"{name}: not implemented for {dtype}; cast it to float32")
+    return dtype if dtype.is_floating_point else _C.get_default_dtype()
+
+
+def _wide(x: Any) -> Tensor:
+    """In float64 without history."""
+    return x.detach().to(_C.float64) if isinstance(x, Tensor) else sluice.tensor(float(x), dtype=_C.float64)
 
 
 def _polynomial(name: str, doc: str, evaluate: Any) -> Any:
@@ -30,15 +33,13 @@ def _polynomial(name: str, doc: str, evaluate: Any) -> Any:
         if not isinstance(x, Tensor) and not isinstance(n, Tensor):
             raise TypeError(f"{name}(): received an invalid combination of arguments: x and n are numbers; one must be a "
                             "Tensor")
-        values, dtype = _values(name, x)
+        dtype, values = _result_dtype(name, x, n), _wide(x)
         if isinstance(n, Tensor):
             if n._traced:
                 raise RuntimeError(f"{name}: n is a tensor that the graph computes; it must be a number here, since it says "
                                    "how many "
                                    "steps there are")
-            if not isinstance(x, Tensor):
-                dtype = n.dtype if n.dtype.is_floating_point else dtype
-            n = n.detach().to(_C.float64).trunc()
+            n = _wide(n).trunc()
             values, n = fn.broadcast_tensors(values, n)
             top = int(n.max().item()) if n.numel() else 0
             found = fn.where(n < 0, 0.0, evaluate(values, n, top))
@@ -166,7 +167,7 @@ def airy_ai(x: Tensor, *, out: Any = None) -> Tensor:
     """Airy's function Ai(x). torch.special.airy_ai."""
     if not isinstance(x, Tensor):
         raise TypeError(f"airy_ai(): argument 'x' (position 1) must be Tensor, not {type(x).__name__}")
-    values, dtype = _values("airy_ai", x)
+    dtype, values = _result_dtype("airy_ai", x), _wide(x)
     nodes, weights = _rule()
     z = values.abs().clamp(min=_NEAR)
     s = 2 / 3 * z * z.sqrt()

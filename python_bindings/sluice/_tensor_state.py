@@ -7,6 +7,7 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._arguments import typed
 from sluice._left_out import absent
 from sluice._size import sizes_of
 from sluice._tensor_methods import method
@@ -244,6 +245,7 @@ def i0_(self):
 
 
 @method
+@typed(dtype="dtype|None")
 def to_dense(self, dtype=None, *, masked_grad=None):
     """Itself: all tensors are dense. torch.Tensor.to_dense."""
     return self if dtype is None else self.to(dtype)

@@ -271,7 +271,7 @@ CALLS = {
     "unfold": [(X, 1, 2, 1, {}), (X, -1, 1, 2, {}), (CUBE, 0, 3, 2, {})], "as_strided": [(X, (2, 2), (1, 2), {}), (X, (2, 2), (1, 1), 1, {})],
     **{f"atleast_{d}d": [(X, {}), (X[0, 0], {}), (CUBE, {})] for d in (1, 2, 3)}, "ravel": [(X, {})], "adjoint": [(CUBE, {})],
     **{n: [([X, X], {}), ([X[0], X[1]], {})] for n in ("dstack", "column_stack")},
-    "tensor_split": [(X, 2, {}), (X, 3, 1, {}), (CUBE, (1, 3), 2, {}), (X, (2, 1, 5), 1, {})], "split_with_sizes": [(X, (1, 2), 1, {})],
+    "tensor_split": [(X, 2, {}), (X, 3, 1, {}), (CUBE, (1, 3), 2, {}), (X, (2, 1, 5), 1, {})], "split_with_sizes": [(X, (1, 2), 1, {})], "unsafe_split": [(X, 2, 1, {})],
     "hsplit": [(X, 3, {}), (X[0], (1,), {})], "vsplit": [(X, 2, {}), (X, (1, 1), {})], "dsplit": [(CUBE, 2, {}), (CUBE, (1, 2), {})],
     "cartesian_prod": [(X[0], X[1], X[0], {}), (X[0], {})], "combinations": [(X[0], {}), (X[0], 2, True, {}), (X[0], 4, {}), (X[0], 0, {})],
     "rot90": [(X, {}), (X, 2, {}), (CUBE, -1, (2, 1), {}), (X, 4, {})], "flipud": [(X, {}), (X[0], {})],

@@ -14,6 +14,7 @@ import sluice as sl
 X = torch.tensor([[0.5, -1.5, 2.0], [1.0, 0.25, -0.75]])
 INTEGERS = torch.tensor([[3, -2, 5], [1, 4, -6]])
 FILL_INDEX = [1, 1, 0]
+INF, NAN = float("inf"), float("nan")
 
 
 def test_gradients():
@@ -30,6 +31,9 @@ def test_gradients():
         dense = m.arange(12.0).reshape(3, 4).t().detach().requires_grad_()
         (gradient,) = m.autograd.grad(dense.as_strided((2, 3), (1, 2)).sum(), [dense])
         assert gradient.tolist() == [[1, 1, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0]]
+        expanded = m.ones(1, 2).expand(2, 2).detach().requires_grad_()
+        (gradient,) = m.autograd.grad(expanded.as_strided((2,), (1,)).sum(), [expanded])
+        assert gradient.tolist() == [[0.5, 0.5], [0.5, 0.5]]  # shared by elements that lie in one place
 
 
 CALLS = {
@@ -39,6 +43,44 @@ CALLS = {
     "all with an empty list of dims": lambda m, x, i: m.all(x.to(m.uint8), dim=()),
     "amax over None": lambda m, x, i: m.amax(x, dim=None),
     "diff of order 0 joins nothing": lambda m, x, i: m.diff(x, 0, append=x),
+    "complex 0 to a tensor's 0": lambda m, x, i: m.view_as_real(m.pow(m.zeros(1, dtype=m.complex64), m.zeros(1, dtype=m.complex64))),
+    "complex 0 to the number 0": lambda m, x, i: m.view_as_real(m.pow(m.zeros(1, dtype=m.complex64), 0)),
+    "incomplete gamma functions of NaN": lambda m, x, i: m.stack([f(m.tensor([NAN, NAN, INF, INF]), m.tensor([0.0, INF, NAN, 0.0]))
+                                                                 for f in (m.igamma, m.igammac)]),
+    "rows with infinities, scaled by frequency": lambda m, x, i: m.nn.functional.embedding(
+        m.tensor([1, 0]), m.tensor([[1.0, INF], [-INF, 2.0]]), scale_grad_by_freq=True),
+    "rows of integers, scaled by frequency": lambda m, x, i: m.nn.functional.embedding(m.tensor([1]), i, scale_grad_by_freq=True),
+    "gaussian_nll_loss with full as a number": lambda m, x, i: m.nn.functional.gaussian_nll_loss(x, x * 2, x.abs(), 1),
+    "huber_loss of 16 bits and bools": lambda m, x, i: m.nn.functional.huber_loss(x.half(), i > 0),
+    "mse_loss of floats and bools": lambda m, x, i: m.nn.functional.mse_loss(i > 0, x),
+    "smooth_l1_loss of floats and bools": lambda m, x, i: m.nn.functional.smooth_l1_loss(x, i > 0, reduction="none"),
+    "soft_margin_loss in the input's dtype": lambda m, x, i: m.nn.functional.soft_margin_loss(x.half(), x, reduction="none"),
+    "soft_margin_loss of bools as targets": lambda m, x, i: m.nn.functional.soft_margin_loss(x, i > 0),
+    "hinge_embedding_loss of integers": lambda m, x, i: m.nn.functional.hinge_embedding_loss(i, m.sign(i), margin=2.5, reduction="none"),
+    "binary_cross_entropy with weights of another dtype": lambda m, x, i: m.nn.functional.binary_cross_entropy(
+        x.sigmoid(), x.sigmoid(), x.abs().double()),
+    "binary_cross_entropy_with_logits in the target's dtype": lambda m, x, i: m.nn.functional.binary_cross_entropy_with_logits(
+        x.double(), x.sigmoid(), pos_weight=x[0].abs().double(), reduction="none"),
+    "binary_cross_entropy_with_logits of an input that is broadcast": lambda m, x, i: m.binary_cross_entropy_with_logits(x[:1], x.sigmoid()),
+    "multilabel_soft_margin_loss over the input's dim": lambda m, x, i: m.nn.functional.multilabel_soft_margin_loss(
+        x, x[None].sigmoid(), reduction="none"),
+    "multilabel_soft_margin_loss of integers as targets": lambda m, x, i: m.nn.functional.multilabel_soft_margin_loss(x.half(), (i > 0).long()),
+    "multi_margin_loss of NaN": lambda m, x, i: m.nn.functional.multi_margin_loss(m.tensor([[NAN, 1.0], [0.5, NAN]]), m.tensor([0, 0]), p=2),
+    "multilabel_margin_loss of NaN": lambda m, x, i: m.nn.functional.multilabel_margin_loss(m.tensor([NAN, 1.0]), m.tensor([1, -1])),
+    "trapezoids with infinite ends": lambda m, x, i: m.stack([m.trapezoid(m.tensor([1.0, INF])), m.trapz(m.tensor([[1.0, INF], [2.0, 3.0]]), dx=2)[0],
+                                                              m.trapezoid(m.tensor([INF, 1.0]), m.tensor([0.0, 2.0]))]),
+    "cov with weights of another dtype": lambda m, x, i: m.cov(x, aweights=m.tensor([1.5, 2.0, 0.5], dtype=m.float64)),
+    "trapezoids of one point at a number": lambda m, x, i: m.trapz(x[:, :1], m.tensor(-2.0)),
+    "trapezoids of one point": lambda m, x, i: m.trapezoid(m.tensor([[2.5, INF, NAN]]), dim=0),
+    "degrees of another dtype": lambda m, x, i: m.special.legendre_polynomial_p(x, m.tensor([2.0], dtype=m.float64)),
+    "a degree as a tensor of integers without dims": lambda m, x, i: m.special.hermite_polynomial_h(x, m.tensor(2)),
+    "lerp by a bool without dims": lambda m, x, i: m.lerp(x, x * 2, m.tensor(True)),
+    "lerp without dims by a weight of another dtype": lambda m, x, i: m.lerp(x[0, 0].bfloat16(), x[0, 1].bfloat16(), m.tensor(1.5)),
+    "linear with one number as bias": lambda m, x, i: m.nn.functional.linear(x, x, m.tensor(2.0)),
+    "linear with a bias of rows": lambda m, x, i: m.nn.functional.linear(x, x, x[:, :1]),
+    "linear of a vector of weights with a bias without dims": lambda m, x, i: m.nn.functional.linear(x[None], x[0], m.tensor(2.0)),
+    "infinite norm of no columns": lambda m, x, i: m.linalg.norm(m.zeros(0, 1), ord=INF),
+    "broadcast_shapes of None": lambda m, x, i: m.zeros(m.broadcast_shapes((2, 1), None)),
     "dot of int16": lambda m, x, i: m.dot(i[0].to(m.int16), i[1].to(m.int16)),
     "alpha of integers is cut": lambda m, x, i: m.addbmm(i[:, :2], i[None], i.t()[None], alpha=-1.32, beta=2.9),
     "alpha of indexed integers is cut": lambda m, x, i: m.index_add(i, 1, m.tensor([0]), i[:, :1], alpha=-1.7),
@@ -55,6 +97,9 @@ CALLS = {
     "in place, of a tensor without elements that was expanded": lambda m, x, i: x[:0, :1].expand(0, 5).mul_(2),
     "copies into out": lambda m, x, i: m.narrow_copy(x, 1, 1, 2, out=m.empty(2, 2)),
     "where into out": lambda m, x, i: m.where(x > 0, x, x * 2, out=m.empty(2, 3)),
+    "clip of bytes by numbers of two kinds": lambda m, x, i: m.clip(m.tensor([1, 0], dtype=m.uint8), -1, 0.7),
+    "clip of int8 by floats beyond it": lambda m, x, i: m.clip(m.tensor([1, 0], dtype=m.int8), -200, 0.7),
+    "conv_tbc with a bias of another dtype": lambda m, x, i: m.conv_tbc(x[:, :, None], m.ones(1, 1, 1), m.tensor([True])),
     "a number copied": lambda m, x, i: m.zeros(2).copy_(3),
     "drawn as they lie in memory": lambda m, x, i: (m.manual_seed(3), m.empty(3, 2).t().uniform_())[1],
     "drawn like what lies otherwise": lambda m, x, i: (m.manual_seed(3), m.rand_like(x.t()))[1],
@@ -138,6 +183,8 @@ def test_batch_norm_of_nothing_leaves_its_statistics():
         y = m.batch_norm(m.empty(0, 2, 3), weight, m.ones(2), mean, var, True, 0.1, 1e-5, False)
         y.sum().backward()
         assert tuple(y.shape) == (0, 2, 3) and mean.tolist() == [0, 0] and var.tolist() == [1, 1]
+        m.nn.functional.batch_norm(m.empty(1, 2, 0), m.add(mean, 1, out=mean), var, training=True)
+        assert mean.tolist() == [1, 1] and var.tolist() == [1, 1]
         assert weight.grad.tolist() == [0, 0]
 
 
@@ -237,6 +284,37 @@ def test_what_torch_refuses():
     one = (lambda m: m.ones(2), lambda m: None)
     for call, kind, message in (
             (lambda m: m.eye(1, -11), RuntimeError, "m must be greater or equal to 0, got -11"),
+            (lambda m: m.addmm(m.ones(1, 1, 1), m.ones(1, 1), m.ones(1, 1)), RuntimeError, "size"),
+            (lambda m: m.addbmm(*[m.ones(s, dtype=m.uint8) for s in ((1, 1), (1, 1, 1), (1, 1, 1))], alpha=-1.5), RuntimeError, "without overflow"),
+            (lambda m: m.cross(m.ones(3), m.ones(1, 1)), RuntimeError, "must have the same number of dimensions"),
+            (lambda m: m.norm(m.ones(3), 2, None, False, m.float64), TypeError, "norm"),
+            (lambda m: m.broadcast_shapes((1,), 1.5), RuntimeError, "type ints, a tuple of ints, or a list of ints"),
+            (lambda m: m.broadcast_shapes((1.5,)), TypeError, "int"),
+            (lambda m: m.roll(m.ones(3), ()), RuntimeError, "`shifts` required"),
+            (lambda m: m.fft.fftshift(m.ones(3), ()), RuntimeError, "`shifts` required"),
+            (lambda m: m.index_add(m.ones(1, 1), 1, m.tensor([[0]]), m.ones(1, 1)), IndexError, "ndex"),
+            (lambda m: m.index_copy(m.ones(1, 1), 1, m.tensor([0], dtype=m.int32), m.ones(1, 1)), RuntimeError, "Expected a long tensor"),
+            (lambda m: m.index_fill(m.ones(1, 1), 1, m.tensor([[0]]), 1.0), RuntimeError, "to be a vector/scalar"),
+            (lambda m: m.index_fill(m.ones(3), 0, m.tensor([0], dtype=m.int32), 1.0), IndexError, "Expected dtype int64"),
+            (lambda m: m.range(-2, None, 1), TypeError, "end|range"),
+            (lambda m: m.unflatten(m.empty(0, 1), -1, (2, -1, 9)), RuntimeError, "don't multiply up to the size"),
+            (lambda m: m.nn.functional.bilinear(m.ones(1, 1), m.ones(1, 1), m.ones(1, 1, 1), m.tensor(0.0)), IndexError, "dimensions"),
+            (lambda m: m.linalg.norm(m.empty(0, 1), ord=-INF), IndexError, "amin"),
+            (lambda m: m.histogramdd(m.ones(1, 1), "text"), TypeError, "histogramdd"),
+            (lambda m: m.gradient(m.ones(2), edge_order=(2,)), TypeError, "edge_order|gradient"),
+            (lambda m: m.logspace(0, 1, 2, dtype="none"), TypeError, "dtype|logspace"),
+            (lambda m: m.randint_like(m.ones(2), 0, None), TypeError, "randint_like"),
+            (lambda m: m.ones(2, dtype=m.complex64).random_(1.5, 9), TypeError, "random_"),
+            (lambda m: m.unsafe_split(m.ones(3), (3,)), TypeError, "split_size"),
+            (lambda m: m.nn.functional.huber_loss(m.tensor([2]), m.tensor([1.5])), RuntimeError, "result type .* can't be cast"),
+            (lambda m: m.nn.functional.soft_margin_loss(m.tensor([2]), m.tensor([1])), RuntimeError, "result type .* can't be cast"),
+            (lambda m: m.nn.functional.soft_margin_loss(m.ones(1), m.ones(3)), RuntimeError, "doesn't match the broadcast shape"),
+            (lambda m: m.nn.functional.hinge_embedding_loss(m.tensor([2]), m.tensor([1])), RuntimeError, "dtype"),
+            (lambda m: m.nn.functional.binary_cross_entropy_with_logits(m.ones(1), m.tensor([1])), RuntimeError, "can't be cast"),
+            (lambda m: m.nn.functional.binary_cross_entropy_with_logits(m.ones(1), m.ones(1), m.ones(2)), RuntimeError, "broadcast shape"),
+            (lambda m: m.nn.functional.linear(m.ones(2, 3), m.ones(3), m.ones(1)), RuntimeError, "must be a matrix"),
+            (lambda m: m.nn.functional.multi_margin_loss(m.ones(1, 1), m.tensor([0]), weight=m.ones(1, 1)), ValueError, "one-dimensional"),
+            (lambda m: m.nn.Embedding(2, 3, padding_idx=5), AssertionError, "within num_embeddings"),
             (lambda m: m.put(m.ones(3), m.tensor([0, 1]), m.ones(0)), IndexError, "source and index to have the same number"),
             (lambda m: m.repeat_interleave(m.tensor(9.0), m.tensor([1]), dim=-1), IndexError, "specified as -1 but tensor has no dim"),
             (lambda m: m.repeat_interleave(m.tensor(9.0), 2, dim=0), IndexError, "imension"),
@@ -258,6 +336,19 @@ def test_what_torch_refuses():
         for m in (torch, sl):
             with pytest.raises(kind, match=message):
                 call(m)
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_loops_over_devices(split):
+    rnn = sl.nn.RNN(3, 4, num_layers=2)
+    x, on = sl.randn(5, 2, 3), sl.placement("sim", [0, 1])
+
+    class Last(sl.nn.Graph):
+        def build(self, x):
+            return rnn(x)[0][-1]  # fewer outputs than a turn of the loop gives
+
+    laid = x.to_global(on, sl.sbp.split(1) if split else sl.sbp.broadcast)
+    np.testing.assert_allclose(Last()(laid).numpy(), rnn(x)[0][-1].detach().numpy(), rtol=1e-5)
 
 
 def test_orders_of_dims_in_memory():

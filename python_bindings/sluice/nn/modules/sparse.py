@@ -25,7 +25,7 @@ class _Table(Module):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
-                raise ValueError(f"padding_idx must be within num_embeddings: got {padding_idx} of {num_embeddings}")
+                raise AssertionError(f"Padding_idx must be within num_embeddings: got {padding_idx} of {num_embeddings}")
             padding_idx %= num_embeddings
         self.padding_idx, self.max_norm, self.norm_type = padding_idx, max_norm, norm_type
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
@@ -35,7 +35,7 @@ class _Table(Module):
             self.reset_parameters()
         else:
             if list(weight.shape) != [num_embeddings, embedding_dim]:
-                raise ValueError(f"Shape of weight does not match num_embeddings and embedding_dim: got {list(weight.shape)}")
+                raise AssertionError(f"Shape of weight does not match num_embeddings and embedding_dim: got {list(weight.shape)}")
             self.weight = Parameter(weight, requires_grad=not freeze)
 
     def reset_parameters(self) -> None:

@@ -16,6 +16,7 @@ LIMITS = re.compile(r"not implemented for|not supported|only support|does not su
                     r"currently support|not currently implemented|must be implemented|is not implemented|derivative for|"
                     r"not support dtype|"
                     r"is not differentiable with respect|positional arguments? but|expected .*(dtype|type)|same (dtype|type)|"
+                    r"[dD]types must be the same|"
                     r"floating point|is no longer supported|boolean tensor|view size is not compatible")
 
 

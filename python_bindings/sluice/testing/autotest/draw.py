@@ -29,6 +29,7 @@ class Draw:
     def __init__(self, seed: str) -> None:
         self.random = random.Random(seed)
         self.ties = True  # whether elements may be equal
+        self.layouts = True  # whether tensors may lie otherwise than contiguous, and at another place than the first
         self.complex = 0.0  # the share of complex numbers where floating ones may be
         self.complexity = random.Random(f"{seed} complex")  # of its own, so that it changes no case of real numbers
         self.numbers = np.random.RandomState(self.random.getrandbits(32))
@@ -65,6 +66,8 @@ class Draw:
         return tuple(made[self.whole(0, len(made)):]) if self.chance(0.4) else tuple(made)
 
     def layout(self) -> str:
+        if not self.layouts:
+            return "plain"
         return self.random.choices(("plain", "transposed", "strided", "offset", "expanded", "channels_last"),
                                    (12, 2, 2, 1, int(self.ties), 1))[0]
 

@@ -30,12 +30,12 @@ def case_of(op: str, signatures: list[str], row: str | Callable[[Draw], Any], dr
         args, keywords, flags = made if len(made) == 3 else (*made, "")
         return Case(op, list(args), dict(keywords)), parse(flags)[0]
     chosen = draw.pick(parse(row))
-    draw.ties = "edges" not in chosen.without
+    draw.ties, draw.layouts = "edges" not in chosen.without, "layouts" not in chosen.without
     signature = draw.pick([s for s in map(parameters, signatures) if {*chosen.values} <= {p.name for p in s}] or
                           [parameters(s) for s in signatures])
     args, keywords = _arguments(signature, chosen, draw)
     case = Case(op, args, keywords)
-    return (_mutated(case, draw) if draw.chance(0.12) else case), chosen
+    return (_mutated(case, draw) if draw.chance(0.12) and "wrong" not in chosen.without else case), chosen
 
 
 def _arguments(signature: list[Parameter], row: Row, draw: Draw) -> tuple[list[Any], dict[str, Any]]:
@@ -132,7 +132,8 @@ def _wrong(value: Any, draw: Draw) -> Any:
         kind = draw.pick(("dtype", "longer", "deeper", "flatter", "empty", "None", "number"))
         if kind == "dtype":
             dtype = draw.dtype("any")
-            finite = np.nan_to_num(np.real(v).astype(np.float64)) % 100 if v.dtype.kind in "fc" else v
+            low = 0 if dtype == "uint8" else -100  # cut rather than wrapped, so that what is sorted stays so
+            finite = np.clip(np.nan_to_num(np.real(v).astype(np.float64)), low, 100) if v.dtype.kind in "fc" else v
             return replace(value, values=finite.astype("float32" if dtype == "bfloat16" else dtype), dtype=dtype)
         if kind == "longer" and v.ndim and draw.ties:
             axis = draw.whole(0, v.ndim - 1)

@@ -8,7 +8,8 @@
 `index<C`, `signs`, `mask`) or `:float32`, `:wide` ..., a dtype of its own. `name=1|(2,2)` is one of these, `name=0..n` a whole number, `dim` and
 `dims` are dims of the first tensor, `-` leaves the default, `name?=` is left out by chance. `@floats` are the dtypes that are
 drawn, `@positive` the domain of all tensors, `!grad`, `!double`, `!graph`, `!forms` what is not compared, `!edges` that no
-NaN, infinities and ties are drawn, `!strict` that rounding counts for more. `;` parts alternatives.
+NaN, infinities and ties are drawn, `!layouts` that all tensors are contiguous, `!wrong` that no argument
+is made wrong, `!strict` that rounding counts for more. `;` parts alternatives.
 """
 
 from __future__ import annotations

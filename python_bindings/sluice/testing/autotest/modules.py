@@ -68,7 +68,7 @@ _TEXT: dict[str, str] = {
     "CTCLoss": "reduction='mean'|'sum' -> [5 2 3] [2 1]:index<1 [2]:index<1 [2]:index<1",
     **{n: "-> [*d 3]" for n in ("Sigmoid", "Tanh", "ReLU", "ReLU6", "SELU", "SiLU", "Mish", "Softsign", "Tanhshrink", "LogSigmoid", "Hardsigmoid", "Hardswish")},
     "ELU": "alpha=1.0|0.5 -> [*d 3]", "CELU": "alpha=1.0|0.5 -> [*d 3]", "LeakyReLU": "0.1|0.3 -> [*d 3]",
-    "PReLU": "num_parameters=1|3 -> [N 3 *d]", "GELU": "approximate='none'|'tanh' -> [*d 3]", "GLU": "dim=-1|1 -> [N 4]",
+    "PReLU": "num_parameters=1|3 -> [N 3 *d] !double", "GELU": "approximate='none'|'tanh' -> [*d 3]", "GLU": "dim=-1|1 -> [N 4]",
     "Hardtanh": "-0.5|-1.0 1.0|2.0 -> [*d 3]", "Hardshrink": "0.5|0.2 -> [*d 3]", "Softshrink": "0.5|0.2 -> [*d 3]",
     "Threshold": "0.5|-0.2 2.0 -> [*d 3]", "Softplus": "beta=1.0|2.0 threshold=20.0|1.0 -> [*d 3]",
     "Softmax": "dim=0|-1 -> [N 3]", "LogSoftmax": "dim=0|-1 -> [N 3]", "Softmin": "dim=0|-1 -> [N 3]",
@@ -117,7 +117,7 @@ def module_case(op: str, draw: Draw, library: Any) -> tuple[Case, Row]:
         warnings.simplefilter("ignore")
         made = resolve(library, op)(*args, **keywords)
     case.state = {name: _state(name, value, dtype, draw) for name, value in made.state_dict().items()}
-    return case, parse("!strict")[0]
+    return case, parse(" ".join(["!strict", *re.findall(r"!\w+", after)]))[0]
 
 
 def _state(name: str, value: Any, dtype: str, draw: Draw) -> Array:
