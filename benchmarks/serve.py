@@ -107,10 +107,10 @@ def median(levels, *path):
     return statistics.median(values)
 
 
-def compare(name, sides, arguments, aims):
+def compare(name, sides, arguments, aims, seconds=1.0):
     """Rounds in turn of ours and of the peers that `aims` names by what follows the line's name; a line for each of them."""
     sides = {side: sides[side] for side in (None, *aims) if side in sides}
-    rounds = [[load(port, *arguments)[-1] for _, port in sides.values()] for _ in range(ROUNDS)]
+    rounds = [[load(port, *arguments, seconds=seconds)[-1] for _, port in sides.values()] for _ in range(ROUNDS)]
     levels = dict(zip(sides, zip(*rounds)))
     rates = {side: [level["throughput_per_s"] for level in of_side] for side, of_side in levels.items()}
     mine = statistics.median(rates[None])
@@ -165,7 +165,7 @@ def small(repository):
 def resnet(repository):
     save(repository, "resnet50")
     with beside(repository, "resnet50", THREADS, {}) as sides:
-        compare(IMAGE[0], sides, *IMAGE[1:])
+        compare(IMAGE[0], sides, *IMAGE[1:], seconds=4.0)
 
 
 def batches(repository):
