@@ -1,21 +1,27 @@
-"""The peer of serve.*: torch behind FastAPI and uvicorn, with the bodies of the same protocol. Usage: serve_peer.py NET [THREADS]
+"""Peers of serve.*: a net behind FastAPI and uvicorn, with the bodies of the same protocol.
+
+    serve_peer.py NET THREADS torch|onnxruntime
 
 Tuned as one would: uvloop and httptools, no access log, bodies as bytes, tensors without a copy, no validation of what is
-not needed; small nets run on the event loop, large ones on a thread, so that it goes on answering. Prints its port.
+not needed; small nets run on the event loop, large ones on a thread, so that it goes on answering. ONNX Runtime gets the
+net from torch's exporter, with all optimisations and no threads that spin. Prints its port.
 """
 import asyncio
 import concurrent.futures
+import io
 import json
 import socket
 import sys
+import warnings
 
+import numpy as np
 import torch
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from serve_nets import SHAPES, net_of
 
-NAME, THREADS = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
+NAME, THREADS, BY = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(THREADS)
 net, shape = net_of(torch, NAME).eval(), SHAPES[NAME]
 large = NAME == "resnet50"
@@ -23,9 +29,28 @@ pool = concurrent.futures.ThreadPoolExecutor(1)
 app = FastAPI()
 
 
-def forward(data):
-    with torch.inference_mode():
-        return net(torch.frombuffer(bytearray(data), dtype=torch.float32).view(shape)).numpy().tobytes()
+def forward_by_torch():
+    def forward(data):
+        with torch.inference_mode():
+            return net(torch.frombuffer(bytearray(data), dtype=torch.float32).view(shape)).numpy().tobytes()
+    return forward
+
+
+def forward_by_onnxruntime():
+    import onnxruntime
+
+    warnings.simplefilter("ignore")
+    model = io.BytesIO()
+    torch.onnx.export(net, (torch.zeros(shape),), model, input_names=["x"], dynamo=False)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.intra_op_num_threads, options.inter_op_num_threads = THREADS, 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(model.getvalue(), options)
+    return lambda data: session.run(None, {"x": np.frombuffer(data, np.float32).reshape(shape)})[0].tobytes()
+
+
+forward = {"torch": forward_by_torch, "onnxruntime": forward_by_onnxruntime}[BY]()
 
 
 @app.get("/v2/health/ready")
@@ -35,7 +60,7 @@ async def ready():
 
 @app.get(f"/v2/models/{NAME}")
 async def metadata():
-    return {"name": NAME, "versions": ["1"], "platform": "torch", "outputs": [],
+    return {"name": NAME, "versions": ["1"], "platform": BY, "outputs": [],
             "inputs": [{"name": "INPUT_0", "datatype": "FP32", "shape": list(shape)}]}
 
 

@@ -60,12 +60,6 @@ const FamilyPlans& read(const std::shared_ptr<const Impl>& impl) {
   return held(impl, "plan", "Plan::load()").plans;
 }
 
-std::vector<plan::NamedType> inputs_of(const plan::Plan& plan) {
-  std::vector<plan::NamedType> types;
-  for (const plan::Input& in : plan.inputs) types.push_back({in.name, {in.spec.dtype, in.spec.shape}});
-  return types;
-}
-
 std::vector<Port> ports_in(const FamilyPlans& plans, const std::vector<plan::NamedType>& of_last,
                            const std::vector<plan::FamilyPort>& axes) {
   std::vector<PortInfo> infos;
@@ -95,7 +89,7 @@ const std::string& Plan::name() const {
 std::vector<Port> Plan::inputs() const {
   return guarded([&] {
     const FamilyPlans& plans = read(impl_);
-    return ports_in(plans, inputs_of(plans.members.back()), plans.family.inputs);
+    return ports_in(plans, named_inputs(plans.members.back()), plans.family.inputs);
   });
 }
 std::vector<Port> Plan::outputs() const {
@@ -106,6 +100,16 @@ std::vector<Port> Plan::outputs() const {
     name_varying(ports, plan::visible_extents(all));
     return ports;
   });
+}
+std::vector<std::string> Plan::dims() const {
+  return guarded([&] {
+    std::vector<std::string> names;
+    for (const plan::Dim& dim : read(impl_).family.dims) names.push_back(dim.name);
+    return names;
+  });
+}
+std::vector<std::vector<int64_t>> Plan::members() const {
+  return guarded([&] { return read(impl_).family.members; });
 }
 std::vector<std::string> Plan::actors() const {
   return guarded([&] {
@@ -145,7 +149,7 @@ std::string Plan::verify() const {
       add(m, plan::verify(plan).str());
       if (plans.family.dims.empty()) continue;
       try {
-        plan::check_member(plans.family, m, inputs_of(plan), plan::visible(plan::named_outputs(plan)));
+        plan::check_member(plans.family, m, named_inputs(plan), plan::visible(plan::named_outputs(plan)));
         plan::check_updates(plans.family, plan);
       } catch (const sluice::Error& error) {
         add(m, error.what());

@@ -25,6 +25,12 @@ std::string member_directory(const std::string& directory, size_t member) {
   return fmt::format("{}/{}/{}", directory, kMembersFolder, member);
 }
 
+std::vector<plan::NamedType> named_inputs(const plan::Plan& plan) {
+  std::vector<plan::NamedType> types;
+  for (const plan::Input& in : plan.inputs) types.push_back({in.name, {in.spec.dtype, in.spec.shape}});
+  return types;
+}
+
 bool is_family_bundle(const BundleSource& source) { return source.has(kFamilyFile); }
 
 void save_family_bundle(const std::string& directory, const FamilyBundle& bundle) {

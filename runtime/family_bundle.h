@@ -22,6 +22,9 @@ struct FamilyBundle {
 std::string member_directory(const std::string& directory, size_t member);
 bool is_family_bundle(const BundleSource& source);
 
+// A plan's inputs, as families know them.
+std::vector<plan::NamedType> named_inputs(const plan::Plan& plan);
+
 struct FamilyPlans {
   plan::Family family;
   std::vector<plan::Plan> members;

@@ -1,4 +1,5 @@
 // The bodies of include/sluice/compile.h.
+#include <algorithm>
 #include <cstring>
 
 #include "include/sluice/compile.h"
@@ -78,7 +79,71 @@ void replan_family(EagerExecutor& eager, const std::string& bundle, const std::s
   save_family(to, loaded.family, members, loaded.meta);
 }
 
+// `types`: of this port, by member. An axis without a dim that differs between them is of another kind.
+plan::FamilyPort family_port(const Port& port, const std::vector<plan::Dim>& dims,
+                             const std::vector<TensorType>& types) {
+  plan::FamilyPort made{port.name, types.front().dtype, {}};
+  for (int a = 0; a < types.front().shape.rank(); ++a) {
+    const size_t axis = static_cast<size_t>(a);
+    const auto dim = std::find_if(dims.begin(), dims.end(), [&](const plan::Dim& d) {
+      return axis < port.dims.size() && d.name == port.dims[axis];
+    });
+    const int64_t size = types.front().shape[a];
+    const bool fixed =
+        std::all_of(types.begin(), types.end(), [&](const TensorType& type) { return type.shape[a] == size; });
+    if (dim != dims.end())
+      made.axes.push_back({static_cast<int>(dim - dims.begin()), 0});
+    else
+      made.axes.push_back(fixed ? plan::FamilyAxis{plan::FamilyAxis::kFixed, size}
+                                : plan::FamilyAxis{plan::FamilyAxis::kOther, 0});
+  }
+  return made;
+}
+
+// Of ports by what each member has of their names.
+std::vector<plan::FamilyPort> family_ports(const std::vector<Port>& ports, const std::vector<plan::Dim>& dims,
+                                           const std::vector<std::vector<plan::NamedType>>& members) {
+  std::vector<plan::FamilyPort> made;
+  for (const Port& port : ports) {
+    std::vector<TensorType> types;
+    for (size_t m = 0; m < members.size(); ++m) {
+      const auto found = std::find_if(members[m].begin(), members[m].end(),
+                                      [&](const plan::NamedType& type) { return type.name == port.name; });
+      SLUICE_CHECK(found != members[m].end(), "join: member {} has no '{}'; all members need the same names", m,
+                   port.name);
+      SLUICE_CHECK(types.empty() || found->type.shape.rank() == types.front().shape.rank(),
+                   "join: '{}' of member {} is {}; of the first it is {}", port.name, m, found->type.str(),
+                   types.front().str());
+      types.push_back(found->type);
+    }
+    made.push_back(family_port(port, dims, types));
+  }
+  return made;
+}
+
 }  // namespace
+
+void join(const std::vector<std::string>& members, const std::string& like, const std::vector<Port>& inputs,
+          const std::vector<Port>& outputs, const std::string& to) {
+  guarded([&] {
+    FamilyBundle joined{load_family_plans(like).family, {}, {}};
+    SLUICE_CHECK(!members.empty() && members.size() == joined.family.members.size(),
+                 "join: {} bundles; the family of '{}' has {} members", members.size(), like,
+                 joined.family.members.size());
+    std::vector<std::vector<plan::NamedType>> taken, given;
+    for (const std::string& member : members) {
+      Bundle& bundle = joined.members.emplace_back(load_bundle(member));
+      taken.push_back(named_inputs(bundle.plan));
+      given.push_back(plan::visible(plan::named_outputs(bundle.plan)));
+    }
+    joined.family.name = joined.members.front().plan.name;
+    joined.family.inputs = family_ports(inputs, joined.family.dims, taken);
+    joined.family.outputs = family_ports(outputs, joined.family.dims, given);
+    for (size_t m = 0; m < members.size(); ++m) plan::check_member(joined.family, m, taken[m], given[m]);
+    joined.meta = joined.members.front().meta;
+    save_family_bundle(to, joined);
+  });
+}
 
 void compile(Engine& engine, const std::string& graph_text, const std::vector<NamedTensor>& weights,
              const std::string& bundle, const CompileOptions& options) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Sluice needs on Debian 12 and makes the Python environment; skips what is there.
-# DRY_RUN=1 prints the commands and changes nothing. usage: tools/setup.sh [demo|serving|docs|fuzz]
+# DRY_RUN=1 prints the commands and changes nothing. usage: tools/setup.sh [demo|serving|docs|fuzz|bench]
 #   demo: only what building and running the first examples needs. serving: that, and the server's example.
-#   docs: what `make docs` needs. fuzz: everything, and what fuzzing needs.
+#   docs: what `make docs` needs. fuzz: everything, and what fuzzing needs. bench: everything, and peers of serve.*.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 wanted=${1:-all}
@@ -33,6 +33,8 @@ esac
 if [ "$wanted" = fuzz ]; then
   packages+=(clang-16 libclang-rt-16-dev libomp-16-dev)  # libFuzzer; the build looks for OpenMP even where it is not used
 fi
+
+[ "$wanted" != bench ] || requirements+=(requirements-bench.txt)
 
 run() {
   if [ "${DRY_RUN:-}" = 1 ]; then echo "$*"; else "$@"; fi

@@ -6,6 +6,7 @@
 
 #include "engine.h"
 #include "export.h"
+#include "plan.h"
 #include "tensor.h"
 
 namespace sluice::api {
@@ -32,5 +33,11 @@ SLUICE_API void compile(Engine& engine, const std::string& graph_text, const std
 // may be the same. Throws the same.
 SLUICE_API void replan(Engine& engine, const std::string& bundle, const std::string& to,
                        const CompileOptions& options = {});
+
+// Writes as the bundle `to` the plan family of which `members` are bundles with a plan each. They are for the sizes
+// that the members of the family `like` are for, in its order; axes of `inputs` and `outputs` are of its dims
+// (Port::dims). Weights that are equal are written once. Throws kValue, kIo.
+SLUICE_API void join(const std::vector<std::string>& members, const std::string& like, const std::vector<Port>& inputs,
+                     const std::vector<Port>& outputs, const std::string& to);
 
 }  // namespace sluice::api

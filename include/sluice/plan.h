@@ -37,6 +37,10 @@ class SLUICE_API Plan {
   const std::string& name() const;
   std::vector<Port> inputs() const;
   std::vector<Port> outputs() const;
+  // Of a plan family: its dims, and for each of its plans how long they are in it. Of a plan alone: none, and one of
+  // none.
+  std::vector<std::string> dims() const;
+  std::vector<std::vector<int64_t>> members() const;
   std::vector<std::string> actors() const;
   int kernels() const;
   // Every byte the plan needs, its variables included.

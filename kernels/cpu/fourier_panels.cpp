@@ -303,13 +303,11 @@ FourierFn<double> double_transform(bool panel, bool of_floats) {
   return HWY_DYNAMIC_DISPATCH(select_double)(panel, of_floats);
 }
 
-template <>
 void transform_line(const FourierPlan<float>& plan, std::complex<float>* line) {
   std::vector<std::complex<float>> spare(static_cast<size_t>(plan.scratch()));
   const auto* found = HWY_DYNAMIC_DISPATCH(line_of_floats)(plan, line, spare.data());
   if (found != line) std::copy(found, found + plan.n, line);
 }
-template <>
 void transform_line(const FourierPlan<double>& plan, std::complex<double>* line) {
   std::vector<std::complex<double>> spare(static_cast<size_t>(plan.scratch()));
   const auto* found = HWY_DYNAMIC_DISPATCH(line_of_doubles)(plan, line, spare.data());

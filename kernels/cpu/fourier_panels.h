@@ -13,7 +13,7 @@ FourierFn<float> float_transform(bool panel);
 FourierFn<double> double_transform(bool panel, bool of_floats);
 
 // In place: for what a plan holds.
-template <class T>
-void transform_line(const FourierPlan<T>& plan, std::complex<T>* line);
+void transform_line(const FourierPlan<float>& plan, std::complex<float>* line);
+void transform_line(const FourierPlan<double>& plan, std::complex<double>* line);
 
 }  // namespace sluice::cpu

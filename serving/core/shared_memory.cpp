@@ -13,6 +13,10 @@
 
 namespace sluice::serving {
 
+Error no_cuda_memory() {
+  return Error(Code::kUnsupported, "shared memory: that of CUDA is not offered; system shared memory is");
+}
+
 struct SharedMemory::Region {
   ~Region() {
     if (fd >= 0) close(fd);

@@ -13,6 +13,9 @@
 
 namespace sluice::serving {
 
+// What every call about CUDA's shared memory is answered with.
+Error no_cuda_memory();
+
 // Thread-safe. Errors name regions as the client does, never the system's paths.
 class SharedMemory {
  public:

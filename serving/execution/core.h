@@ -93,11 +93,15 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   };
 
   void plan_for_instances(int count);
+  // From the bundle's graph, for this machine. 0: for all cores.
+  void plan_anew(int cores);
   void open_sequences();
   void join_limiter();
   // Answers from the cache, or lets the job know its key.
   bool answer_from_cache(const JobPtr& job);
   std::shared_ptr<api::Session> load_session(Instance& instance, const std::shared_ptr<Flight>& flight);
+  // The same of a bundle that may be of another machine, whose plan may have kernels that there are not here.
+  std::shared_ptr<api::Session> load_first_session(Instance& instance, const std::shared_ptr<Flight>& flight);
   // All with mutex_ held.
   BatchChoice choose(const Instance& instance, Clock::time_point now) const;
   BatchChoice choose_direct(const Instance& instance, Clock::time_point now) const;

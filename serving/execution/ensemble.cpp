@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -18,7 +17,6 @@ namespace sluice::serving {
 namespace {
 
 namespace fs = std::filesystem;
-namespace js = boost::json;
 
 std::string read_text(const fs::path& path, const std::string& where) {
   std::ifstream in(path, std::ios::binary);
@@ -26,13 +24,13 @@ std::string read_text(const fs::path& path, const std::string& where) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-bool is_family(const fs::path& bundle) { return fs::exists(bundle / "family.json"); }
-
 // One step, and how its names are the ensemble's.
 struct Step {
   std::string name, bundle;
+  api::Plan plan;
   std::map<std::string, std::string> inputs, outputs;  // the bundle's port: the ensemble's tensor
-  js::object family;                                   // of a family
+
+  bool family() const { return !plan.dims().empty(); }
 };
 
 // The bundle's name of a port that a map calls by its own or by the config's.
@@ -67,13 +65,11 @@ Step step_of(const ExecutorSpec& spec, const inference::ModelEnsembling::Step& c
   inference::ModelConfig bare = found.config;
   for (inference::ModelOutput& output : *bare.mutable_output()) output.clear_label_filename();
   const ModelPorts ports(bare, plan.inputs(), plan.outputs(), "", {{}, inputs_of_files(found.bundle)});
-  Step step{config.model_name(), found.bundle, {}, {}, {}};
+  Step step{config.model_name(), found.bundle, plan, {}, {}};
   for (const auto& [name, tensor] : config.input_map())
     step.inputs[port_of(ports.inputs(), name, fmt::format("{}: input '{}'", where, name))] = tensor;
   for (const auto& [name, tensor] : config.output_map())
     step.outputs[port_of(ports.outputs(), name, fmt::format("{}: output '{}'", where, name))] = tensor;
-  if (is_family(found.bundle))
-    step.family = js::parse(read_text(fs::path(found.bundle) / "family.json", where)).as_object();
   return step;
 }
 
@@ -83,10 +79,7 @@ std::vector<Step> steps_of(const ExecutorSpec& spec) {
   const std::string where = "ensemble '" + spec.config.name() + "'";
   if (steps.empty()) throw Error(Code::kInvalidArgument, where + ": it has no step");
   for (const Step& step : steps) {
-    if (step.family.empty() != steps.front().family.empty() ||
-        (!step.family.empty() &&
-         (step.family.at("members") != steps.front().family.at("members") ||
-          step.family.at("dims").as_array().size() != steps.front().family.at("dims").as_array().size())))
+    if (step.plan.members() != steps.front().plan.members())
       throw Error(Code::kUnsupported,
                   fmt::format("{}: steps '{}' and '{}' have plans for other sizes; save them with the same", where,
                               steps.front().name, step.name));
@@ -100,7 +93,7 @@ std::string compile_member(api::Engine& engine, const ExecutorSpec& spec, const 
   std::vector<GraphPart> parts;
   for (const Step& step : steps) {
     const fs::path folder =
-        step.family.empty() ? fs::path(step.bundle) : fs::path(step.bundle) / "members" / std::to_string(m);
+        step.family() ? fs::path(step.bundle) / "members" / std::to_string(m) : fs::path(step.bundle);
     parts.push_back({step.name, read_text(folder / "graph.txt", step.name), step.inputs, step.outputs});
   }
   std::set<std::string> inputs;
@@ -126,93 +119,51 @@ std::string compile_member(api::Engine& engine, const ExecutorSpec& spec, const 
   return to;
 }
 
-bool equal(const api::Tensor& a, const api::Tensor& b) {
-  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
-         (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
-}
-
-// The ports of the ensemble as a family's file has them: each is one of a step's.
-js::array family_ports(const std::vector<Step>& steps, const std::vector<std::string>& names, bool inputs) {
-  js::array ports;
-  const js::array& dims = steps.front().family.at("dims").as_array();
-  for (const std::string& name : names) {
+// The ports of the ensemble, each of which is one of a step's, with the first step's names of dims.
+std::vector<api::Port> ports_of(const std::vector<Step>& steps, const std::vector<api::Port>& merged, bool inputs) {
+  const std::vector<std::string> dims = steps.front().plan.dims();
+  const auto of_step = [&](const std::string& name) -> api::Port {
     for (const Step& step : steps) {
-      bool found = false;
-      for (const auto& [port, tensor] : inputs ? step.inputs : step.outputs) {
-        if (tensor != name) continue;
-        for (const js::value& of_step : step.family.at(inputs ? "inputs" : "outputs").as_array()) {
-          if (of_step.at("name").as_string() != port) continue;
-          js::object copy = of_step.as_object();
-          copy["name"] = name;
-          for (js::value& axis : copy["shape"].as_array()) {
-            const js::array& of_dims = step.family.at("dims").as_array();
-            for (size_t d = 0; d < of_dims.size() && axis.is_string(); ++d)
-              if (axis == of_dims[d].at("name")) {
-                axis = dims[d].at("name");
-                break;
-              }
-          }
-          ports.push_back(std::move(copy));
-          found = true;
-        }
+      const std::vector<std::string> own = step.plan.dims();
+      for (api::Port& port : inputs ? step.plan.inputs() : step.plan.outputs()) {
+        const auto& tensors = inputs ? step.inputs : step.outputs;
+        const auto tensor = tensors.find(port.name);
+        if (tensor == tensors.end() || tensor->second != name) continue;
+        port.name = name;
+        for (std::string& dim : port.dims)
+          if (const auto at = std::find(own.begin(), own.end(), dim); at != own.end())
+            dim = dims[static_cast<size_t>(at - own.begin())];
+        return port;
       }
-      if (found) break;
     }
-  }
+    throw Error(Code::kInternal, "ensemble: '" + name + "' is of no step");
+  };
+  std::vector<api::Port> ports;
+  for (const api::Port& port : merged) ports.push_back(of_step(port.name));
   return ports;
-}
-
-// One bundle of the members', whose weights it has once where they are equal.
-void join_members(const ExecutorSpec& spec, const std::vector<Step>& steps, const std::vector<std::string>& members,
-                  const std::string& to) {
-  std::map<std::string, api::Tensor> weights;
-  for (size_t m = 0; m < members.size(); ++m) {
-    const fs::path from = members[m], folder = fs::path(to) / "members" / std::to_string(m);
-    fs::create_directories(folder);
-    for (const char* file : {"plan.json", "graph.txt"}) fs::copy_file(from / file, folder / file);
-    if (m == 0) fs::copy_file(from / "meta.json", fs::path(to) / "meta.json");
-    for (api::NamedTensor& tensor : api::load_tensors(from / "weights.safetensors")) {
-      const auto [known, fresh] = weights.try_emplace(tensor.name, tensor.tensor);
-      if (!fresh && !equal(known->second, tensor.tensor))
-        weights[fmt::format("members/{}/{}", m, tensor.name)] = tensor.tensor;
-    }
-  }
-  std::vector<api::NamedTensor> all;
-  for (auto& [name, tensor] : weights) all.push_back({name, std::move(tensor)});
-  api::save_tensors(to + "/weights.safetensors", all);
-  std::vector<std::string> inputs, outputs;  // in the order in which the plans have them
-  const api::Plan plan = api::Plan::load(members.front());
-  for (const api::Port& port : plan.inputs()) inputs.push_back(port.name);
-  for (const api::Port& port : plan.outputs()) outputs.push_back(port.name);
-  js::object family{{"schema_version", 1},
-                    {"name", spec.config.name()},
-                    {"dims", steps.front().family.at("dims")},
-                    {"inputs", family_ports(steps, inputs, true)},
-                    {"outputs", family_ports(steps, outputs, false)},
-                    {"members", steps.front().family.at("members")}};
-  std::ofstream(fs::path(to) / "family.json") << js::serialize(family);
 }
 
 }  // namespace
 
 void compile_ensemble(api::Engine& engine, const ExecutorSpec& spec, const std::string& to) {
   const std::vector<Step> steps = steps_of(spec);
-  if (steps.front().family.empty()) {
+  if (!steps.front().family()) {
     compile_member(engine, spec, steps, 0, to);
     return;
   }
   const ScratchFolder scratch;
   std::vector<std::string> members;
-  const size_t count = steps.front().family.at("members").as_array().size();
-  for (size_t m = 0; m < count; ++m)
+  for (size_t m = 0; m < steps.front().plan.members().size(); ++m)
     members.push_back(
         compile_member(engine, spec, steps, static_cast<int>(m), fmt::format("{}/{}", scratch.path(), m)));
-  join_members(spec, steps, members, to);
+  const api::Plan merged = api::Plan::load(members.front());
+  api::join(members, steps.front().bundle, ports_of(steps, merged.inputs(), true),
+            ports_of(steps, merged.outputs(), false), to);
 }
 
 uint64_t ledger_of_ensemble(const ExecutorSpec& spec) {
   uint64_t bytes = 0;
-  for (const Step& step : steps_of(spec)) bytes += api::Plan::load(step.bundle).memory_bytes();
+  for (const Step& step : steps_of(spec)) bytes += step.plan.memory_bytes();
   return bytes;
 }
 

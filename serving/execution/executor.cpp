@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "serving/core/log.h"
 #include "serving/execution/batching_file.h"
 #include "serving/execution/core.h"
 #include "serving/execution/decoupled.h"
@@ -112,13 +113,33 @@ std::shared_ptr<api::Session> ModelCore::load_session(Instance& instance, const 
 // Sessions of plans for all cores take turns; those of narrower ones run at the same time.
 void ModelCore::plan_for_instances(int count) {
   const int cores = std::max(1, engine_.cores() / count);
-  if (count == 1 || cores >= engine_.cores()) return;
+  if (count > 1 && cores < engine_.cores()) plan_anew(cores);
+}
+
+void ModelCore::plan_anew(int cores) {
   if (scratch_ == nullptr) scratch_ = std::make_unique<ScratchFolder>();
   const std::string to = scratch_->path() + "/" + std::to_string(cores);
   api::CompileOptions options;
   options.cores = cores;
   api::replan(engine_, bundle_, to, options);
   bundle_ = to;
+}
+
+std::shared_ptr<api::Session> ModelCore::load_first_session(Instance& instance, const std::shared_ptr<Flight>& flight) {
+  try {
+    return load_session(instance, flight);
+  } catch (const api::Error& error) {
+    if (error.kind() != api::ErrorKind::kUnsupported) throw;
+    const std::exception_ptr why = std::current_exception();
+    try {
+      plan_anew(0);
+    } catch (const api::Error&) {
+      std::rethrow_exception(why);
+    }
+    log_warning(fmt::format("{}: its plan was made for another machine, and is made anew: {}", where_,
+                            client_text(error.what())));
+  }
+  return load_session(instance, flight);
 }
 
 void ModelCore::join_limiter() {
@@ -172,7 +193,7 @@ void ModelCore::open() {
     instance.number = i;
     instance.flight = std::make_shared<Flight>();
     instance.flying = instance.flight;
-    instance.session = load_session(instance, instance.flight);
+    instance.session = i == 0 ? load_first_session(instance, instance.flight) : load_session(instance, instance.flight);
     instance.depth = std::max(1, instance.session->counters().max_in_flight);
     if (ports_ == nullptr) {
       std::vector<std::string> made = SequencePorts::made(spec_.config, instance.session->inputs());
@@ -185,7 +206,8 @@ void ModelCore::open() {
   if (!ports_->ragged().empty()) {
     if (!allowed_.empty())
       wrong(where_ + ": allowed_batch_sizes: a step with ragged inputs is as large as its requests");
-    ragged_ = std::make_unique<const RaggedBatch>(spec_.config, *ports_, bundle_);
+    const api::Plan plan = api::Plan::load(bundle_);
+    ragged_ = std::make_unique<const RaggedBatch>(spec_.config, *ports_, plan.dims(), plan.members());
   }
   batcher_ = std::make_unique<const Batcher>(batching_, ports_->step_rows(), ports_->ragged_rows());
   open_sequences();

@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <cstring>
-#include <fstream>
 #include <limits>
 
 namespace sluice::serving {
 
 namespace {
-
-namespace js = boost::json;
 
 std::string where_of(const inference::ModelConfig& config, const std::string& target) {
   return fmt::format("model '{}': batch_input '{}'", config.name(), target);
@@ -52,8 +48,9 @@ std::vector<std::string> RaggedBatch::made(const inference::ModelConfig& config,
   return names;
 }
 
-RaggedBatch::RaggedBatch(const inference::ModelConfig& config, const ModelPorts& ports, const std::string& bundle)
-    : ports_(ports) {
+RaggedBatch::RaggedBatch(const inference::ModelConfig& config, const ModelPorts& ports,
+                         const std::vector<std::string>& dims, std::vector<std::vector<int64_t>> members)
+    : ports_(ports), members_(std::move(members)) {
   for (const inference::BatchInput& input : config.batch_input()) {
     const std::string where = where_of(config, input.target_name(0));
     Made made{find_input(ports.bundle_inputs(), input.target_name(0), where), input.kind(), 0};
@@ -68,18 +65,10 @@ RaggedBatch::RaggedBatch(const inference::ModelConfig& config, const ModelPorts&
     check(made, where);
     made_.push_back(made);
   }
-  std::vector<std::string> names;  // of dims
-  std::ifstream file(bundle + "/family.json");
-  if (file) {
-    const js::value family = js::parse(std::string(std::istreambuf_iterator<char>(file), {}));
-    for (const js::value& dim : family.at("dims").as_array()) names.emplace_back(dim.at("name").as_string());
-    for (const js::value& member : family.at("members").as_array())
-      members_.push_back(js::value_to<std::vector<int64_t>>(member));
-  }
   for (const api::Port& port : ports.bundle_inputs()) {
     const std::string dim = port.dims.empty() ? "" : port.dims[0];
-    const auto found = std::find(names.begin(), names.end(), dim);
-    dims_.push_back(dim.empty() ? kFixed : found == names.end() ? kAsNeeded : static_cast<int>(found - names.begin()));
+    const auto found = std::find(dims.begin(), dims.end(), dim);
+    dims_.push_back(dim.empty() ? kFixed : found == dims.end() ? kAsNeeded : static_cast<int>(found - dims.begin()));
   }
 }
 

@@ -20,8 +20,10 @@ class RaggedBatch {
   // Inputs of the bundle that are made here, by its own names.
   static std::vector<std::string> made(const inference::ModelConfig& config, const std::vector<api::Port>& inputs);
 
-  // Throws kInvalidArgument where the config contradicts the bundle, whose folder is `bundle`. `ports` outlives it.
-  RaggedBatch(const inference::ModelConfig& config, const ModelPorts& ports, const std::string& bundle);
+  // `dims`, `members`: of the bundle's plans (api::Plan). Throws kInvalidArgument where the config contradicts the
+  // bundle. `ports` outlives it.
+  RaggedBatch(const inference::ModelConfig& config, const ModelPorts& ports, const std::vector<std::string>& dims,
+              std::vector<std::vector<int64_t>> members);
 
   // The inputs of a step, in the bundle's order. Fills batch.ragged_at.
   std::vector<api::Tensor> gather(Batch& batch, BufferPool& buffers) const;

@@ -8,6 +8,7 @@
 #include <boost/asio/thread_pool.hpp>
 
 #include "health.grpc.pb.h"
+#include "serving/core/shared_memory.h"
 #include "serving/grpc/calls.h"
 
 namespace sluice::serving {
@@ -104,6 +105,17 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
       server_.unregister_shared_memory(q->name());
     });
   }
+  using CudaRequest = inference::CudaSharedMemoryRequest;
+  using CudaResponse = inference::CudaSharedMemoryResponse;
+  Unary* CudaSharedMemoryStatus(Context* context, const CudaRequest*, CudaResponse*) override {
+    return no_cuda(context);
+  }
+  Unary* CudaSharedMemoryRegister(Context* context, const CudaRequest*, CudaResponse*) override {
+    return no_cuda(context);
+  }
+  Unary* CudaSharedMemoryUnregister(Context* context, const CudaRequest*, CudaResponse*) override {
+    return no_cuda(context);
+  }
   Unary* TraceSetting(Context* context, const inference::TraceSettingRequest* q,
                       inference::TraceSettingResponse* r) override {
     return now(context, [&] {
@@ -129,6 +141,9 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
   }
 
  private:
+  Unary* no_cuda(Context* context) {
+    return now(context, [] { throw no_cuda_memory(); });
+  }
   void check_management(const Context& context) const {
     if (!management_) throw Error(Code::kForbidden, "management: this server does not take such calls");
     if (bearer_.empty()) return;

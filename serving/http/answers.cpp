@@ -4,6 +4,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
+#include "serving/core/shared_memory.h"
 #include "serving/http/base64.h"
 #include "serving/http/message_json.h"
 #include "serving/http/routes.h"
@@ -183,8 +184,7 @@ HttpReply make_answer(Server& server, const Route& route, const std::string& bod
     case Call::kSharedMemoryStatus: return {200, regions_json(server.shared_memory(route.region))};
     case Call::kSharedMemoryRegister: server.register_shared_memory(register_request(route, body)); return plain(200);
     case Call::kSharedMemoryUnregister: server.unregister_shared_memory(route.region); return plain(200);
-    case Call::kCudaSharedMemory:
-      throw Error(Code::kUnsupported, "shared memory: that of CUDA is not offered; system shared memory is");
+    case Call::kCudaSharedMemory: throw no_cuda_memory();
     case Call::kMetrics: return {200, server.metrics(), "text/plain; version=0.0.4; charset=utf-8"};
     case Call::kModelStatus: return {200, status_json(server.index(false), route)};
     case Call::kInfer:

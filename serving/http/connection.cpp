@@ -31,6 +31,8 @@ using boost::system::error_code;
 
 namespace {
 
+constexpr size_t kLongJson = size_t{256} << 10;  // which takes some hundred microseconds to parse
+
 struct Written {
   std::string head, json;
   std::vector<Tensor> tensors;
@@ -125,16 +127,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   Task<HttpReply> answer_of_call(const std::string& body) {
-    if (!route_.slow) co_return answer(state_->server, route_, body);
+    co_return co_await done_by(route_.slow, [this, &body] { return answer(state_->server, route_, body); });
+  }
+
+  // What `work` gives; where it takes long, other connections of this thread go on meanwhile.
+  template <class Work>
+  Task<std::invoke_result_t<Work>> done_by(bool is_long, Work work) {
+    if (!is_long) co_return work();
     co_return co_await asio::co_spawn(
-        state_->workers, [this, &body]() -> Task<HttpReply> { co_return answer(state_->server, route_, body); },
-        asio::use_awaitable);
+        state_->workers, [&work]() -> Task<std::invoke_result_t<Work>> { co_return work(); }, asio::use_awaitable);
   }
 
   // Reads the request's tensors to where they will be read from.
   Task<InferHead> read_infer() {
     const InferLimits limits{state_->options.max_input, &reader_.memory()};
-    Server& server = state_->server;
     const bool whole = reader_.chunked() || reader_.coding() != Coding::kNone;  // it has to be read before it is known
     std::string body;
     if (whole) body = co_await reader_.whole_body();
@@ -152,7 +158,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
         text = body.substr(0, length);
       else
         text = co_await reader_.text(length);
-      head = parse_head(text, server, state_->buffers, limits);
+      head = co_await done_by(text.size() > kLongJson,
+                              [&] { return parse_head(text, state_->server, state_->buffers, limits); });
     }
     check_binary(head, bytes - length);
     for (size_t i = 0, at = length; i < head.binary.size(); at += head.binary[i++]) {
@@ -211,7 +218,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const auto model = state_->server.model_metadata(route_.model, route_.version);
     const InferLimits limits{state_->options.max_input, &reader_.memory()};
     const auto read = route_.call == Call::kPredict ? predict_request : generate_request;
-    NamedRequest named = read(body, model, state_->buffers, limits);
+    NamedRequest named =
+        co_await done_by(body.size() > kLongJson, [&] { return read(body, model, state_->buffers, limits); });
     named.request.transport = Transport::kHttp;
     co_return named;
   }

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <thread>
 
 #include "serving/http/connection.h"
@@ -15,9 +15,20 @@ namespace sluice::serving {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
+namespace {
+
+// A thread with connections of its own: what happens to one of them wakes nobody else.
+struct Loop {
+  asio::io_context io{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(io);
+  std::thread thread;
+};
+
+}  // namespace
+
 struct HttpServer::Impl {
-  Impl(Server& server, HttpOptions options)
-      : state(std::make_shared<HttpState>(server, std::move(options))), acceptor(io), pause(io) {}
+  Impl(Server& server, HttpOptions options, int threads)
+      : state(std::make_shared<HttpState>(server, std::move(options))), loops(static_cast<size_t>(threads)) {}
 
   void listen() {
     const HttpOptions& o = state->options;
@@ -37,7 +48,8 @@ struct HttpServer::Impl {
   }
 
   void accept() {
-    acceptor.async_accept(asio::make_strand(io), [this](boost::system::error_code error, tcp::socket socket) {
+    Loop& next = loops[accepted++ % loops.size()];
+    acceptor.async_accept(next.io, [this](boost::system::error_code error, tcp::socket socket) {
       if (error == asio::error::operation_aborted || state->draining) return;
       if (!error) serve_connection(std::move(socket), state);
       if (!error) return accept();
@@ -62,29 +74,29 @@ struct HttpServer::Impl {
     return state->none_left.wait_for(lock, timeout, [this] { return state->connections.empty(); });
   }
 
-  asio::io_context io;
   std::shared_ptr<HttpState> state;
-  tcp::acceptor acceptor;
-  asio::steady_timer pause;
-  std::vector<std::thread> threads;
+  std::vector<Loop> loops;
+  size_t accepted = 0;
+  tcp::acceptor acceptor{loops.front().io};
+  asio::steady_timer pause{loops.front().io};
 };
 
 HttpServer::HttpServer(Server& server, HttpOptions options) {
   int threads = options.threads;
   if (threads <= 0) threads = std::clamp<int>(static_cast<int>(std::thread::hardware_concurrency()), 1, 4);
   if (options.metrics_only) threads = 1;
-  impl_ = std::make_shared<Impl>(server, std::move(options));
+  impl_ = std::make_shared<Impl>(server, std::move(options), threads);
   impl_->listen();
   port_ = impl_->acceptor.local_endpoint().port();
   impl_->accept();
-  for (int i = 0; i < threads; ++i) impl_->threads.emplace_back([impl = impl_.get()] { impl->io.run(); });
+  for (Loop& loop : impl_->loops) loop.thread = std::thread([&loop] { loop.io.run(); });
 }
 
 HttpServer::~HttpServer() {
   drain(std::chrono::milliseconds(0));
   impl_->wait_for(std::chrono::hours(24));  // every request is answered, if only with kCancelled
-  impl_->io.stop();
-  for (std::thread& thread : impl_->threads) thread.join();
+  for (Loop& loop : impl_->loops) loop.io.stop();
+  for (Loop& loop : impl_->loops) loop.thread.join();
   impl_->state->workers.join();
 }
 
@@ -95,7 +107,7 @@ int HttpServer::connections() const {
 
 void HttpServer::stop_accepting() {
   if (!impl_->state->draining.exchange(true)) {
-    asio::post(impl_->io, [impl = impl_.get()] {
+    asio::post(impl_->loops.front().io, [impl = impl_.get()] {
       boost::system::error_code ignored;
       impl->acceptor.close(ignored);
       impl->pause.cancel();

@@ -14,7 +14,7 @@ namespace sluice::serving {
 struct HttpOptions {
   std::string address = "127.0.0.1";
   uint16_t port = 0;  // 0: one that is free
-  int threads = 0;    // 0: by the number of cores
+  int threads = 0;    // each has connections of its own; 0: by the number of cores
   bool metrics_only = false;
   std::string base_path;                // before /v2 in every path; "" or "/serving"
   size_t max_input = size_t{64} << 20;  // bytes of a body, also unpacked

@@ -191,7 +191,7 @@ Prepared prepare(const Draft& draft, const VersionFiles& version, bool auto_conf
     if (!spec.config.has_sequence_batching()) {
       const ModelPorts ports(spec.config, plan.inputs(), plan.outputs(), spec.folder,
                              PortRoles{RaggedBatch::made(spec.config, plan.inputs()), {}});
-      if (!ports.ragged().empty()) RaggedBatch(spec.config, ports, spec.bundle);
+      if (!ports.ragged().empty()) RaggedBatch(spec.config, ports, plan.dims(), plan.members());
     }
     return prepared;
   } catch (const Error&) {

@@ -84,6 +84,7 @@ class FakeServer : public Server {
   void register_shared_memory(const inference::SystemSharedMemoryRegisterRequest&) override {}
   void unregister_shared_memory(const std::string&) override {}
   std::shared_ptr<void> shared_bytes(const SharedRegion& region) const override {
+    if (region_asked) region_asked();
     if (region.region != "known") throw Error(Code::kNotFound, "shared memory: there is no region");
     return buffers.take(region.bytes);
   }
@@ -134,6 +135,7 @@ class FakeServer : public Server {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::shared_ptr<Asked>> waiting;
+  std::function<void()> region_asked;  // called in between, while a request is read
   std::map<std::string, LoadOverrides> loaded;
   std::vector<std::pair<std::string, bool>> unloaded;
   mutable BufferPool buffers{1 << 20};

@@ -1,4 +1,6 @@
 // Several models as one: their graphs become one, and one plan runs it.
+#include <gmock/gmock.h>
+
 #include "fixture.h"
 #include "serving/execution/merge.h"
 
@@ -71,6 +73,50 @@ TEST_F(EnsembleTest, FamiliesBecomeOneFamily) {
     EXPECT_EQ(Call(*ensemble, request(floats("picture", {rows, 4}, x))).floats(),
               Floats(y.data<float>(), y.data<float>() + rows * 4));
   }
+}
+
+TEST_F(EnsembleTest, PlansTellTheSizesOfTheirFamily) {
+  const api::Plan plan = api::Plan::load(family("twice", twice, {1, 4}, 4, ones()));
+  EXPECT_EQ(plan.dims(), std::vector<std::string>{"batch"});
+  EXPECT_EQ(plan.members(), (std::vector<std::vector<int64_t>>{{1}, {4}}));
+  const api::Plan alone = api::Plan::load(bundle("alone", twice(2), ones()));
+  EXPECT_EQ(alone.dims(), std::vector<std::string>{});
+  EXPECT_EQ(alone.members(), (std::vector<std::vector<int64_t>>{{}}));
+}
+
+TEST_F(EnsembleTest, BundlesAreJoinedToAFamily) {
+  const std::string like = family("twice", twice, {1, 4}, 4, ones());
+  const api::Plan known = api::Plan::load(like);
+  const std::string one = bundle("product_1", product(1), weights()),
+                    four = bundle("product_4", product(4), {{"w", api::Tensor::from(Floats(16, 3.0f), {4, 4})}});
+  const std::string to = dir_ / "joined";
+  api::join({one, four}, like, known.inputs(), known.outputs(), to);
+  const api::Plan joined = api::Plan::load(to);
+  EXPECT_EQ(joined.verify(), "");
+  EXPECT_EQ(joined.inputs()[0].str(), "x: float32(batch<=4, 4)");
+  EXPECT_EQ(joined.outputs()[0].str(), "y: float32(batch<=4, 4)");
+  // Each member has the weights it had.
+  for (const auto& [bundle, rows] : {std::pair{one, 1}, std::pair{four, 4}}) {
+    const api::Tensor x = api::Tensor::from(Floats(static_cast<size_t>(rows * 4), 2.0f), {rows, 4});
+    const api::Tensor mine = api::Session::load(engine_, to).run({x})[0];
+    const api::Tensor alone = api::Session::load(engine_, bundle).run({x})[0];
+    EXPECT_EQ(std::memcmp(mine.raw(), alone.raw(), mine.bytes()), 0) << rows;
+  }
+  const auto refused = [&](const std::vector<std::string>& members, std::vector<api::Port> inputs) -> std::string {
+    try {
+      api::join(members, like, inputs, known.outputs(), to);
+    } catch (const api::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refused({one}, known.inputs()), "join: 1 bundles; the family of '" + like + "' has 2 members");
+  std::vector<api::Port> other = known.inputs();
+  other[0].name = "z";
+  EXPECT_EQ(refused({one, four}, other), "join: member 0 has no 'z'; all members need the same names");
+  // In the wrong order they are of other sizes than the family's members.
+  EXPECT_THAT(refused({four, one}, known.inputs()),
+              ::testing::HasSubstr("member (1): input 'x' of the plan is float32(4, 4)"));
 }
 
 TEST_F(EnsembleTest, WhatDoesNotFitTogetherIsRefused) {

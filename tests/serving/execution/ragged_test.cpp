@@ -193,7 +193,7 @@ TEST(RaggedBatch, EveryKindTellsWhoseElementsAreWhose) {
                                            port("t", api::DType::kInt64, std::move(shape), dim)};
     const std::vector<api::Port> outputs = {port("z", api::DType::kFloat32, {3, 1}, "")};
     const ModelPorts ports(config, inputs, outputs, "", PortRoles{RaggedBatch::made(config, inputs), {}});
-    const RaggedBatch ragged(config, ports, "/no/such/bundle");
+    const RaggedBatch ragged(config, ports, {}, {});
     Batch batch;
     for (const auto& [rows, columns] : {std::pair{2, 3}, {1, 2}}) {
       InferRequest request;

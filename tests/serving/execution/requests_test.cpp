@@ -1,4 +1,6 @@
 // One request at a time: checks, names, types, shapes, statistics.
+#include <gmock/gmock.h>
+
 #include "fixture.h"
 #include "serving/core/request_log.h"
 #include "serving/core/trace.h"
@@ -26,6 +28,23 @@ TEST_F(RequestsTest, ARequestIsAnswered) {
   EXPECT_EQ(call.get().outputs[0].shape, (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(executor->pending(), 0u);
   EXPECT_TRUE(executor->ready());
+}
+
+TEST_F(RequestsTest, APlanOfAnotherMachineIsMadeAnew) {
+  const fs::path path = bundle("b", doubling(2));
+  const auto rename = [&](const char* file, const std::string& from, const std::string& to) {
+    std::string text = read_file(path / file);
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << text;
+    std::ofstream(path / file, std::ios::binary) << text.replace(at, from.size(), to);
+  };
+  rename("plan.json", R"("op": ")", R"("op": "elsewhere_)");  // a kernel that there is not here
+  const auto executor = make(path, kPlain);
+  const Call call(*executor, request(floats("x", {2, 3}, {1, 2, 3, 4, 5, 6})));
+  EXPECT_EQ(call.floats(), (Floats{2, 4, 6, 8, 10, 12}));
+  // Nor can be made: the error is that of the plan.
+  rename("graph.txt", "add(", "elsewhere_add(");
+  EXPECT_THAT(refusal(path, kPlain), ::testing::HasSubstr("no kernel on cpu"));
 }
 
 TEST_F(RequestsTest, ManyThreadsAreAnswered) {

@@ -1,4 +1,5 @@
 // What a client can make the server hold: memory, connections, time.
+#include <future>
 #include <thread>
 
 #include "fixture.h"
@@ -148,6 +149,26 @@ TEST_F(HttpLimits, AnIdleConnectionIsClosed) {
   start(options);
   Wire wire(front->port());
   EXPECT_TRUE(wire.closed());
+}
+
+// What takes long to read holds up nobody else, even where there is one thread.
+TEST_F(HttpLimits, OthersAreAnsweredWhileLongJsonIsRead) {
+  std::promise<void> reading, go_on;
+  server.region_asked = [&] {
+    reading.set_value();
+    go_on.get_future().wait();
+  };
+  HttpOptions options;
+  options.threads = 1;
+  start(options);
+  Wire slow(front->port()), other(front->port());
+  const std::string shared = R"("parameters":{"shared_memory_region":"known","shared_memory_byte_size":8})";
+  slow.send(post("/v2/models/echo/infer", R"({"inputs":[{"name":"x","datatype":"FP32","shape":[2],)" + shared + "}]" +
+                                              std::string(300000, ' ') + "}"));
+  reading.get_future().wait();
+  EXPECT_EQ(other.send(get("/v2/health/live")).answer()->status, 200);
+  go_on.set_value();
+  EXPECT_EQ(slow.answer()->status, 200);
 }
 
 TEST(MemoryShareTest, HoldsToBothLimits) {

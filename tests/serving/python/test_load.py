@@ -111,21 +111,21 @@ def server(models, tmp_path):
 
 def test_at_70_percent_nothing_fails_and_memory_is_flat(server, tmp_path):
     def measure():
-        perf(server, tmp_path, "heavy", "--concurrency", "8", *WINDOWS)
-        memory = server.rss()
         before, = perf(server, tmp_path, "heavy", "--concurrency", "8", *WINDOWS)
-        windows = "600" if LONG else "15"
+        windows = "60" if LONG else "15"
         level, = perf(server, tmp_path, "heavy", "--request-rate", str(0.7 * before["throughput_per_s"]), "--constant",
                       "--warmup-secs", "0.5", "--window-secs", "1", "--windows", windows, "--max-windows", windows)
         after, = perf(server, tmp_path, "heavy", "--concurrency", "8", *WINDOWS)
-        level["growth"] = server.rss() - memory
         return before["throughput_per_s"], level, after["throughput_per_s"]
 
-    peak, level = a_conclusive_run(measure, lambda peak, level: not level["errors"])
-    assert level["errors"] == {}, level
-    assert level["growth"] <= 8 * MIB, level["growth"]
-    latency = level["latency_us"]
-    print(f"70% of {peak:.0f}/s: p50 {latency['p50']:.0f} us, p99 {latency['p99']:.0f} us, {level['growth'] >> 10} KiB more")
+    perf(server, tmp_path, "heavy", "--concurrency", "8", *WINDOWS)
+    memory = server.rss()
+    for _ in range(10 if LONG else 1):  # a minute each, since 70% is of what the machine can do now
+        peak, level = a_conclusive_run(measure, lambda peak, level: not level["errors"])
+        assert level["errors"] == {}, level
+        latency = level["latency_us"]
+        print(f"70% of {peak:.0f}/s: p50 {latency['p50']:.0f} us, p99 {latency['p99']:.0f} us, {(server.rss() - memory) >> 10} KiB more")
+    assert server.rss() - memory <= 8 * MIB, (memory, server.rss())
 
 
 def test_at_200_percent_it_answers_as_many_as_it_can_and_refuses_the_others_at_once(server, tmp_path):

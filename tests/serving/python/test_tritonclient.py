@@ -308,6 +308,13 @@ def test_shared_memory(client, triton, repository):  # CLI-20
         shm.destroy_shared_memory_region(handle)
 
 
+def test_memory_of_cuda_is_refused_by_name(client):
+    for call in (client.get_cuda_shared_memory_status, client.unregister_cuda_shared_memory,
+                 lambda: client.register_cuda_shared_memory("r", b"aGFuZGxl", 0, 4)):
+        with pytest.raises(InferenceServerException, match="that of CUDA is not offered; system shared memory is"):
+            call()
+
+
 def test_settings(client):  # TRI-11
     before = as_dict(client, client.get_log_settings())
     assert before
