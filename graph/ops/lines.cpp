@@ -201,6 +201,16 @@ Value cumprod(const Value& input, int64_t dim) {
   return linear_recurrence(x, pad(narrow(x, axis, 0, 1), Ints(x.rank(), 0), high), axis);
 }
 
+Value products_of_others(const Value& x, int64_t dim) {
+  const int axis = normalize_axis(dim, x.rank(), "prod");
+  const auto before = [&](const Value& v) {
+    Ints high(v.rank(), 0);
+    high[axis] = v.shape()[axis] - 1;
+    return linear_recurrence(delayed(v, axis), pad(ones_like(narrow(v, axis, 0, 1)), Ints(v.rank(), 0), high), axis);
+  };
+  return mul(before(x), flip(before(flip(x, Ints{axis})), Ints{axis}));
+}
+
 std::pair<Value, Value> cummax(const Value& x, int64_t dim) {
   return running_extremum("cummax", x, dim, &running_argmax);
 }

@@ -20,6 +20,7 @@ Value linear_recurrence(const Value& a, const Value& b, int64_t dim);
 
 // Along a dim, as torch: products and extrema (with where they are) so far, and log(sum(exp)) without overflow.
 Value cumprod(const Value& x, int64_t dim);
+Value products_of_others(const Value& x, int64_t dim);  // along `dim`, of each element: of all but it
 std::pair<Value, Value> cummax(const Value& x, int64_t dim);
 std::pair<Value, Value> cummin(const Value& x, int64_t dim);
 Value logcumsumexp(const Value& x, int64_t dim);

@@ -9,6 +9,7 @@
 #include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/lines.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/norm_common.h"
 
@@ -123,17 +124,21 @@ Values decompose_mean(std::span<const Value> in, const Attrs& attrs) {
   return {cast(div(total, static_cast<double>(reduced_count(in[0].shape(), attrs[0]))), dtype)};
 }
 
-// With one zero in a group only that element has a gradient (the product of the others); with more, none has.
+// Each element's factor is the product of the others, whose own gradients are right where some of them are zeros, too.
 Values prod_grad(const GradContext& c) {
   const Value& x = c.inputs[0];
-  const Value g = with_axes(c.grad_outputs[0], x.shape(), c.attrs);
-  const Dims dim = attr_is_none(c.attrs, 0) ? Dims() : Dims(attr<Ints>(c.attrs, 0));
-  const Value zero = eq(x, 0);
-  const Value safe = where(zero, 1.0, x);
-  const Value zeros = sum(zero, dim, true);
-  const Value others = div(prod(safe, dim, true), safe);
-  const Value counted = eq(sub(zeros, cast(zero, DType::kInt64)), 0);
-  return {mul(g, where(counted, others, 0.0))};
+  if (numel(x.shape()) == 0) return {x};
+  const std::vector<int> axes = reduced_axes(c.attrs[0], x.rank(), "dim");
+  Ints order, shape, back(x.rank());
+  for (int axis = 0; axis < x.rank(); ++axis)
+    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) order.push_back(axis);
+  for (const int64_t kept : order) shape.push_back(x.shape()[static_cast<int>(kept)]);
+  shape.push_back(-1);
+  order.insert(order.end(), axes.begin(), axes.end());
+  for (size_t i = 0; i < order.size(); ++i) back[order[i]] = static_cast<int64_t>(i);
+  const Value lines = permute(x, order);
+  const Value others = reshape(products_of_others(reshape(lines, shape), -1), lines.shape().vec());
+  return {mul(with_axes(c.grad_outputs[0], x.shape(), c.attrs), permute(others, back))};
 }
 
 // As torch: elements that share the extremum share the gradient.

@@ -372,3 +372,12 @@ def test_convolutions_of_complex_numbers(dims):
         agree(f, x, weight, b, graph="stride" in options)
     with pytest.raises(RuntimeError):
         sl.nn.functional.conv1d(sl.ones(1, 1, 3, dtype=sl.complex64), sl.ones(1, 1, 2))
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2, 3])
+@pytest.mark.parametrize("dim", [None, 1])
+def test_gradients_of_products_with_zeros(zeros, dim):
+    x = X.double().clone()
+    x[0, :zeros] = 0
+    agree(lambda m, x: m.prod(x) if dim is None else m.prod(x, dim), x)
+    agree(lambda m, x: m.prod(x.reshape(3, 2).t().reshape(2, 3, 1), 1, keepdim=True), x)
