@@ -27,7 +27,7 @@ void ModelState::add(const OperationPtr& operation) {
 void ModelState::next() {
   if (std::exchange(in_next_, true)) return;
   while (!now_ && !waiting_.empty()) {
-    now_.emplace();
+    now_ = Now{};
     now_->operation = waiting_.front();
     waiting_.pop_front();
     if (context_->stopping && now_->operation->kind == Operation::Kind::kLoad) {
