@@ -217,14 +217,15 @@ TEST(Links, SignsOfLifeKeepAnIdleConnection) {
   auto [a, b] = connection();
   std::vector<Socket> sockets(2);
   sockets[0] = std::move(b);
-  const auto zero = rank_zero(std::move(a), milliseconds(50));
-  Links one(1, std::move(sockets), milliseconds(50));
+  constexpr milliseconds kHeartbeat{1000};  // longer than a busy machine holds a thread up
+  const auto zero = rank_zero(std::move(a), kHeartbeat);
+  Links one(1, std::move(sockets), kHeartbeat);
   Transfer t;
   int x = 0;
   zero->receive(t, 1, 0, &x, sizeof x);
-  // Twenty limits long nothing is sent but signs of life.
-  EXPECT_THAT(error_of([&] { zero->wait(t, milliseconds(1000)); }),
-              HasSubstr("waited 1000 ms for rank 1, which is alive"));
+  // Three limits long nothing is sent but signs of life.
+  EXPECT_THAT(error_of([&] { zero->wait(t, 3 * kHeartbeat); }),
+              HasSubstr("waited 3000 ms for rank 1, which is alive"));
 }
 
 TEST(Links, GarbageFromAPeerIsAFailureNotACrash) {
