@@ -224,8 +224,7 @@ TEST(Links, SignsOfLifeKeepAnIdleConnection) {
   int x = 0;
   zero->receive(t, 1, 0, &x, sizeof x);
   // Three limits long nothing is sent but signs of life.
-  EXPECT_THAT(error_of([&] { zero->wait(t, 3 * kHeartbeat); }),
-              HasSubstr("waited 3000 ms for rank 1, which is alive"));
+  EXPECT_THAT(error_of([&] { zero->wait(t, 3 * kHeartbeat); }), HasSubstr("waited 3000 ms for rank 1, which is alive"));
 }
 
 TEST(Links, GarbageFromAPeerIsAFailureNotACrash) {
