@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <thread>
 
 #include "base/clock.h"
 
@@ -19,11 +20,12 @@ inline void cpu_pause() {
 // A place where threads wait. Before a thread sleeps there it looks for a moment, about as long as a sleep and a
 // wake-up take, but only while waits here tend to end within it. So threads whose waits are long sleep at once, and
 // where others want the cores nobody spins: a thread that lost its core while it looked stops all of them for a while.
+// It gives way again and again: who brings what it waits for may have been woken on its core.
 //
 // Thread safety: every method; what one thread learns holds for all that wait here.
 class ShortWait {
  public:
-  static constexpr int64_t kLongestLookNs = 50'000;  // on a virtual machine, whose cores have to be woken, too
+  static constexpr int64_t kLongestLookNs = 100'000;  // on a virtual machine, whose cores have to be woken, too
   // `allowed`: false where nobody may ever spin.
   explicit ShortWait(bool allowed = true) : score_(allowed ? kPays : kNever) {}
 
@@ -42,6 +44,7 @@ class ShortWait {
         cpu_pause();
       }
       const int64_t last = now;
+      std::this_thread::yield();
       now = now_ns();
       if (now - last > kLongestLookNs) {  // somebody else had the core
         learn(kLost);

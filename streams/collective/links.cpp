@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@ namespace {
 constexpr uint64_t kMostRead = 256 << 10;  // bytes read under one lock
 constexpr uint64_t kTogether = 4 << 10;    // bytes read before it is known what they are
 constexpr std::chrono::milliseconds kGoodbyeTime{500};
+constexpr uint32_t kWake = UINT32_MAX, kTimer = kWake - 1;  // events that are of no rank
 
 }  // namespace
 
@@ -31,11 +33,14 @@ Links::Links(int rank, std::vector<Socket> sockets, std::chrono::milliseconds he
                heartbeat.count());
   poll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
   wake_ = Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!poll_.open() || !wake_.open())
+  timer_ = Socket(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!poll_.open() || !wake_.open() || !timer_.open())
     sluice::fail(ErrorKind::kRuntime, "distributed: no events could be made: {}", std::strerror(errno));
   epoll_event event{EPOLLIN, {}};
-  event.data.u32 = UINT32_MAX;
+  event.data.u32 = kWake;
   epoll_ctl(poll_.descriptor(), EPOLL_CTL_ADD, wake_.descriptor(), &event);
+  event.data.u32 = kTimer;
+  epoll_ctl(poll_.descriptor(), EPOLL_CTL_ADD, timer_.descriptor(), &event);
   const Deadline now = Clock::now();
   for (size_t r = 0; r < sockets.size(); ++r) {
     peers_[r].socket = std::move(sockets[r]);
@@ -74,13 +79,18 @@ void Links::break_off() noexcept {
 void Links::serve_all() {
   const std::chrono::milliseconds tick =
       std::clamp(heartbeat_ / 5, std::chrono::milliseconds(2), std::chrono::milliseconds(1000));
-  std::vector<epoll_event> events(peers_.size() + 1);
+  std::vector<epoll_event> events(peers_.size() + 2);
   Deadline last = Clock::now();
   while (!stop_.load(std::memory_order_acquire)) {
     const int n =
         epoll_wait(poll_.descriptor(), events.data(), static_cast<int>(events.size()), static_cast<int>(tick.count()));
     for (int i = 0; i < n; ++i) {
-      if (events[i].data.u32 == UINT32_MAX) continue;
+      if (events[i].data.u32 == kWake) continue;
+      if (events[i].data.u32 == kTimer) {
+        std::lock_guard lock(mutex_);
+        watch_abandoned();
+        continue;
+      }
       const int rank = static_cast<int>(events[i].data.u32);
       for (int turn = 0; turn < 16; ++turn) {  // then it is the others' turn
         std::lock_guard lock(mutex_);
@@ -106,7 +116,7 @@ void Links::beat(Deadline now) {
     Peer& peer = peers_[r];
     if (!peer.socket.open()) continue;
     if (!leaving_ && (peer.out.empty() || peer.patient) && now - peer.sent >= heartbeat_ / 5) put(r, {});
-    if (peer.reader != nullptr && has_bytes(peer.socket)) peer.heard = now;  // that its reader has not come to
+    if (!peer.watched && has_bytes(peer.socket)) peer.heard = now;  // that its reader has not come to
     if (failure_.ok() && !leaving_ && !peer.left && now - peer.heard > heartbeat_)
       fail_all(
           r, ErrorKind::kTimeout,
@@ -332,10 +342,45 @@ void Links::flush(int rank) {
 void Links::watch(int rank) {
   Peer& peer = peers_[rank];
   epoll_event event{};
-  if (peer.reader == nullptr) event.events |= EPOLLIN;
+  if (peer.watched) event.events |= EPOLLIN;
   if (peer.blocked) event.events |= EPOLLOUT;
   event.data.u32 = static_cast<uint32_t>(rank);
   epoll_ctl(poll_.descriptor(), EPOLL_CTL_MOD, peer.socket.descriptor(), &event);
+}
+
+void Links::set_watched(int rank, bool watched) {
+  Peer& peer = peers_[rank];
+  if (peer.watched == watched || !peer.socket.open()) return;
+  peer.watched = watched;
+  watch(rank);
+}
+
+// Of all connections: nobody will come back to read them.
+void Links::watch_all() {
+  for (int r = 0; r < size(); ++r)
+    if (peers_[r].reader == nullptr) set_watched(r, true);
+}
+
+// A reader has left: if none has come back in time, the thread of the links takes over.
+void Links::expect_readers() {
+  if (std::exchange(timer_runs_, true)) return;
+  const itimerspec time{{}, {0, std::chrono::nanoseconds(kReturnTime).count()}};
+  timerfd_settime(timer_.descriptor(), 0, &time, nullptr);
+}
+
+void Links::watch_abandoned() {
+  uint64_t times = 0;
+  static_cast<void>(!read(timer_.descriptor(), &times, sizeof times));
+  timer_runs_ = false;
+  const Deadline now = Clock::now();
+  for (int r = 0; r < size(); ++r) {
+    const Peer& peer = peers_[r];
+    if (peer.watched || peer.reader != nullptr || !peer.socket.open()) continue;
+    if (now - peer.reader_left >= kReturnTime / 2)
+      set_watched(r, true);
+    else
+      expect_readers();
+  }
 }
 
 // The rest of a frame comes from a copy, because its memory is no longer ours.
@@ -360,6 +405,7 @@ void Links::fail_all(int culprit, ErrorKind kind, const std::string& text) {
     out.header = {FrameKind::kFail, culprit, static_cast<uint64_t>(kind), out.text.size()};
     put(r, std::move(out));
   }
+  watch_all();
   tell_all();
 }
 
@@ -379,6 +425,7 @@ void Links::leave(const std::string& failure) noexcept {
       out.header.kind = FrameKind::kBye;
       put(r, std::move(out));
     }
+    watch_all();
     tell_all();
     // The others close when they have read this.
     changed_.wait_for(lock, kGoodbyeTime, [&] {

@@ -12,7 +12,8 @@
 // 3. There is one failure of the job, the first; it names the rank at fault, and every rank is told. From then on no
 //    transfer's memory is touched, every wait ends with it, and nothing more can be sent.
 // 4. A connection is read by one thread at a time: by one that waits for something of it, so that what comes wakes whom
-//    it is for, and else by the thread of the links.
+//    it is for, and else by the thread of the links. It is left to a reader for kReturnTime after it has what it waited
+//    for: one that comes back meanwhile finds it as it was.
 // 5. A crashed rank is noticed by its closed connection, a stopped one by its silence for `heartbeat`. A rank that says
 //    goodbye is missed only by those that still want something of it.
 // 6. What was granted is told together with the next message to that rank, or when somebody waits for its bytes: then
@@ -114,6 +115,7 @@ class Links {
   // What waits for company does so for less than the message of its own would cost both sides.
   static constexpr std::chrono::microseconds kCompanyTime{200};
   static constexpr int kAlone = -20;  // once none has come, so many messages do not wait for it
+  static constexpr std::chrono::microseconds kReturnTime{1000};
   struct Wanted {
     Slot slot;
     uint64_t bytes;
@@ -134,6 +136,9 @@ class Links {
     std::vector<Wanted> wanted;              // by the other side, of what is not here yet
     const Transfer* reader = nullptr;        // whose waiter reads
     bool asleep = false;                     // it waits for bytes, or for `nudge`, without the lock
+    bool watched = true;                     // the thread of the links reads
+    int waiters = 0;                         // beside the reader
+    Deadline reader_left;
     Socket nudge;
     Deadline heard, sent;
     bool left = false;
@@ -164,6 +169,10 @@ class Links {
   void put_data(int rank, Transfer& transfer, uint64_t wanted);
   void flush(int rank);
   void watch(int rank);
+  void set_watched(int rank, bool watched);
+  void expect_readers();
+  void watch_abandoned();
+  void watch_all();
   void lost(int rank);
   void beat(Deadline now);
   void fail_all(int culprit, ErrorKind kind, const std::string& text);
@@ -186,7 +195,8 @@ class Links {
   std::map<uint64_t, uint32_t> over_;  // per channel: the next call that matters
   bool leaving_ = false;
   std::vector<char> scratch_;  // for bytes that have come together
-  Socket poll_, wake_;
+  Socket poll_, wake_, timer_;
+  bool timer_runs_ = false;  // to see whether readers have come back
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

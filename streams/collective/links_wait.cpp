@@ -15,12 +15,16 @@ class Links::Reading {
  public:
   Reading(Links& links, int rank, const Transfer& transfer) : links_(links), rank_(rank) {
     links_.peers_[rank_].reader = &transfer;
-    links_.watch(rank_);
+    links_.set_watched(rank_, false);
   }
   ~Reading() {
     Peer& peer = links_.peers_[rank_];
     peer.reader = nullptr;
-    if (peer.socket.open()) links_.watch(rank_);
+    peer.reader_left = Clock::now();
+    if (links_.may_read(peer) && peer.waiters == 0)
+      links_.expect_readers();
+    else
+      links_.set_watched(rank_, true);
     if (links_.leaving_) links_.changed_.notify_all();
   }
   Reading(const Reading&) = delete;
@@ -36,7 +40,14 @@ bool Links::may_read(const Peer& peer) const { return peer.socket.open() && fail
 bool Links::wait_done(std::unique_lock<std::mutex>& lock, Transfer& t, std::chrono::nanoseconds timeout) {
   const sluice::Deadline deadline(timeout);
   if (read_until_done(lock, t, timeout)) return true;
-  if (peers_[t.peer].patient) flush(t.peer);
+  Peer& peer = peers_[t.peer];
+  if (peer.patient) flush(t.peer);
+  struct Waiting {
+    int& waiters;
+    explicit Waiting(int& of) : waiters(++of) {}
+    ~Waiting() { --waiters; }
+  };
+  const Waiting waiting(peer.waiters);
   return interruptible_wait(lock, changed_, deadline.left(), [&] { return !t.pending || !failure_.ok(); });
 }
 

@@ -164,6 +164,23 @@ TEST(PointToPoint, AllWhoWaitHearOfAFailure) {
   EXPECT_THAT(errors, Each("no error"));
 }
 
+// A connection is left to its last reader for a moment, and no longer.
+TEST(PointToPoint, WhatComesWhenNobodyWaitsAnyMoreIsRead) {
+  const auto errors = in_world(2, [](World& world, Communicator& c) {
+    int64_t word = 0;
+    if (c.rank() == 1) {
+      c.send(&word, sizeof word, 0, 0);
+      c.receive(&word, sizeof word, 0, 1);
+      return world.leave("boom");
+    }
+    c.receive(&word, sizeof word, 1, 0);
+    c.send(&word, sizeof word, 1, 1);
+    for (const auto end = Clock::now() + kSoon; world.failure().ok() && Clock::now() < end;) std::this_thread::yield();
+    EXPECT_THAT(world.failure().message(), HasSubstr("rank 1 failed: boom"));
+  });
+  EXPECT_THAT(errors, Each("no error"));
+}
+
 TEST(Groups, AreIndependentOfEachOther) {
   EXPECT_THAT(in_world(4,
                        [](World& w, Communicator& all) {
