@@ -57,7 +57,7 @@ struct SessionOptions {
   bool zero_copy = false;
   // Actors of kernels of Sluice's that are predicted to take no longer run in the thread that submits, or that brings
   // their inputs: no thread is woken for them. submit() may take so long, and get() has no timeout meanwhile. More is
-  // best for a service that waits for each result of a small net; less lets steps overlap.
+  // best where others use the cores and each result of a small net is waited for; less lets steps overlap.
   std::chrono::microseconds inline_up_to{2};
   // Called after each step, in order, on a thread of the engine, before get() or wait_all() return for it; error is ""
   // when the step went well. Must not block.

@@ -8,7 +8,7 @@ from typing import Any
 from sluice import _C
 
 MODES = {"default": "plans as nn.Graph makes them",
-         "reduce-overhead": "short steps run in the calling thread, and results are exchanged and not copied",
+         "reduce-overhead": "results are exchanged and not copied: the plan keeps memory for those in flight",
          "max-autotune": "several plans of each graph are timed, and the fastest is kept; explain() lists them"}
 OPTIONS = {"recompile_limit": 8, "max_size": 65536, "fallback_random": False, "outputs_buffer_size": None, "cores": None}
 
@@ -52,8 +52,6 @@ class Settings:
             graph.config.set_outputs_buffer_size(self.options["outputs_buffer_size"])
         if self.options["cores"] is not None:
             graph.config.set_cores(self.options["cores"])
-        if self.mode == "reduce-overhead":
-            graph.config.set_inline_up_to(1e-3)
         graph.config._options["zero_copy"] = exchange or self.mode == "reduce-overhead"
         if self.mode == "max-autotune":
             graph.config.enable_choose_best_memory_allocation()
