@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what `make bench` has measured, out/bench.json, into docs/performance.md, between its two marks: a table for each
+"""Writes what `make bench` has measured, out/bench.json, into docs/figures.md, between its two marks: a table for each
 group of benchmarks, with the date and the machine. Usage: document.py [--only PREFIX] [--results FILE] [--page FILE]."""
 import argparse
 import json
@@ -49,7 +49,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="PREFIX", help="only results whose names start so")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "out/bench.json")
-    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/performance.md")
+    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/figures.md")
     options = parser.parse_args()
     if not options.results.exists():
         raise SystemExit(f"document: {options.results} is missing; run make bench first")

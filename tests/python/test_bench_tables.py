@@ -47,10 +47,10 @@ def test_refusals(tmp_path):
     done, page = document(tmp_path, [line("a.b")], "no marks\n")
     assert done.returncode != 0 and page == "no marks\n"
     assert "the page must have a line '<!-- figures: begin -->'" in done.stderr
-    done, _ = document(tmp_path, [line("a.b")], (ROOT / "docs/performance.md").read_text(), "--only", "c")
+    done, _ = document(tmp_path, [line("a.b")], (ROOT / "docs/figures.md").read_text(), "--only", "c")
     assert done.returncode != 0 and "no result starts with 'c'" in done.stderr
 
 
 def test_the_page_has_its_marks(tmp_path):
-    done, page = document(tmp_path, [line("a.b")], (ROOT / "docs/performance.md").read_text())
+    done, page = document(tmp_path, [line("a.b")], (ROOT / "docs/figures.md").read_text())
     assert done.returncode == 0 and "| a.b |" in page, done.stderr
