@@ -24,7 +24,7 @@ def groups(lines):
 
 def tables(lines):
     for name, group in groups(lines).items():
-        yield f"### {name}\n"
+        yield f"## {name}\n"
         where = {(line.get("date", "no date"), line.get("machine", "unknown machine")) for line in group}
         yield "Measured " + "; ".join(f"on {date} on {machine}" for date,
                                       machine in sorted(where)) + f": `make bench ONLY={name}`\n"

@@ -35,12 +35,12 @@ def test_tables_replace_what_is_between_the_marks(tmp_path):
         done, page = document(tmp_path, lines, page)
         assert done.returncode == 0, done.stderr
     assert page.startswith("# Page\n\n<!-- figures: begin -->\n") and page.endswith("<!-- figures: end -->\n\nmore\n")
-    assert "of before" not in page and page.count("### ") == 2
+    assert "of before" not in page and page.count("## ") == 2
     assert "| train.mlp | 1.5 | 3 | 2 | 9 | 1.2% | ms | PyTorch \\| eager |" in page
     assert "| infer.net | 1.5 |  |  | 9 |" in page
     assert "Measured on 2030-01-01 on 2 cores; on 2030-01-02 on 2 cores: `make bench ONLY=train`" in page
     _, page = document(tmp_path, lines, page, "--only", "infer.")
-    assert page.count("### ") == 1 and "train" not in page
+    assert page.count("## ") == 1 and "train" not in page
 
 
 def test_refusals(tmp_path):
