@@ -1,10 +1,9 @@
 #include "runtime/deadlines.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
-#include "base/error.h"
+#include "base/thread.h"
 #include "runtime/session_core.h"
 #include "runtime/step_state.h"
 
@@ -25,10 +24,10 @@ void Deadlines::watch(Clock::time_point deadline, const std::shared_ptr<StepStat
   std::push_heap(heap_.begin(), heap_.end());
   if (!thread_.joinable()) {
     try {
-      thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error& error) {
+      thread_ = start_thread("deadlines of steps", "deadlines", [this] { run(); });
+    } catch (...) {
       heap_.clear();
-      fail(ErrorKind::kRuntime, "engine: no thread for deadlines: {}; allow the process more threads", error.what());
+      throw;
     }
   }
   if (heap_.front().deadline == deadline) changed_.notify_one();
