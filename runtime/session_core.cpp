@@ -362,11 +362,11 @@ void SessionCore::on_input_slots(int reg, uint64_t writable) {
 }
 
 void SessionCore::offer_room() {
-  if (!room_waiters_.empty() && has_capacity()) room_waiters_.front()->changed.notify_one();
+  if (!room_waiters_.empty() && has_capacity()) room_waiters_.front().changed.notify_one();
 }
 
 void SessionCore::wake_room_waiters() {
-  for (RoomWaiter* waiter : room_waiters_) waiter->changed.notify_one();
+  for (RoomWaiter& waiter : room_waiters_) waiter.changed.notify_one();
 }
 
 // " ('name')" of a step that is under way and has a tag; else "".

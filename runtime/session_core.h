@@ -9,6 +9,7 @@
 //  4. Once data_ended_, no start credit goes out until reset() has made another runner.
 //  5. mutex_ is never held while something else is waited for, except on its condition variables.
 #include <atomic>
+#include <boost/intrusive/list.hpp>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -246,16 +247,16 @@ class SessionCore final : public actors::RunListener,
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;  // variables idle, finished_ at wake_at_, closing
   std::condition_variable published_changed_;
-  uint64_t wake_at_ = UINT64_MAX;  // the least finished_ someone waits for on changed_
-  struct RoomWaiter {
+  uint64_t wake_at_ = UINT64_MAX;                           // the least finished_ someone waits for on changed_
+  struct RoomWaiter : boost::intrusive::list_base_hook<> {  // on its thread's stack: waiting allocates nothing
     int priority = 0;
     std::condition_variable changed;  // it is first and there is room, or closing
   };
-  std::vector<RoomWaiter*> room_waiters_;  // whose turn comes next is first
-  uint64_t submitted_ = 0;                 // numbers given out
-  std::atomic<uint64_t> published_{0};     // start credits given
-  std::vector<bool> in_backlog_;           // per step % size: its inputs are all there
-  bool publishing_ = false;                // a thread is at publish_backlog()
+  boost::intrusive::list<RoomWaiter> room_waiters_;  // whose turn comes next is first
+  uint64_t submitted_ = 0;                           // numbers given out
+  std::atomic<uint64_t> published_{0};               // start credits given
+  std::vector<bool> in_backlog_;                     // per step % size: its inputs are all there
+  bool publishing_ = false;                          // a thread is at publish_backlog()
   uint64_t finished_ = 0, failed_ = 0;
   mutable int readers_ = 0;                          // of runner_'s counters, without the lock; let_go() waits for them
   std::shared_ptr<StepState> telling_;               // of the step whose on_output runs

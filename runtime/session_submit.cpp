@@ -127,7 +127,7 @@ bool SessionCore::has_capacity() const {
 }
 
 bool SessionCore::may_enter(int priority) const {
-  return has_capacity() && (room_waiters_.empty() || room_waiters_.front()->priority < priority);
+  return has_capacity() && (room_waiters_.empty() || room_waiters_.front().priority < priority);
 }
 
 // Waits for its turn and for room, or until there will be none. False after `timeout`. REQUIRES: mutex_ held.
@@ -137,16 +137,16 @@ bool SessionCore::wait_for_room(std::unique_lock<std::mutex>& lock, int priority
   RoomWaiter self;
   self.priority = priority;
   room_waiters_.insert(std::find_if(room_waiters_.begin(), room_waiters_.end(),
-                                    [&](const RoomWaiter* other) { return other->priority < priority; }),
-                       &self);
+                                    [&](const RoomWaiter& other) { return other.priority < priority; }),
+                       self);
   bool room = false;
   const auto leave = [&] {
-    std::erase(room_waiters_, &self);
+    room_waiters_.erase(room_waiters_.iterator_to(self));
     if (!room) offer_room();  // what it was woken for, another may have
   };
   try {
     room = wait_for(lock, self.changed, timeout,
-                    [&] { return ended() || (room_waiters_.front() == &self && has_capacity()); });
+                    [&] { return ended() || (&room_waiters_.front() == &self && has_capacity()); });
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     leave();

@@ -42,6 +42,7 @@ class Steps {
     for (const Variable& v : plan.variables) variables[v.name] = variable(engine_, 0);
     session_ = Session::load(engine_, plan, variables, {.functions = std::move(functions)});
     in_flight_.resize(static_cast<size_t>(session_.stats().max_in_flight));
+    added_.reserve(in_flight_.size() + 1);
     // More handles at once than ever later: the session keeps their memory for reuse.
     std::vector<StepHandle> many;
     for (size_t i = 0; i < 2 * in_flight_.size() + 4; ++i) {
@@ -60,8 +61,12 @@ class Steps {
       if (handle.valid()) check(handle);
       handle = {};
     }
+    for (StepHandle& handle : added_) check(handle);
     session_.wait_all();
   }
+  // Another step, whatever has become of the others.
+  void add() { added_.push_back(submit()); }
+  size_t in_flight() const { return in_flight_.size(); }
   uint64_t wrong() const { return wrong_; }
   // Where the allocators hold, or have ever held, anything but the ledger.
   std::string beyond_ledger() const {
@@ -86,7 +91,7 @@ class Steps {
   Session session_;
   const Floats x_ = filled(1);
   const InputTensor input_{x_.data(), PlanBuilder::f32({kN})};
-  std::vector<StepHandle> in_flight_;
+  std::vector<StepHandle> in_flight_, added_;
   uint64_t submitted_ = 0, wrong_ = 0;
 };
 
@@ -193,6 +198,35 @@ TEST(SoakMemory, FindsALeakThatIsNoAllocation) {
     EXPECT_THAT(found, ::testing::StartsWith("grew by "));
   }
   munmap(region, kRegion);
+}
+
+// The first time too: how many threads will wait at once, nobody knows.
+TEST(SoakMemory, WaitingForRoomAllocatesNothing) {
+  std::atomic<bool> open{true}, waits{false};
+  HostFunctions f = functions();
+  f["copy"] = [&, copy = f["copy"]](const KernelArgs& a, const std::vector<TensorSpec>& i,
+                                    const std::vector<TensorSpec>& o) {
+    open.wait(false);
+    copy(a, i, o);
+  };
+  Steps steps(pipeline({"copy"}, 2, 2), f, one);
+  for (int i = 0; i < 1000; ++i) steps.step();
+  steps.finish();
+  open = false;
+  for (size_t i = 0; i < steps.in_flight(); ++i) steps.add();
+  std::jthread opener([&] {
+    waits.wait(false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    open = true;
+    open.notify_all();
+  });
+  const uint64_t before = thread_allocations();
+  waits = true;
+  waits.notify_all();
+  steps.add();
+  EXPECT_EQ(thread_allocations() - before, 0u);
+  steps.finish();
+  EXPECT_EQ(steps.wrong(), 0u);
 }
 
 // A process that may have as much memory as the ledger says and kConstant more. Limits are on private memory that can
