@@ -58,6 +58,8 @@ class ShortWait {
   void slept(int64_t ns) {
     if (!looks()) learn(ns < kLongestLookNs ? 1 : -1);
   }
+  // Nobody looks any more.
+  void forbid() { score_.store(kNever, std::memory_order_relaxed); }
   // Whether the next wait begins with a look.
   bool looks() const { return score_.load(std::memory_order_relaxed) >= kPays; }
 
@@ -66,10 +68,11 @@ class ShortWait {
   // Two waits that were too long are outweighed by four short ones. Who has lost the core waits for many.
   static constexpr int kLeast = -4, kPays = 4, kMost = 8, kLost = -100, kNever = -1'000'000;
   void learn(int by) {
-    const int score = score_.load(std::memory_order_relaxed);
+    int score = score_.load(std::memory_order_relaxed);
     if (score == kNever) return;
     const int least = by == kLost ? kLost : std::min(kLeast, score);
-    score_.store(std::clamp(score + by, least, kMost), std::memory_order_relaxed);
+    // What another thread learns meanwhile, or forbid(), counts for more.
+    score_.compare_exchange_strong(score, std::clamp(score + by, least, kMost), std::memory_order_relaxed);
   }
 
   std::atomic<int> score_;

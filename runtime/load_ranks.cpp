@@ -66,6 +66,8 @@ plan::Plan join_here(Engine& engine, const plan::Plan& plan, SessionCore::Loaded
   if (groups.empty()) return here;
   const int ranks = plan::rank_count(plan);
   const auto worlds = collective::World::in_one_process(ranks);
+  for (const auto& world : worlds)
+    if (!engine.spins()) world->forbid_looks();
   int position = 0;
   for (const auto& [group, members] : groups) {
     const uint32_t channel = collective::kFirstChannel + static_cast<uint32_t>(position);
@@ -89,6 +91,7 @@ plan::Plan plan_here(const Engine& engine, const plan::Plan& plan) {
 plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, SessionCore::Loaded& loaded) {
   const std::shared_ptr<collective::World> world = world_of(engine, plan);
   if (world == nullptr) return join_here(engine, plan, loaded);
+  if (!engine.spins()) world->forbid_looks();
   plan::RankPart part = plan::part_of(plan, world->rank());
   uint32_t channel = world->take_channels(static_cast<uint32_t>(part.groups.size()));
   agree(*world, plan, channel);

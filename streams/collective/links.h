@@ -13,21 +13,25 @@
 //    transfer's memory is touched, every wait ends with it, and nothing more can be sent.
 // 4. A connection is read by one thread at a time: by one that waits for something of it, so that what comes wakes whom
 //    it is for, and else by the thread of the links. It is left to a reader for kReturnTime after it has what it waited
-//    for: one that comes back meanwhile finds it as it was.
+//    for: one that comes back meanwhile finds it as it was. Before it sleeps a reader looks for a moment.
 // 5. A crashed rank is noticed by its closed connection, a stopped one by its silence for `heartbeat`. A rank that says
 //    goodbye is missed only by those that still want something of it.
 // 6. What was granted is told together with the next message to that rank, or when somebody waits for its bytes: then
 //    after kCompanyTime, and at once where that was in vain of late.
+#include <poll.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "base/short_wait.h"
 #include "streams/collective/socket.h"
 
 namespace sluice::collective {
@@ -81,6 +85,8 @@ class Links {
   bool wanted(int peer, Slot slot);
   // Blocks until done. Throws the failure; a timeout or an interrupt becomes one.
   void wait(Transfer& transfer, std::chrono::milliseconds timeout);
+  // Who waits sleeps at once, without looking for a moment first.
+  void forbid_looks() { short_wait_.forbid(); }
   // Gives up a transfer that may be pending, which is a failure of this rank.
   void withdraw(Transfer& transfer) noexcept;
 
@@ -157,6 +163,7 @@ class Links {
   bool read_until_done(std::unique_lock<std::mutex>& lock, Transfer& transfer, std::chrono::nanoseconds timeout);
   bool may_read(const Peer& peer) const;
   void sleep(std::unique_lock<std::mutex>& lock, Peer& peer, std::chrono::nanoseconds longest);
+  bool sleep_until_one(std::span<pollfd> ends, std::chrono::nanoseconds longest);
   std::chrono::nanoseconds patience(int rank, Deadline since);
   void complete(Transfer& transfer);
   void tell_all();
@@ -186,6 +193,7 @@ class Links {
 
   const int rank_;
   const std::chrono::milliseconds heartbeat_;
+  ShortWait short_wait_;  // of readers
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Peer> peers_;

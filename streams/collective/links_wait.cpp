@@ -1,5 +1,4 @@
 // Waiting for transfers. Who waits for something of a rank reads its connection, so that no thread stands between.
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -103,14 +102,27 @@ void Links::sleep(std::unique_lock<std::mutex>& lock, Peer& peer, std::chrono::n
   pollfd ends[] = {{peer.socket.descriptor(), POLLIN, 0}, {peer.nudge.descriptor(), POLLIN, 0}};
   const Unlocked meanwhile(lock, peer);
   if (longest == std::chrono::nanoseconds::zero()) return;
+  const auto look = [&] {
+    std::this_thread::yield();  // as often as it asks, since to ask is a system call
+    return poll(ends, 2, 0) > 0;
+  };
+  const bool found = longest > std::chrono::nanoseconds(ShortWait::kLongestLookNs) && short_wait_.look(look);
+  if (!found && !sleep_until_one(ends, longest)) return check_interrupt();
+  if ((ends[1].revents & POLLIN) == 0) return;
+  uint64_t nudges = 0;
+  static_cast<void>(!read(ends[1].fd, &nudges, sizeof nudges));
+}
+
+// False when there was nothing for as long.
+bool Links::sleep_until_one(std::span<pollfd> ends, std::chrono::nanoseconds longest) {
   constexpr std::chrono::milliseconds kSlice{50}, kLongSlice{1000};
   const auto limit = std::min<std::chrono::nanoseconds>(longest, interruptible() ? kSlice : kLongSlice);
   const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
   const timespec time{static_cast<time_t>(seconds.count()), static_cast<long>((limit - seconds).count())};
-  if (ppoll(ends, 2, &time, nullptr) <= 0) return check_interrupt();
-  if ((ends[1].revents & POLLIN) == 0) return;
-  uint64_t nudges = 0;
-  static_cast<void>(!read(ends[1].fd, &nudges, sizeof nudges));
+  const int64_t begin_ns = now_ns();
+  const int ready = ppoll(ends.data(), ends.size(), &time, nullptr);
+  short_wait_.slept(now_ns() - begin_ns);
+  return ready > 0;
 }
 
 // Of a transfer that is over: who waits for it goes on.

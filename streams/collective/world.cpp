@@ -57,6 +57,7 @@ std::unique_ptr<Communicator> World::communicator(const std::vector<int>& ranks,
   return make_gloo_communicator(links_, ranks, channel, options_.timeout);
 }
 
+void World::forbid_looks() { links_->forbid_looks(); }
 void World::fail(const std::string& text) noexcept { links_->fail(text); }
 void World::leave(const std::string& failure) noexcept { links_->leave(failure); }
 Status World::failure() const { return links_->failure(); }

@@ -78,6 +78,11 @@ TEST(ShortWait, NeverLooksWhereItMayNot) {
   bool asked = false;
   EXPECT_FALSE(wait.look([&] { return asked = true; }));
   EXPECT_FALSE(asked);
+  ShortWait other;
+  other.forbid();
+  for (int i = 0; i < 1000; ++i) other.slept(1);
+  EXPECT_FALSE(other.look([&] { return asked = true; }));
+  EXPECT_FALSE(asked);
 }
 
 TEST(LockSoon, WaitsForWhoHoldsIt) {
