@@ -199,6 +199,7 @@ NamedAttrs record(const CompileOptions& options) {
   for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
   for (const auto& [name, stage] : options.stages) attrs.emplace_back("stage." + name, int64_t{stage});
   for (const std::string& name : options.donated) attrs.emplace_back("donated." + name, true);
+  add("device_ports", options.device_ports, defaults.device_ports, options.device_ports);
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
   add("activations", options.activations, defaults.activations, options.activations);
   add("concurrency", options.concurrency, defaults.concurrency, int64_t{options.concurrency});

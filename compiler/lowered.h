@@ -54,7 +54,7 @@ struct Lowered {
   std::vector<int> stream_space;  // per stream: where its kernels compute
   std::vector<Store> stores;
   std::vector<Task> tasks;          // in an order in which they may run
-  std::vector<Operand> outputs;     // of the graph: whole contiguous temporaries on their rank's host
+  std::vector<Operand> outputs;     // of the graph: whole contiguous temporaries, where they are placed
   std::vector<int> variable_store;  // per variable of the graph; -1 when unused
   std::vector<int> feed_streams;    // per rank: of the actor that brings inputs
   std::vector<int> sink_streams;    // per rank: of the actor that hands out outputs

@@ -6,23 +6,11 @@
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
 #include "runtime/family.h"
-#include "runtime/safetensors.h"
 #include "runtime/session.h"
 #include "streams/collective/world.h"
 
 namespace sluice::api {
 namespace {
-
-// Of a tensor's memory: where it is known to be a storage, that one is handed over, not what a caller sees of it.
-struct StorageHolder {
-  std::shared_ptr<Storage> storage;
-  void operator()(void*) { storage.reset(); }
-};
-
-Tensor tensor_of(const OutputTensor& output) {
-  return {static_cast<DType>(output.type.dtype), output.type.shape.vec(),
-          std::shared_ptr<void>(output.storage->data(), StorageHolder{output.storage})};
-}
 
 std::vector<Tensor> tensors_of(const std::vector<OutputTensor>& outputs) {
   std::vector<Tensor> tensors;
@@ -30,26 +18,29 @@ std::vector<Tensor> tensors_of(const std::vector<OutputTensor>& outputs) {
   return tensors;
 }
 
-// The storage behind a tensor's memory; one is made around memory that Sluice has not made.
-std::shared_ptr<Storage> storage_of(const Tensor& tensor) {
-  const std::shared_ptr<void>& data = tensor.shared();
-  if (data == nullptr) return nullptr;
-  const StorageHolder* known = std::get_deleter<StorageHolder>(data);
-  if (known != nullptr && known->storage != nullptr && known->storage->data() == data.get()) return known->storage;
-  return std::make_shared<Storage>(data.get(), tensor.bytes(), [data] {});
-}
-
 InputTensor input_of(const Tensor& tensor) { return {tensor.raw(), TensorSpec::contiguous(type_of(tensor))}; }
 
-std::vector<InputTensor> inputs_of(const std::vector<Tensor>& tensors) {
+// Of a step that copies its inputs, which it can from host memory.
+InputTensor borrowed(const Tensor& tensor, const std::vector<Port>& ports, size_t index) {
+  SLUICE_CHECK(space_of(tensor).kind != plan::SpaceKind::kDevice,
+               "session: input {}: {} on {}; must lie in host memory, or be handed over by hand_over()",
+               index < ports.size() ? "'" + ports[index].name + "'" : std::to_string(index), tensor.str(),
+               tensor.device());
+  return input_of(tensor);
+}
+
+std::vector<InputTensor> inputs_of(const std::vector<Tensor>& tensors, const std::vector<Port>& ports) {
   std::vector<InputTensor> inputs;
-  for (const Tensor& tensor : tensors) inputs.push_back(input_of(tensor));
+  for (size_t i = 0; i < tensors.size(); ++i) inputs.push_back(borrowed(tensors[i], ports, i));
   return inputs;
 }
 
 std::vector<InputTensor> inputs_to_keep(const std::vector<Tensor>& tensors) {
-  std::vector<InputTensor> inputs = inputs_of(tensors);
-  for (size_t i = 0; i < inputs.size(); ++i) inputs[i].storage = storage_of(tensors[i]);
+  std::vector<InputTensor> inputs;
+  for (const Tensor& tensor : tensors) {
+    inputs.push_back(input_of(tensor));
+    inputs.back().storage = storage_of(tensor);
+  }
   return inputs;
 }
 
@@ -96,89 +87,6 @@ const Error& out_of_memory() {
 [[maybe_unused]] static const Error& made_at_start = out_of_memory();
 
 const char* version() { return SLUICE_VERSION; }
-
-const char* dtype_name(DType dtype) {
-  return guarded([&] { return sluice::dtype_name(checked_dtype(dtype)); });
-}
-size_t dtype_size(DType dtype) {
-  return guarded([&] { return sluice::dtype_size(checked_dtype(dtype)); });
-}
-
-Tensor::Tensor(DType dtype, std::vector<int64_t> shape) : dtype_(dtype), shape_(std::move(shape)) {
-  guarded([&] {
-    const uint64_t bytes = checked_bytes(type_of(*this).shape, dtype_size(dtype));
-    const auto storage = std::make_shared<Storage>(make_host_allocator(), bytes);
-    std::memset(storage->data(), 0, bytes);
-    data_ = std::shared_ptr<void>(storage->data(), StorageHolder{storage});
-  });
-}
-
-Tensor::Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void> data)
-    : dtype_(dtype), shape_(std::move(shape)), data_(std::move(data)) {
-  guarded([&] {
-    const TensorType type = type_of(*this);
-    const uint64_t bytes = checked_bytes(type.shape, dtype_size(dtype));
-    SLUICE_CHECK(data_ != nullptr || bytes == 0, "tensor: no data for {}; give the address of all of it", type.str());
-  });
-}
-
-Tensor Tensor::copy_of(DType dtype, std::vector<int64_t> shape, const void* data, size_t bytes) {
-  Tensor tensor(dtype, std::move(shape));
-  guarded([&] {
-    SLUICE_CHECK(bytes == tensor.bytes(), "tensor: {} bytes of values; {} needs {}", bytes, tensor.str(),
-                 tensor.bytes());
-  });
-  if (bytes > 0) std::memcpy(tensor.raw(), data, bytes);
-  return tensor;
-}
-
-int64_t Tensor::size() const {
-  int64_t n = 1;
-  for (const int64_t dim : shape_) n *= dim;
-  return data_ == nullptr ? 0 : n;
-}
-
-void Tensor::check_dtype(DType dtype) const {
-  if (dtype == dtype_) return;
-  throw Error(ErrorKind::kType,
-              fmt::format("tensor: {} read as {}; ask for its own element type", str(), dtype_name(dtype)));
-}
-
-std::string Tensor::str() const {
-  return guarded([&] { return type_of(*this).str(); });
-}
-std::string Port::str() const {
-  return guarded([&] {
-    if (dims.empty()) return fmt::format("{}: {}{}", name, dtype_name(dtype), Shape(shape).str());
-    std::string axes;
-    for (size_t a = 0; a < shape.size(); ++a) {
-      const bool varies = a < dims.size() && !dims[a].empty();
-      axes += fmt::format("{}{}{}", a > 0 ? ", " : "", varies ? dims[a] + "<=" : "", shape[a]);
-    }
-    return fmt::format("{}: {}({})", name, dtype_name(dtype), axes);
-  });
-}
-
-std::vector<NamedTensor> load_tensors(const std::string& path) {
-  return guarded([&] {
-    std::vector<NamedTensor> tensors;
-    for (const auto& [name, tensor] : read_safetensors(path, make_host_allocator())) {
-      tensors.push_back({name, tensor_of({{tensor.spec.dtype, tensor.spec.shape}, tensor.storage})});
-    }
-    return tensors;
-  });
-}
-
-void save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
-  guarded([&] {
-    std::map<std::string, BundleTensor> named;
-    for (const NamedTensor& t : tensors) {
-      named[t.name] = {TensorSpec::contiguous(type_of_whole(t.name, t.tensor)),
-                       std::make_shared<Storage>(t.tensor.raw(), t.tensor.bytes(), nullptr)};
-    }
-    write_safetensors(path, named);
-  });
-}
 
 Engine::Engine(EngineOptions options) {
   guarded([&] {
@@ -272,6 +180,7 @@ sluice::SessionOptions options_of(SessionOptions& options) {
   o.stop_timeout = limit_of(options.stop_timeout, "session: stop_timeout");
   o.check_numerics = options.check_numerics;
   o.zero_copy = options.zero_copy;
+  o.device_ports = options.device_ports;
   SLUICE_CHECK(options.inline_up_to.count() >= 0, "session: inline_up_to: {} us; must not be negative",
                options.inline_up_to.count());
   o.inline_up_to = options.inline_up_to;
@@ -334,7 +243,8 @@ Result Session::submit(const std::vector<Tensor>& inputs, const StepOptions& opt
   return guarded([&] {
     Result result;
     const std::vector<OutputTensor> places = places_of(options.outputs);
-    result.impl_ = std::make_shared<FamilyStep>(inside(*this).submit(inputs_of(inputs), call_of(options, places)));
+    result.impl_ =
+        std::make_shared<FamilyStep>(inside(*this).submit(inputs_of(inputs, inputs_), call_of(options, places)));
     return result;
   });
 }
@@ -355,7 +265,7 @@ std::optional<Result> Session::try_submit(const std::vector<Tensor>& inputs) {
 std::optional<Result> Session::try_submit(const std::vector<Tensor>& inputs, const StepOptions& options) {
   return guarded([&]() -> std::optional<Result> {
     const std::vector<OutputTensor> places = places_of(options.outputs);
-    std::optional<FamilyStep> handle = inside(*this).try_submit(inputs_of(inputs), call_of(options, places));
+    std::optional<FamilyStep> handle = inside(*this).try_submit(inputs_of(inputs, inputs_), call_of(options, places));
     if (!handle) return std::nullopt;
     Result result;
     result.impl_ = std::make_shared<FamilyStep>(*std::move(handle));
@@ -367,7 +277,7 @@ void Session::run_into(const std::vector<Tensor>& inputs, const std::vector<Tens
   guarded([&] {
     Kept<InputTensor> given;
     Kept<OutputTensor> places;
-    for (const Tensor& tensor : inputs) (*given).push_back(input_of(tensor));
+    for (size_t i = 0; i < inputs.size(); ++i) (*given).push_back(borrowed(inputs[i], inputs_, i));
     for (const Tensor& tensor : outputs) (*places).push_back({type_of(tensor), storage_of(tensor)});
     inside(*this).run(*given, *places);
   });

@@ -12,6 +12,18 @@
 
 namespace sluice::api {
 
+std::string Port::str() const {
+  return guarded([&] {
+    if (dims.empty()) return fmt::format("{}: {}{}", name, dtype_name(dtype), Shape(shape).str());
+    std::string axes;
+    for (size_t a = 0; a < shape.size(); ++a) {
+      const bool varies = a < dims.size() && !dims[a].empty();
+      axes += fmt::format("{}{}{}", a > 0 ? ", " : "", varies ? dims[a] + "<=" : "", shape[a]);
+    }
+    return fmt::format("{}: {}({})", name, dtype_name(dtype), axes);
+  });
+}
+
 std::vector<Port> ports_of(const plan::Family& family, const std::vector<PortInfo>& infos,
                            const std::vector<plan::FamilyPort>& axes) {
   std::vector<Port> ports;
@@ -19,6 +31,7 @@ std::vector<Port> ports_of(const plan::Family& family, const std::vector<PortInf
     const PortInfo& info = infos[i];
     Port& port = ports.emplace_back(Port{info.name, static_cast<DType>(info.type.dtype), info.type.shape.vec()});
     port.copied = info.copied;
+    port.device = device_of(info.space);
     for (size_t a = 0; i < axes.size() && a < axes[i].axes.size(); ++a) {
       const int dim = axes[i].axes[a].dim;
       if (dim < 0) continue;

@@ -66,9 +66,24 @@ inline sluice::DType checked_dtype(DType dtype) {
 
 inline TensorType type_of(const Tensor& tensor) { return {checked_dtype(tensor.dtype()), Shape(tensor.shape())}; }
 
+// The storage behind a tensor's memory; one is made around memory that Sluice has not made.
+std::shared_ptr<Storage> storage_of(const Tensor& tensor);
+Tensor tensor_of(const OutputTensor& output);
+// Where its memory lies; the host's unless Sluice has made it elsewhere, or was told.
+plan::Space space_of(const Tensor& tensor);
+// As the API calls it: "cpu:0" for all of the host's memory.
+std::string device_of(const plan::Space& space);
+
+inline void check_on_host(const Tensor& tensor) {
+  SLUICE_CHECK(space_of(tensor).kind != plan::SpaceKind::kDevice,
+               "tensor: {} on {}: its elements are read here; must lie in host memory: to(engine, \"cpu\") copies it",
+               tensor.str(), tensor.device());
+}
+
 // Its type, for whoever reads all of it.
 inline TensorType type_of_whole(const std::string& name, const Tensor& tensor) {
   TensorType type = type_of(tensor);
+  check_on_host(tensor);
   SLUICE_CHECK(tensor.raw() != nullptr, "tensor '{}': it has no memory: {}; give one that was made with a type", name,
                type.str());
   return type;

@@ -43,29 +43,52 @@ sluice_status* sluice_tensor_from_data(sluice_dtype dtype, const int64_t* shape,
   });
 }
 
-sluice_status* sluice_tensor_from_memory(sluice_dtype dtype, const int64_t* shape, int rank, void* data, size_t bytes,
-                                         void (*release)(void* context), void* context, sluice_tensor** tensor) {
+namespace {
+
+// Until all is well the memory is the caller's.
+struct Release {
+  void (*release)(void* context) = nullptr;
+  void* context = nullptr;
+};
+
+// `make` gives a tensor of the memory.
+template <class Make>
+sluice_status* tensor_of_memory(const char* where, void* data, size_t bytes, Release release, sluice_tensor** tensor,
+                                Make&& make) {
   return guarded([&] {
-    const char* where = "sluice_tensor_from_memory";
     check_pointer(tensor, where, "tensor");
     if (bytes > 0) check_pointer(data, where, "data");
-    // Until all is well the memory is the caller's.
-    struct Release {
-      void (*release)(void* context) = nullptr;
-      void* context = nullptr;
-      void operator()(void*) const {
-        if (release != nullptr) release(context);
-      }
-    };
-    const std::shared_ptr<void> memory(data, Release{});
-    api::Tensor made(dtype_of(dtype, where), shape_of(shape, rank, where), memory);
+    const auto armed = std::make_shared<Release>();
+    const std::shared_ptr<void> memory(data, [armed](void*) {
+      if (armed->release != nullptr) armed->release(armed->context);
+    });
+    api::Tensor made = make(memory);
     const size_t needed = data == nullptr ? 0 : made.bytes();
     if (bytes != needed)
       fail(ErrorKind::kValue, std::string(where) + ": " + std::to_string(bytes) + " bytes; " + made.str() + " has " +
                                   std::to_string(needed));
-    sluice_tensor* const handle = add_tensor(std::move(made));
-    *std::get_deleter<Release>(memory) = {release, context};
-    *tensor = handle;
+    *tensor = add_tensor(std::move(made));
+    *armed = release;
+  });
+}
+
+}  // namespace
+
+sluice_status* sluice_tensor_from_memory(sluice_dtype dtype, const int64_t* shape, int rank, void* data, size_t bytes,
+                                         void (*release)(void* context), void* context, sluice_tensor** tensor) {
+  const char* where = "sluice_tensor_from_memory";
+  return tensor_of_memory(where, data, bytes, {release, context}, tensor, [&](const std::shared_ptr<void>& memory) {
+    return api::Tensor(dtype_of(dtype, where), shape_of(shape, rank, where), memory);
+  });
+}
+
+sluice_status* sluice_tensor_from_device_memory(sluice_dtype dtype, const int64_t* shape, int rank, void* data,
+                                                size_t bytes, const char* device, void (*release)(void* context),
+                                                void* context, sluice_tensor** tensor) {
+  const char* where = "sluice_tensor_from_device_memory";
+  return tensor_of_memory(where, data, bytes, {release, context}, tensor, [&](const std::shared_ptr<void>& memory) {
+    return api::Tensor(dtype_of(dtype, where), shape_of(shape, rank, where), memory,
+                       check_pointer(device, where, "device"));
   });
 }
 
@@ -73,6 +96,19 @@ void sluice_tensor_destroy(sluice_tensor* tensor) { handles().remove(tensor); }
 
 void* sluice_tensor_data(const sluice_tensor* tensor) {
   return answered<void*>(nullptr, [&] { return get<api::Tensor>(tensor, "", "")->raw(); });
+}
+const char* sluice_tensor_device(const sluice_tensor* tensor) {
+  return answered("", [&] { return kept_name(get<api::Tensor>(tensor, "", "")->device()); });
+}
+sluice_status* sluice_tensor_to(const sluice_tensor* tensor, sluice_engine* engine, const char* device,
+                                sluice_tensor** copy) {
+  return guarded([&] {
+    const char* where = "sluice_tensor_to";
+    check_pointer(copy, where, "copy");
+    const auto from = get<api::Tensor>(tensor, where, "a tensor");
+    const auto owner = get<api::Engine>(engine, where, "an engine");
+    *copy = add_tensor(from->to(*owner, check_pointer(device, where, "device")));
+  });
 }
 size_t sluice_tensor_bytes(const sluice_tensor* tensor) {
   return answered<size_t>(0, [&] { return get<api::Tensor>(tensor, "", "")->bytes(); });

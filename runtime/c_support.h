@@ -154,7 +154,7 @@ inline api::DType dtype_of(sluice_dtype dtype, const char* where) {
   return static_cast<api::DType>(value);
 }
 
-// The names of the kinds of devices are few.
+// Names of devices and of their kinds are few.
 inline const char* kept_name(const std::string& name) {
   static std::mutex mutex;
   static auto* const names = new std::set<std::string>();
@@ -219,7 +219,8 @@ inline void give_port(const Ports& all, size_t index, sluice_port* port, const c
   port->rank = static_cast<int32_t>(from.shape.size());
   port->shape = from.shape.data();
   if (port->size >= offsetof(sluice_port, copied)) port->dims = from.dims.empty() ? nullptr : all.dims[index].data();
-  if (port->size >= sizeof(sluice_port)) port->copied = from.copied.c_str();
+  if (port->size >= offsetof(sluice_port, device)) port->copied = from.copied.c_str();
+  if (port->size >= sizeof(sluice_port)) port->device = from.device.c_str();
 }
 
 inline std::chrono::milliseconds timeout_of(int64_t ms, const char* where, const char* what) {

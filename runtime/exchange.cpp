@@ -87,6 +87,7 @@ class Finder {
     const uint64_t part_bytes = part.extent_bytes();
     for (size_t s = 0; s < port.shards.size(); ++s) {
       const int reg = plan_.inputs[port.of_plan[s]].reg;
+      if (space_of(reg) != space_of(plan_.inputs[port.of_plan.front()].reg)) return "its parts lie on several devices";
       const plan::Window window = plan::window_of(port.shards[s], part);
       const bool in_order = window.spec == TensorSpec::contiguous({part.dtype, window.spec.shape});
       if (!in_order || window.offset % plan::kAlignment != 0 || (port.parts > 1 && part_bytes % plan::kAlignment != 0))

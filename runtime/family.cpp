@@ -44,6 +44,12 @@ void put_into(const plan::Family& family, size_t output, const OutputTensor& res
   SLUICE_CHECK(given.type == result.type, "graph '{}': output '{}': memory for {}; it is {}", family.name,
                output < family.outputs.size() ? family.outputs[output].name : std::to_string(output), given.type.str(),
                result.type.str());
+  for (const OutputTensor* tensor : {&result, &given})
+    SLUICE_CHECK_KIND(
+        kUnsupported, tensor->storage->space().kind != plan::SpaceKind::kDevice,
+        "graph '{}': output {}: memory in {}; results go into memory of a caller's from the host's to the "
+        "host's",
+        family.name, output, tensor->storage->space().str());
   std::memcpy(given.storage->data(), result.storage->data(),
               checked_bytes(result.type.shape, dtype_size(result.type.dtype)));
 }

@@ -62,7 +62,14 @@ PartInputs::PartInputs(const plan::Family& family, const plan::Part& part, std::
     const Rows rows = rows_of(port, inputs[i].spec, part.start, part.extents);
     const auto* data = static_cast<const std::byte*>(inputs[i].data) + rows.offset;
     const TensorSpec taken = TensorSpec::contiguous({rows.spec.dtype, port.shape(capacity)});
-    if (taken.shape == rows.spec.shape) {
+    const bool fits = taken.shape == rows.spec.shape;
+    const bool device = inputs[i].storage != nullptr && inputs[i].storage->space().kind == plan::SpaceKind::kDevice;
+    SLUICE_CHECK_KIND(kUnsupported, !device || (fits && alone),
+                      "graph '{}': input '{}': {} in {}; inputs of calls that are filled up or split must lie in host "
+                      "memory",
+                      family.name, port.name, TensorType{inputs[i].spec.dtype, inputs[i].spec.shape}.str(),
+                      inputs[i].storage->space().str());
+    if (fits) {
       tensors_.push_back({data, rows.spec, alone ? inputs[i].storage : nullptr});
       continue;
     }

@@ -42,9 +42,11 @@ void SessionCore::check_handed_over(size_t index, const InputTensor& input) cons
                "session '{}': input '{}': {} bytes at {} of the {} handed over; it must lie within them", plan().name,
                port.name, bytes, static_cast<int64_t>(start), storage.bytes());
   SLUICE_CHECK(storage.space().kind != plan::SpaceKind::kDevice || port_memory_->fits(index, input),
-               "session '{}': input '{}': handed over in {}; it must lie in {}, contiguous at a multiple of 64 bytes{}",
-               plan().name, port.name, storage.space().str(), port.space.str(),
-               port.space.kind == plan::SpaceKind::kDevice ? ", or in host memory" : "");
+               "session '{}': input '{}': handed over in {}; it must lie in {}", plan().name, port.name,
+               storage.space().str(),
+               port.space.kind == plan::SpaceKind::kDevice
+                   ? port.space.str() + ", contiguous at a multiple of 64 bytes, or in host memory"
+                   : "host memory" + (port.copied.empty() ? "" : ", since " + port.copied));
 }
 
 void SessionCore::check_outputs(std::span<const OutputTensor> outputs) const {
@@ -61,10 +63,12 @@ void SessionCore::check_outputs(std::span<const OutputTensor> outputs) const {
                  "session '{}': output '{}': no memory for all of {}; give a tensor that has it", plan().name,
                  port.name, port.type.str());
     SLUICE_CHECK_KIND(
-        kUnsupported,
-        given.storage->space().kind != plan::SpaceKind::kDevice && port.space.kind != plan::SpaceKind::kDevice,
-        "session '{}': output '{}': memory of a caller's in {}; it must be the host's", plan().name, port.name,
-        given.storage->space().str());
+        kUnsupported, port.space.kind != plan::SpaceKind::kDevice,
+        "session '{}': output '{}': memory of a caller's in {}; results lie in {}: give no memory for them",
+        plan().name, port.name, given.storage->space().str(), port.space.str());
+    SLUICE_CHECK_KIND(kUnsupported, given.storage->space().kind != plan::SpaceKind::kDevice,
+                      "session '{}': output '{}': memory of a caller's in {}; it must be the host's", plan().name,
+                      port.name, given.storage->space().str());
     const bool varies = ports_.varying != nullptr &&
                         std::any_of(ports_.varying->begin(), ports_.varying->end(),
                                     [&](const Ports::Varying& v) { return v.port == static_cast<int>(o); });

@@ -30,6 +30,7 @@ GraphSessionOptions session_options(const std::string& name, const CompileOption
   o.compile.granularity = options.one_actor_per_op ? Granularity::kOp : Granularity::kProgram;
   o.compile.disabled_passes = options.disabled_passes;
   o.compile.donated = options.donated;
+  o.compile.device_ports = o.device_ports = options.device_ports;
   o.compile.cores = options.cores;
   o.meta = std::move(meta);
   return o;

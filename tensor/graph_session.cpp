@@ -241,7 +241,8 @@ void GraphSession::Impl::check_donated_ports() const {
   for (const PortInfo& port : session.inputs()) {
     if (std::find(donated.begin(), donated.end(), port.name) == donated.end()) continue;
     if (!port.copied.empty()) refuse(port.name, port.copied);
-    if (port.space.kind != plan::SpaceKind::kHost) refuse(port.name, "the plan reads it in " + port.space.str());
+    if (port.space.kind != plan::SpaceKind::kHost && !options.device_ports)
+      refuse(port.name, "the plan reads it in " + port.space.str());
   }
 }
 
@@ -280,6 +281,7 @@ void GraphSession::Impl::start() {
   session_options.stop_timeout = options.stop_timeout;
   session_options.arenas = options.arenas;
   session_options.zero_copy = options.exchanges();
+  session_options.device_ports = options.device_ports;
   session = Session::load(eager.engine(), result.plan, bindings, std::move(session_options));
   if (!plan::together(result.plan)) {  // with the packed copies of this machine
     plan::Plan loaded = session.plan();

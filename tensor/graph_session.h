@@ -34,6 +34,7 @@ struct GraphSessionOptions {
   std::string dump;                                 // as in SessionOptions
   bool cuda_graphs = true;                          // as in SessionOptions
   bool zero_copy = false;                           // as in SessionOptions; donated inputs imply it
+  bool device_ports = false;  // as in SessionOptions. REQUIRES: it is not called, for results are tensors of the host
   std::chrono::nanoseconds inline_up_to = std::chrono::microseconds(2);  // as in SessionOptions
   // Of reading a result and of synchronize(); of destroying it.
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();

@@ -29,7 +29,7 @@ CopyingRewriter::CopyingRewriter(Graph& source, PassContext& context)
       updates_(source.variables().size(), kNoValue) {
   for (const ValueInfo& v : source.values()) {
     if (v.kind == ValueKind::kInput)
-      memory_.push_back(Places::host_memory(source.inputs()[v.index].placement.device->rank));
+      memory_.push_back(places_.port_memory(source.inputs()[v.index].placement));
     else if (v.kind == ValueKind::kVariable)
       memory_.push_back(places_.writes(source.variables()[v.index].placement));
     else
@@ -203,8 +203,8 @@ Reader CopyingRewriter::reader_of(const Node& node) const {
 
 Reader CopyingRewriter::reader_of(const graph::Output& output) const {
   const int every = source_.every(output.value);  // the sink wants it once a step
-  return {places_.computing_in(Places::host_memory(output.placement.device->rank), beside(output.value)),
-          provenance(output.value), every == 0 ? source_.micro_batches() : every};
+  return {places_.computing_in(places_.port_memory(output.placement), beside(output.value)), provenance(output.value),
+          every == 0 ? source_.micro_batches() : every};
 }
 
 Reader CopyingRewriter::reader_of(const graph::Variable& variable) const {

@@ -92,9 +92,9 @@ class Lowering {
   void add_inputs_and_variables() {
     for (size_t i = 0; i < graph_.inputs().size(); ++i) {
       const graph::Input& input = graph_.inputs()[i];
-      const int host = space(Places::host_memory(input.placement.device->rank));
-      store_[input.value] = add_store(
-          {Store::Kind::kInput, static_cast<int>(i), host, graph_.spec(input.value).extent_bytes(), input.name, 0});
+      store_[input.value] =
+          add_store({Store::Kind::kInput, static_cast<int>(i), space(places_.port_memory(input.placement)),
+                     graph_.spec(input.value).extent_bytes(), input.name, 0});
     }
     for (size_t i = 0; i < graph_.variables().size(); ++i) {
       const graph::Variable& v = graph_.variables()[i];

@@ -1,5 +1,5 @@
 // Gives every node a device and a stream, every variable a stream beside which it lies, and every input and output the
-// host memory of its rank.
+// host memory of its rank, or with options.device_ports that of a device.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -45,6 +45,7 @@ class Placer {
     }
     move_state_updates();
     find_homes();
+    place_ports();
     for (size_t i = 0; i < at_.size(); ++i)
       if (graph.nodes()[i].op->view) move(static_cast<int>(i), place_view(static_cast<int>(i)), Placed::kView);
   }
@@ -52,11 +53,8 @@ class Placer {
   const Placement& node(int index) const { return at_[index]; }
   Placed why(int index) const { return why_[index]; }
   const Placement& variable(int index) const { return home_[index]; }
-  Placement input(int index) const { return {Places::host_memory(input_rank(index)).device, ""}; }
-  Placement output(int index) const {
-    const auto& outputs = context_.partition.outputs;
-    return {Places::host_memory(outputs.empty() ? 0 : outputs[index].device.rank).device, ""};
-  }
+  const Placement& input(int index) const { return inputs_[index]; }
+  const Placement& output(int index) const { return outputs_[index]; }
 
   // Compute streams of a CPU get equal parts of what its host streams leave over.
   std::map<Placement, int> cores() const {
@@ -219,14 +217,53 @@ class Placer {
     const ValueInfo& seen = graph_.values()[root_[graph_.nodes()[index].outputs[0]]];
     Placement beside;
     if (seen.kind == ValueKind::kInput)
-      beside = places_.computing_in(Places::host_memory(input_rank(seen.index)), at_[index]);
+      beside = places_.computing_in(places_.port_memory(inputs_[seen.index]), at_[index]);
     else
       beside = seen.kind == ValueKind::kVariable ? home_[seen.index] : beside_[seen.index];
     return places_.reads(at_[index]) == places_.writes(beside) ? at_[index] : beside;
   }
 
-  int input_rank(int input) const {
-    return context_.partition.inputs.empty() ? 0 : context_.partition.inputs[input].device.rank;
+  void place_ports() {
+    const auto host = [](const std::vector<plan::Shard>& shards, size_t index) {
+      return Placement{Places::host_memory(shards.empty() ? 0 : shards[index].device.rank).device, ""};
+    };
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) inputs_.push_back(host(context_.partition.inputs, i));
+    for (size_t o = 0; o < graph_.outputs().size(); ++o) outputs_.push_back(host(context_.partition.outputs, o));
+    if (context_.options.device_ports) move_ports_to_devices();
+  }
+
+  // An input to where it is read first, an output to where it is made. Lengths of outputs are the host's to read.
+  void move_ports_to_devices() {
+    const plan::Shard* const part = !context_.partition.inputs.empty()    ? &context_.partition.inputs.front()
+                                    : !context_.partition.outputs.empty() ? &context_.partition.outputs.front()
+                                                                          : nullptr;
+    SLUICE_CHECK_KIND(kUnsupported, context_.options.ranks == 1 && part == nullptr,
+                      "device_ports: {}; must be off, so that ports lie in host memory",
+                      part == nullptr ? fmt::format("{} ranks run the graph", context_.options.ranks)
+                                      : fmt::format("'{}' lies on a mesh of devices", part->whole));
+    std::vector<bool> read(inputs_.size(), false);
+    for (size_t i = 0; i < at_.size(); ++i) {
+      if (graph_.nodes()[i].op->view) continue;
+      for (ValueId input : graph_.nodes()[i].inputs) {
+        if (input == kNoValue || graph_.values()[root_[input]].kind != ValueKind::kInput) continue;
+        const int index = graph_.values()[root_[input]].index;
+        if (!read[index]) move_port(inputs_[index], places_.reads(at_[i]));
+        read[index] = true;
+      }
+    }
+    for (size_t o = 0; o < outputs_.size(); ++o) {
+      const graph::Output& output = graph_.outputs()[o];
+      if (output.extent_of) continue;
+      const ValueInfo& root = graph_.values()[root_[output.value]];
+      if (root.kind == ValueKind::kInput)
+        outputs_[o] = inputs_[root.index];
+      else
+        move_port(outputs_[o], places_.writes(root.kind == ValueKind::kVariable ? home_[root.index] : at_[root.index]));
+    }
+  }
+
+  static void move_port(Placement& port, const plan::Space& space) {
+    if (space.kind == plan::SpaceKind::kDevice) port = {space.device, ""};
   }
 
   const graph::Graph& graph_;
@@ -237,6 +274,7 @@ class Placer {
   std::vector<Placed> why_;        // per node
   std::vector<Placement> beside_;  // per node: the stream beside which its variables and views lie
   std::vector<Placement> home_;    // per variable
+  std::vector<Placement> inputs_, outputs_;
 };
 
 }  // namespace
@@ -268,9 +306,11 @@ void verify_placement(const graph::Graph& graph, const PassContext& context) {
     }
   };
   const auto check_port = [&](const std::string& what, const Placement& placement) {
-    SLUICE_CHECK_KIND(kRuntime, placement.device && placement.device->kind == DeviceKind::kCpu,
-                      "{}: on device {}; must lie in the memory of a host", what,
-                      placement.device ? placement.device->str() : "none");
+    const bool lies = placement.device &&
+                      (places.port_memory(placement).kind != plan::SpaceKind::kDevice || context.options.device_ports);
+    SLUICE_CHECK_KIND(kRuntime, lies, "{}: on device {}; must lie in the memory of a host{}", what,
+                      placement.device ? placement.device->str() : "none",
+                      context.options.device_ports ? " or device" : "");
   };
   for (const Node& node : graph.nodes()) check_stream([&] { return describe(node); }, node.placement);
   for (const graph::Variable& v : graph.variables()) check_stream([&] { return "variable " + v.name; }, v.placement);

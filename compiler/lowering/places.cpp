@@ -77,6 +77,11 @@ Space Places::writes(const Placement& placement) const {
   return stream_kind(placement) == StreamKind::kCopyOut ? host_memory(device.rank) : computes(device);
 }
 
+Space Places::port_memory(const Placement& placement) const {
+  const DeviceId& device = *placement.device;
+  return device.kind == DeviceKind::kCpu ? host_memory(device.rank) : computes(device);
+}
+
 Placement Places::computing_in(const Space& space, const Placement& wanted) const {
   const int rank = space.device.rank;
   for (const Placement& candidate : {wanted, usual(rank)}) {

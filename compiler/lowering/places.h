@@ -32,6 +32,8 @@ class Places {
   plan::Space reads(const graph::Placement& placement) const;
   plan::Space writes(const graph::Placement& placement) const;
   static plan::Space host_memory(int rank) { return {plan::SpaceKind::kHost, {rank, DeviceKind::kCpu, 0}}; }
+  // Where an input or output lies that is placed on a device.
+  plan::Space port_memory(const graph::Placement& placement) const;
   static bool is_host(const plan::Space& space) { return space.kind == plan::SpaceKind::kHost; }
   // A stream that computes in a memory: `wanted` where it does.
   graph::Placement computing_in(const plan::Space& space, const graph::Placement& wanted) const;

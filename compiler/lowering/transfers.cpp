@@ -28,7 +28,7 @@ class Transfers final : public CopyingRewriter {
     }
     // A part of a value that is an output needs memory of its own in any case.
     for (const graph::Output& output : source.outputs())
-      if (!is_part(output.value)) wanted(output.value, Places::host_memory(output.placement.device->rank));
+      if (!is_part(output.value)) wanted(output.value, places_.port_memory(output.placement));
     for (const graph::Variable& v : source.variables())
       if (v.update != kNoValue) wanted(v.update, places_.writes(v.placement));
   }
@@ -36,7 +36,7 @@ class Transfers final : public CopyingRewriter {
   // Everything lies where it is read.
   bool none() const {
     const auto lies = [&](const graph::Output& output) {
-      return memory(output.value) == Places::host_memory(output.placement.device->rank);
+      return memory(output.value) == places_.port_memory(output.placement);
     };
     return shares_.empty() && std::all_of(source_.outputs().begin(), source_.outputs().end(), lies);
   }
@@ -53,9 +53,9 @@ class Transfers final : public CopyingRewriter {
 
   ValueId output(const graph::Output& output) override {
     const Reader reader = reader_of(output);
-    const Space host = Places::host_memory(output.placement.device->rank);
-    const ValueId id = at(output.value, host, reader);
-    if (memory_of_id(id) == host) return id;
+    const Space space = places_.port_memory(output.placement);
+    const ValueId id = at(output.value, space, reader);
+    if (memory_of_id(id) == space) return id;
     return copy(ops::copy_op(), output.value, id, reader.placement, reader);
   }
 
@@ -128,7 +128,7 @@ void verify_transfers(const Graph& graph, const PassContext& context) {
   const std::vector<ValueId> root = roots(graph);
   const auto memory = [&](ValueId value) {
     const graph::ValueInfo& info = graph.values()[root[value]];
-    if (info.kind == ValueKind::kInput) return Places::host_memory(graph.inputs()[info.index].placement.device->rank);
+    if (info.kind == ValueKind::kInput) return places.port_memory(graph.inputs()[info.index].placement);
     return places.writes(info.kind == ValueKind::kVariable ? graph.variables()[info.index].placement
                                                            : graph.nodes()[info.index].placement);
   };
@@ -145,9 +145,9 @@ void verify_transfers(const Graph& graph, const PassContext& context) {
       if (input != kNoValue) check([&] { return describe(node); }, input, space);
   }
   for (const graph::Output& output : graph.outputs()) {
-    const Space host = Places::host_memory(output.placement.device->rank);
-    SLUICE_CHECK_KIND(kRuntime, memory(output.value) == host, "output {}: lies in {}; must lie in {}", output.name,
-                      memory(output.value).str(), host.str());
+    const Space space = places.port_memory(output.placement);
+    SLUICE_CHECK_KIND(kRuntime, memory(output.value) == space, "output {}: lies in {}; must lie in {}", output.name,
+                      memory(output.value).str(), space.str());
   }
   for (const graph::Variable& v : graph.variables())
     if (v.update != kNoValue) check([&] { return "update of " + v.name; }, v.update, places.writes(v.placement));

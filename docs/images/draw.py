@@ -140,6 +140,101 @@ def ops_of_ones_own(work: pathlib.Path, out: pathlib.Path) -> None:
     screenshot(work / "custom.html", out / "custom-op.png", "1280,560")
 
 
+def installed(work: pathlib.Path) -> pathlib.Path:
+    for component in ("cpp", "backend"):
+        run("cmake", "--install", ROOT / "build/release", "--prefix", work / "sluice", "--component", component)
+    return work / "sluice"
+
+
+def built(example: str, work: pathlib.Path, prefix: pathlib.Path) -> pathlib.Path:
+    where = work / f"{example}-build"
+    run("cmake", "-S", ROOT / "examples" / example, "-B", where, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
+    run("cmake", "--build", where)
+    return where
+
+
+NETS = """
+import sluice as sl
+class Net(sl.nn.Graph):
+    def __init__(self, name, *sizes):
+        super().__init__(name=name)
+        self.net = sl.nn.Sequential(sl.nn.Linear(*sizes), sl.nn.Tanh())
+    def build(self, x):
+        with sl.stream("host"):
+            x = x / 50
+        return self.net(x)
+sl.manual_seed(0)
+for name, sizes in (("encoder", (64, 32)), ("classifier", (32, 10))):
+    net = Net(name, *sizes)
+    net(sl.zeros(8, sizes[0]))
+    sl.save(net, name)
+"""
+
+
+def sessions_as_actors(work: pathlib.Path, out: pathlib.Path, prefix: pathlib.Path) -> None:
+    """What caf_service composes: the actors of two plans, in two CAF actors, and one between them; and what a run answers."""
+    (work / "nets.py").write_text(NETS)
+    run(sys.executable, "nets.py", cwd=work)
+    service = built("caf_service", work, prefix) / "caf_service"
+    told = subprocess.run([service, "encoder", "classifier", "40"], check=True, cwd=work, capture_output=True, text=True)
+    answers = told.stdout.split()
+    assert len(answers) == 40, answers
+    lines, ends = [], {}
+    for name in ("encoder", "classifier"):
+        dot = subprocess.run(["plan-viz", "dot", name], check=True, cwd=work, capture_output=True, text=True).stdout
+        ends[name] = [re.search(rf'(a\d+) \[label="{port}"', dot)[1] for port in ("inputs", "outputs")]
+        body = re.sub(r"\b(a\d+|cluster_\d+)\b", rf"\1{name}", dot[dot.index("  subgraph"):dot.rindex("}")])
+        if name == "classifier":  # the way back
+            body = re.sub(r"(\w+) -> (\w+) \[", r"\2 -> \1 [dir=back, ", body)
+        title = f'label="session actor: {name}"; style=bold; fontname="sans-serif";'
+        lines += [f"subgraph cluster_{name} {{", title, body, "}"]
+    (feed, sink), (next_feed, last_sink) = ([f"{node}{name}" for node in nodes] for name, nodes in ends.items())
+    shown = "\\n".join([f"{len(answers)} answers:", *answers[:3], "..."])
+    lines += ['scaler [label="scaler:\\nan actor of one\'s own", style="rounded,bold"];',
+              f'requests [label="{len(answers)} requests", shape=plaintext];', f'answers [label="{shown}", shape=plaintext];',
+              f"requests -> {feed}; answers -> {last_sink} [dir=back];",
+              f'{sink} -> scaler [label="Tensors", style=bold];',
+              f'{next_feed} -> scaler [label="Tensors", style=bold, dir=back];']
+    picture = "\n".join(["digraph caf_service {", "rankdir=LR; ranksep=0.25; nodesep=0.4;", 'node [shape=box, style=rounded, fontname="sans-serif"];',
+                         'edge [fontname="sans-serif", fontsize=10];', *lines, "}"])
+    subprocess.run(["dot", "-Tpng", "-Gdpi=96", "-o", out / "caf-service.png"], input=picture.encode(), check=True)
+
+
+DEVICE = """
+import sys
+import sluice as sl
+sl.backends.load(sys.argv[1])
+class Train(sl.nn.Graph):
+    def __init__(self, device):
+        super().__init__(name="train")
+        self.config.set_device(device)
+        sl.manual_seed(0)
+        self.net = sl.nn.Sequential(sl.nn.Linear(64, 128), sl.nn.ReLU(), sl.nn.Linear(128, 10))
+        self.add_optimizer(sl.optim.SGD(self.net.parameters(), lr=0.1))
+    def build(self, x, y):
+        with sl.stream("host"):
+            x = x * 2 - 1
+        loss = sl.nn.functional.cross_entropy(self.net(x), y)
+        loss.backward()
+        return loss
+def losses(graph):
+    sl.manual_seed(1)
+    return [graph(sl.rand(32, 64), sl.randint(0, 10, (32,))).item() for _ in range(20)]
+there = Train("example:0")
+assert losses(there) == losses(Train("cpu")), "the device computes something else than the CPU"
+sl.save(there, "train_there")
+"""
+
+
+def device_of_ones_own(work: pathlib.Path, out: pathlib.Path, prefix: pathlib.Path) -> None:
+    """The plan of a training step on the device of examples/device, once its losses are the CPU's, bit for bit."""
+    library = built("device", work, prefix) / "libsluice_example.so"
+    (work / "there.py").write_text(DEVICE)
+    run(sys.executable, "there.py", library, cwd=work)
+    run("plan-viz", "html", "train_there", "-o", "there.html", "--source", ".", cwd=work)
+    screenshot(work / "there.html", out / "device.png", "1280,640")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=HERE, help="where the pictures go")
@@ -152,6 +247,9 @@ def main() -> None:
         classified_in_cpp(work / "digits", out / "digits-in-cpp.png")
         served_clients(work / "digits/bundle", out / "cpp-service.png")
         ops_of_ones_own(work, out)
+        prefix = installed(work)
+        sessions_as_actors(work, out, prefix)
+        device_of_ones_own(work, out, prefix)
         screenshot(work / "digits/two_devices.html", out / "plan.png")
         run(sys.executable, "-m", "sluice.distributed.launch", "--nproc_per_node", 2, "examples/distributed_digits.py",
             "--out", work / "ranks")

@@ -121,7 +121,7 @@ inline Loader bundle(api::Engine& engine, std::string path) {
 }
 
 struct SessionActorOptions {
-  api::SessionOptions session = {};  // on_output is the actor's own
+  api::SessionOptions session = {};  // on_output is the actor's own; device_ports must be off, since messages travel
   // Requests that may wait for a free place in the pipeline. One more is answered at once, with a kRuntime error.
   size_t max_waiting = 64;
   // After such an error of a step the session cannot go on: the actor ends with it.
@@ -224,8 +224,12 @@ inline SessionInside::behavior_type session_behavior(SessionInside::stateful_poi
 
 }  // namespace detail
 
-// Loads a session on this thread, and gives it to a new actor. Throws what the loader throws.
+// Loads a session on this thread, and gives it to a new actor. Throws what the loader throws; kUnsupported for
+// device_ports.
 inline SessionActor spawn_session(::caf::actor_system& system, const Loader& loader, SessionActorOptions options = {}) {
+  if (options.session.device_ports)
+    throw api::Error(api::ErrorKind::kUnsupported,
+                     "session actor: device_ports: messages hold host memory; must be off");
   const auto door = std::make_shared<detail::Door>();
   options.session.on_output = [door](uint64_t step, const std::vector<api::Tensor>&, const std::string&) {
     door->tell(step);

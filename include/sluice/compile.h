@@ -21,6 +21,10 @@ struct CompileOptions {
   // Inputs whose memory results take over where the plan can: of a session with zero_copy, what is handed over for one
   // is then the memory of a result.
   std::vector<std::string> donated = {};
+  // Inputs lie in the memory of the device that reads them first, outputs in that of the device that makes them; a
+  // session with device_ports takes and gives them there. Off: all of them in the host's. Throws kUnsupported for a
+  // graph over a mesh of devices.
+  bool device_ports = false;
   // That kernels on the CPU use; sessions of plans made for few run at the same time. 0: all of the engine's.
   int cores = 0;
 };

@@ -21,6 +21,8 @@ struct SLUICE_API Port {
   std::vector<std::string> dims = {};
   // Of a session: why its memory is copied; "" where it is exchanged (SessionOptions::zero_copy).
   std::string copied = {};
+  // Of a session: in whose memory results lie, and what is handed over may lie: "cpu:0" for the host's, "cuda:0".
+  std::string device = {};
   std::string str() const;  // "images: float32(32, 1, 8, 8)"; "images: float32(batch<=32, 1, 8, 8)"
 };
 

@@ -55,6 +55,10 @@ struct SessionOptions {
   bool check_numerics = false;  // fail a step whose kernels write NaN or infinity
   // Inputs that are handed over, and results, are not copied wherever the plan allows it (Port::copied says why not).
   bool zero_copy = false;
+  // The same of inputs and outputs that the plan has in the memory of a device (CompileOptions::device_ports): what is
+  // handed over may lie there, and results stay there (Port::device). Otherwise they, too, are copied from and to the
+  // host's.
+  bool device_ports = false;
   // Actors of kernels of Sluice's that are predicted to take no longer run in the thread that submits, or that brings
   // their inputs: no thread is woken for them. submit() may take so long, and get() has no timeout meanwhile. More is
   // best where others use the cores and each result of a small net is waited for; less lets steps overlap.
@@ -170,9 +174,10 @@ class SLUICE_API Session {
   Result submit(const std::vector<Tensor>& inputs);
   Result submit(const std::vector<Tensor>& inputs, const StepOptions& options);
   // Starts a step whose inputs' memory becomes the step's, which may write to it; with zero_copy it is not copied if it
-  // lies at a multiple of 64 bytes. Nobody else may write there until the step is over; its content is lost. The engine
-  // lets go of it once the step has read it, on any thread; whoever lets go last frees it, and a deleter that runs then
-  // must not throw, block or call the session. Results may lie in that memory. Where this throws, nothing was taken.
+  // lies at a multiple of 64 bytes. With device_ports it may be a device's, whose work on it must be done. Nobody else
+  // may write there until the step is over; its content is lost. The engine lets go of it once the step has read it, on
+  // any thread; whoever lets go last frees it, and a deleter that runs then must not throw, block or call the session.
+  // Results may lie in that memory. Where this throws, nothing was taken.
   Result hand_over(std::vector<Tensor> inputs);
   Result hand_over(std::vector<Tensor> inputs, const StepOptions& options);
   // The same as submit(), but nothing when it would have to wait.

@@ -64,7 +64,7 @@ SLUICE_API sluice_kind sluice_status_kind(const sluice_status* status);
 SLUICE_API const char* sluice_status_message(const sluice_status* status);
 SLUICE_API void sluice_status_destroy(sluice_status* status);
 
-/* --- tensors: host memory, contiguous, row-major; several handles may share it */
+/* --- tensors: contiguous, row-major, in host memory or on a device; several handles may share it */
 typedef enum sluice_dtype {
   SLUICE_BOOL = 0,
   SLUICE_UINT8 = 1,
@@ -95,8 +95,20 @@ SLUICE_API sluice_status* sluice_tensor_from_data(sluice_dtype dtype, const int6
 SLUICE_API sluice_status* sluice_tensor_from_memory(sluice_dtype dtype, const int64_t* shape, int rank, void* data,
                                                     size_t bytes, void (*release)(void* context), void* context,
                                                     sluice_tensor** tensor);
+/* The same of memory of a device, "cuda:0". Where it lies is taken as said, and what is there must be complete. */
+SLUICE_API sluice_status* sluice_tensor_from_device_memory(sluice_dtype dtype, const int64_t* shape, int rank,
+                                                           void* data, size_t bytes, const char* device,
+                                                           void (*release)(void* context), void* context,
+                                                           sluice_tensor** tensor);
 SLUICE_API void sluice_tensor_destroy(sluice_tensor* tensor);
+/* Of a tensor on a device, its address there. */
 SLUICE_API void* sluice_tensor_data(const sluice_tensor* tensor);
+/* In whose memory it lies: "cpu:0", "cuda:0"; "" of no live handle. The text lives as long as the process. */
+SLUICE_API const char* sluice_tensor_device(const sluice_tensor* tensor);
+/* A copy on another device, "cpu" for host memory, made by now, or another handle where it is there already. It may
+ * outlive the engine. */
+SLUICE_API sluice_status* sluice_tensor_to(const sluice_tensor* tensor, sluice_engine* engine, const char* device,
+                                           sluice_tensor** copy);
 SLUICE_API size_t sluice_tensor_bytes(const sluice_tensor* tensor);
 SLUICE_API int64_t sluice_tensor_size(const sluice_tensor* tensor); /* elements */
 SLUICE_API sluice_dtype sluice_tensor_dtype(const sluice_tensor* tensor);
@@ -172,9 +184,10 @@ typedef struct sluice_port {
   const int64_t* shape;    /* of an axis whose size may differ from call to call, the largest */
   const char* const* dims; /* per axis: the name of the dim that its size may follow, or NULL; NULL where no axis may */
   const char* copied;      /* of a session: why its memory is copied; "" where it is exchanged with callers */
+  const char* device; /* of a session: in whose memory results, and what is handed over, may lie: "cpu:0", "cuda:0" */
 } sluice_port;
 #define SLUICE_PORT_INIT \
-  { sizeof(sluice_port), NULL, SLUICE_BOOL, 0, NULL, NULL, NULL }
+  { sizeof(sluice_port), NULL, SLUICE_BOOL, 0, NULL, NULL, NULL, NULL }
 
 /* --- plans, to look at before they are run. `path`: a plan file or a bundle directory */
 SLUICE_API sluice_status* sluice_plan_load(const char* path, sluice_plan** plan);
@@ -228,9 +241,12 @@ typedef struct sluice_session_options {
   int64_t inline_up_to_us;
   /* of sluice_session_stop, for kernels that run, and of destroying it, which then leaves them behind; 0: for ever */
   int64_t stop_timeout_ms;
+  /* Not 0: as zero_copy, of inputs and outputs that the plan has in the memory of a device: what is handed over may lie
+   * there, and results stay there (sluice_port.device). Otherwise these, too, are copied from and to the host's. */
+  int64_t device_ports;
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
-  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2, 5000 }
+  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2, 5000, 0 }
 /* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
  */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,
@@ -257,8 +273,9 @@ SLUICE_API sluice_status* sluice_session_submit(sluice_session* session, sluice_
 SLUICE_API sluice_status* sluice_session_try_submit(sluice_session* session, sluice_tensor* const* inputs,
                                                     size_t num_inputs, sluice_step** step);
 /* Starts a step whose inputs' memory becomes the step's, which may write to it; with zero_copy it is not copied if it
- * lies at a multiple of 64 bytes. On success the inputs are destroyed; what else shares their memory must not write to
- * it until the step is over. On an error nothing was taken. */
+ * lies at a multiple of 64 bytes; with device_ports it may be a device's, whose work on it must be done. On success the
+ * inputs are destroyed; what else shares their memory must not write to it until the step is over. On an error nothing
+ * was taken. */
 SLUICE_API sluice_status* sluice_session_hand_over(sluice_session* session, sluice_tensor* const* inputs,
                                                    size_t num_inputs, sluice_step** step);
 /* One step whose results are written to memory of the caller's: `outputs` are tensors of the outputs' types, and nobody

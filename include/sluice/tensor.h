@@ -1,5 +1,5 @@
 #pragma once
-// Tensors in host memory, contiguous and row-major, for what goes into and comes out of a session.
+// Tensors, contiguous and row-major, for what goes into and comes out of a session: in host memory, or on a device.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,6 +11,8 @@
 
 namespace sluice::api {
 
+class Engine;
+
 // Copies share memory.
 class SLUICE_API Tensor {
  public:
@@ -19,6 +21,8 @@ class SLUICE_API Tensor {
   Tensor(DType dtype, std::vector<int64_t> shape);
   // Shares `data`, which must hold the whole tensor. Throws the same.
   Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void> data);
+  // The same of memory of a device, "cuda:0". Where it lies is taken as said, and what is there must be complete.
+  Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void> data, const std::string& device);
   template <class T>
   static Tensor from(const std::vector<T>& values, std::vector<int64_t> shape) {
     return copy_of(dtype_of<T>(), std::move(shape), values.data(), values.size() * sizeof(T));
@@ -28,9 +32,13 @@ class SLUICE_API Tensor {
   const std::vector<int64_t>& shape() const { return shape_; }
   int64_t size() const;  // elements
   size_t bytes() const { return static_cast<size_t>(size()) * dtype_size(dtype_); }
-  void* raw() const { return data_.get(); }
+  void* raw() const { return data_.get(); }  // of a tensor on a device, its address there
+  std::string device() const;                // in whose memory it lies: "cpu:0", "cuda:0"
+  // A copy on another device, "cpu" for host memory, made by now; itself where it is there already. Throws kUnsupported
+  // for a device that there is not, kMemory. The copy may outlive the engine.
+  Tensor to(Engine& engine, const std::string& device) const;
   const std::shared_ptr<void>& shared() const { return data_; }  // what copies share
-  // Throws kType when T is not the element type.
+  // Throws kType when T is not the element type, kValue of a tensor on a device.
   template <class T>
   T* data() const {
     check_dtype(dtype_of<T>());

@@ -167,6 +167,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   if (d.contains("patterns"))
     for (nb::handle pattern : nb::cast<nb::list>(d["patterns"])) o.compile.patterns.push_back(pattern_of(pattern));
   read(d, "donated", &o.compile.donated);
+  read(d, "device_ports", &o.compile.device_ports);
   read(d, "stages", &o.compile.stages);
   read(d, "dump_dir", &o.compile.dump_dir);
   std::map<std::string, std::pair<std::string, std::string>> components;
@@ -195,10 +196,8 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   if (d.contains("stop_timeout")) o.stop_timeout = nanoseconds_of(nb::cast<double>(d["stop_timeout"]));
   if (d.contains("inline_up_to")) o.inline_up_to = nanoseconds_of(nb::cast<double>(d["inline_up_to"]));
   o.plans = process_plans();
-  for (auto [name, function] : functions) {
-    const std::string key = nb::cast<std::string>(name);
-    o.functions[key] = host_function_of(key, nb::borrow(function));
-  }
+  for (auto [name, function] : functions)
+    o.functions[nb::cast<std::string>(name)] = host_function_of(nb::cast<std::string>(name), nb::borrow(function));
   return o;
 }
 

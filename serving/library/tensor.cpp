@@ -30,6 +30,7 @@ Tensor Tensor::from(std::string name, const api::Tensor& tensor) {
     made.datatype = std::string(core::datatype_name(core::datatype_of(tensor.dtype())));
     made.shape = tensor.shape();
     made.bytes = tensor.bytes();
+    if (tensor.device() != "cpu:0") refuse(made, "it lies on a device; must lie in host memory");
     made.data = aligned(made.bytes);
     if (made.bytes > 0) std::memcpy(made.data.get(), tensor.raw(), made.bytes);
     return made;

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "include/sluice/compile.h"
+#include "support/what_of.h"
 
 namespace sluice::test {
 namespace {
@@ -81,6 +82,13 @@ TEST_F(CafTest, ASessionAnswersEveryRequest) {
     answers[i].receive([&](const Tensors& y) { EXPECT_EQ(y.values.at(0).data<float>()[0], 2 * (i + 4)); },
                        [&](const ::caf::error& error) { ADD_FAILURE() << i << ": " << system_.render(error); });
   }
+}
+
+TEST_F(CafTest, MessagesHoldHostMemory) {
+  caf::SessionActorOptions options;
+  options.session.device_ports = true;
+  EXPECT_EQ(what_of([&] { caf::spawn_session(system_, loader(), options); }),
+            "session actor: device_ports: messages hold host memory; must be off");
 }
 
 TEST_F(CafTest, AStepThatFailsIsAnsweredAndTheNextOneRuns) {

@@ -1,6 +1,5 @@
-"""Writes this release's bundles into tests/compat/v<schema>; refuses to change those that are there."""
+"""Writes this release's bundles into tests/compat/<version>; refuses to change those that are there."""
 
-import json
 import pathlib
 import sys
 
@@ -70,10 +69,44 @@ class Devices(nn.Graph):
         return y.index_select(0, index).sum(0), sl.cumsum(y, 1)
 
 
+class Resident(nn.Graph):
+    """Inputs and results in the memory of the simulated device."""
+
+    def __init__(self):
+        super().__init__(name="resident")
+        self.config.set_device("sim:0")
+        self.config.enable_device_ports()
+
+    def build(self, state, step):
+        return state - step * 2, (state * step).sum()
+
+
+class Sizes(nn.Graph):
+    """A plan for each of several sizes; calls that none of them fits are filled up."""
+
+    def __init__(self):
+        super().__init__(name="sizes")
+        self.model = exact(nn.Linear(3, 2))
+        self.config.set_dims({"x": {0: sl.Dim("batch", max=4)}})
+
+    def build(self, x):
+        return self.model(x), x.sum(1)
+
+
 def bundles():
     yield Infer(), [{"images": whole((2, 1, 8, 8), i)} for i in range(STEPS)]
     yield Train(), [{"x": whole((3, 4), 10 + i)} for i in range(STEPS)]
     yield Devices(), [{"x": whole((3, 4), 20 + i), "index": np.array([0, 2])} for i in range(STEPS)]
+    yield Resident(), [{"state": whole((2, 4), 30 + i), "step": whole((2, 4), 40 + i)} for i in range(STEPS)]
+    yield Sizes(), [{"x": whole((rows, 3), 50 + rows)} for rows in (4, 1, 3)]
+
+
+def save_arrays(file, steps):
+    """With a leading axis of steps, or, where they differ in size, an array for each: "x/0"."""
+    if len({tuple(v.shape for v in step.values()) for step in steps}) == 1:
+        np.savez(file, **{n: np.stack([step[n] for step in steps]) for n in steps[0]})
+    else:
+        np.savez(file, **{f"{n}/{i}": v for i, step in enumerate(steps) for n, v in step.items()})
 
 
 def write(folder):
@@ -86,10 +119,10 @@ def write(folder):
         results = [graph(**{n: sl.from_numpy(v) for n, v in step.items()}) for step in steps]
         rows = [list(r.values()) if isinstance(r, dict) else list(r) for r in results]
         names = [name for name, _, _ in graph.outputs]
-        np.savez(target / "inputs.npz", **{n: np.stack([s[n] for s in steps]) for n in steps[0]})
-        np.savez(target / "outputs.npz", **{n: np.stack([row[i].numpy() for row in rows]) for i, n in enumerate(names)})
-        print(target, json.loads((target / "plan.json").read_text())["schema_version"])
+        save_arrays(target / "inputs.npz", steps)
+        save_arrays(target / "outputs.npz", [dict(zip(names, [t.numpy() for t in row])) for row in rows])
+        print(target)
 
 
 if __name__ == "__main__":
-    write(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "v1")
+    write(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).parent / sl.__version__)

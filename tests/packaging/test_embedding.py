@@ -1,8 +1,10 @@
 """The pages about C++ and C: their commands, projects, programs and libraries, as they stand there."""
 
+import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -70,6 +72,14 @@ def bundle(tmp_path_factory):
 @pytest.mark.parametrize("program", ["service", "service_c", "service_caf"])
 def test_services_run(program, project, bundle):
     assert run(project / program, bundle) == "2 0\n"
+
+
+def test_values_stay_on_their_device(project, bundle, tmp_path):
+    for device, port in (("sim:0", "sim:0"), ("cpu", "cpu:0")):
+        own = shutil.copytree(bundle, tmp_path / port)
+        assert run(project / "resident", own, device) == f"{port} 8 24\n"
+        plan = json.loads((own / "plan.json").read_text())
+        assert [k["op"] for k in plan["kernels"]] == ["fused"], "nothing is copied"
 
 
 def test_own_op_in_python(project):

@@ -167,6 +167,7 @@ SETTERS = {
     "trace": lambda c: c.enable_trace(),
     "cuda_graphs": lambda c: c.enable_cuda_graphs(False),
     "amp": lambda c: c.enable_amp(),
+    "device_ports": lambda c: c.enable_device_ports(),
     "float32_matmul_precision": lambda c: c.set_float32_matmul_precision("high"),
     "submit_timeout": lambda c: c.set_submit_timeout(1.5),
     "wait_timeout": lambda c: c.set_wait_timeout(20),

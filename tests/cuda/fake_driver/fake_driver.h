@@ -57,6 +57,7 @@ FAKE_CUDA_API void repair();
 
 struct Counts {
   uint64_t kernels = 0, copies = 0, pageable_copies = 0, waits = 0, executed_late = 0;
+  uint64_t large_copies = 0;                  // of 1,024 bytes or more, which no word of a failure has
   uint64_t launches = 0, graph_launches = 0;  // calls that launch kernels: one by one or as graphs; the latter
   uint64_t streams = 0, events = 0, graphs = 0, device_bytes = 0, pinned_blocks = 0, contexts = 0;  // alive
 };

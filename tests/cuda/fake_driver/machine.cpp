@@ -186,6 +186,7 @@ void Machine::execute(Lock& lock, StreamState& stream) {
       break;
     case TaskKind::kCopy:
       ++counted.copies;
+      counted.large_copies += task.bytes >= 1024;
       if (!broken) std::memcpy(memory.shadow(task.to), memory.shadow(task.from), task.bytes);
       break;
     case TaskKind::kSet:

@@ -22,7 +22,8 @@ from sluice.nn.graph.zero import Zero
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
             "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "devices": [], "cores": 0, "check_numerics": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "concurrency": 0, "activations": "exact", "updates": "single", "scaled_updates": False, "fuse_add": True, "cast_updates": False, "prims": False, "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
-            "float32_conv_precision": "highest", "deterministic_convs": True, "zero": None, "dims": {}, "donated": [], "amp": None}
+            "float32_conv_precision": "highest", "deterministic_convs": True, "zero": None, "dims": {}, "donated": [],
+            "device_ports": False, "amp": None}
 
 
 def _dump_file(path: Any) -> dict[str, Any]:
@@ -321,6 +322,13 @@ class GraphConfig(PassOptions):
         if not names or not all(isinstance(name, str) and name for name in names):
             raise TypeError(f"donate_inputs: got {names!r}; must be names of arguments of build()")
         self._set("donated", [*dict.fromkeys([*self.donated, *names])])
+
+    def enable_device_ports(self, mode: bool = True) -> None:
+        """Inputs lie in the memory of the device that reads them first, and results in that of the device that makes them,
+        instead of all in host memory (torch has none). For bundles: a service in C++ or C that loads one with `device_ports`
+        takes inputs there and gets results there, without a copy through the host. Calls from Python copy from and to host
+        memory all the same. Graphs over a mesh of devices are refused with NotImplementedError when they are compiled."""
+        self._set("device_ports", bool(mode))
 
     def set_arenas(self, arenas: Any) -> None:
         """Memory for what the graph computes that it shares with other graphs: a sluice.SharedArenas, which is as large as the
