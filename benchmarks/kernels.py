@@ -86,6 +86,12 @@ def gather(torch):
     return lambda: torch.gather(x, 1, index)
 
 
+def lines(torch):
+    """Rows by an index that is expanded over them."""
+    x, index = tensor(torch, (20000, 128)), whole(torch, (4096, 1), 20000).expand(4096, 128)
+    return lambda: torch.gather(x, 0, index)
+
+
 def masked(torch):
     x, mask = tensor(torch, MANY), tensor(torch, MANY, seed=1) > 0
     return lambda: x[mask]
@@ -138,6 +144,7 @@ KERNELS = {
     "pow_3": of([MANY], lambda torch, x: x ** 3),
     "where": of([MANY, MANY], lambda torch, x, y: torch.where(x > y, x, y)),
     "add_": of([MANY, MANY], lambda torch, x, y: x.add_(y)),
+    "add_out": of([MANY, MANY, MANY], lambda torch, x, y, out: torch.add(x, y, out=out)),
     "add_bias": of([MATRIX, (1024,)], lambda torch, x, b: x + b),
     "add_transposed": of([(2048, 2048), (2048, 2048)], lambda torch, x, y: x + y.t()),
     "gelu": of([MANY], lambda torch, x: torch.nn.functional.gelu(x)),
@@ -161,6 +168,8 @@ KERNELS = {
     "norm": of([MATRIX], lambda torch, x: x.norm(dim=1)),
     "logsumexp": of([MATRIX], lambda torch, x: x.logsumexp(1)),
     "gather": gather,
+    "gather_lines": lines,
+    "gather_middle": indexed((128, 64, 256), (64, 32, 256), lambda torch, x, i: torch.gather(x, 0, i)),
     "embedding": indexed((20000, 128), (4096,), lambda torch, x, i: torch.nn.functional.embedding(i, x)),
     "index_select": indexed((20000, 128), (4096,), lambda torch, x, i: x.index_select(0, i)),
     "index_rows": indexed((20000, 128), (4096,), lambda torch, x, i: x[i]),

@@ -213,11 +213,19 @@ HostFunctionScope::HostFunctionScope(const HostFunctions& functions)
 HostFunctionScope::~HostFunctionScope() { current_functions = previous_; }
 
 OverwriteScope::OverwriteScope(const Value& old, const Value& target)
-    : old_(old), target_(target), previous_(std::exchange(overwriting, this)) {}
+    : old_(old), target_(target), reads_old_(true), previous_(std::exchange(overwriting, this)) {}
+OverwriteScope::OverwriteScope(const Value& target)
+    : old_(target), target_(target), reads_old_(false), previous_(std::exchange(overwriting, this)) {}
 OverwriteScope::~OverwriteScope() { overwriting = previous_; }
 
 char* EagerExecutor::overwritten(const CallPlan& plan, std::span<const Value> inputs) const {
   OverwriteScope& scope = *overwriting;
+  if (!scope.reads_old_) {
+    const auto& target = static_cast<const EagerImpl&>(*scope.target_.impl());
+    if (scope.done_ || plan.outputs.size() != 1 || !(plan.results[0] == target.spec())) return nullptr;
+    scope.done_ = true;
+    return target.data();
+  }
   if (!scope.possible_) return nullptr;
   const ValueImpl* old = scope.old_.impl();
   if (std::none_of(inputs.begin(), inputs.end(), [&](const Value& v) { return v.impl() == old; })) return nullptr;

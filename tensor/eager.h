@@ -28,6 +28,8 @@ class OverwriteScope {
   // While it lives, the first eager call of this thread that reads `old`, and can, writes its result there, and gives
   // `target`, which has the same memory. No call may read `old` after that: it throws kRuntime.
   OverwriteScope(const Value& old, const Value& target);
+  // The first call whose result fits `target` writes it there. REQUIRES: none reads memory that target has a part of.
+  explicit OverwriteScope(const Value& target);
   ~OverwriteScope();
   OverwriteScope(const OverwriteScope&) = delete;
   OverwriteScope& operator=(const OverwriteScope&) = delete;
@@ -35,8 +37,9 @@ class OverwriteScope {
  private:
   friend class EagerExecutor;
   const Value &old_, &target_;
+  const bool reads_old_;
   bool done_ = false;
-  bool possible_ = true;  // it has not been read as a view, or piece by piece
+  bool possible_ = true;  // `old` has not been read as a view, or piece by piece
   OverwriteScope* const previous_;
 };
 

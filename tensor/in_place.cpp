@@ -1,4 +1,5 @@
 // In-place writes and what they mean for autograd.
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -8,7 +9,9 @@
 #include "graph/ops/creation.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
+#include "plan/plan.h"
 #include "tensor/eager.h"
+#include "tensor/eager_memory.h"
 #include "tensor/tensor.h"
 
 namespace sluice {
@@ -113,7 +116,33 @@ void write(const Value& target, const Value& result, bool reads_old) {
   impl.refresh_history();
 }
 
+// Whether calls of the current executor may write into its memory themselves.
+bool written_by_calls(const Value& target) {
+  const TensorImpl& impl = tensor_impl(target);
+  return dynamic_cast<graph::GraphBuilder*>(&current_executor()) == nullptr && !impl.traced() &&
+         !static_cast<const EagerImpl&>(impl).global && target.device() == DeviceId();
+}
+
+// By their addresses: storages of one NumPy array are several.
+bool may_share(const Value& a, const Value& b) {
+  if (b.impl()->traced() || b.device() != a.device()) return false;
+  const Storage &x = *static_cast<const EagerImpl&>(*a.impl()).storage(),
+                &y = *static_cast<const EagerImpl&>(*b.impl()).storage();
+  const auto begin = [](const Storage& s) { return reinterpret_cast<uintptr_t>(s.data()); };
+  return begin(x) < begin(y) + y.bytes() && begin(y) < begin(x) + x.bytes();
+}
+
 }  // namespace
+
+void compute_for(const Value& target, std::span<const Value> arguments, const std::function<void()>& compute) {
+  std::optional<OverwriteScope> overwrite;
+  const bool apart = written_by_calls(target) && std::none_of(arguments.begin(), arguments.end(), [&](const Value& v) {
+                       return v.defined() && may_share(target, v);
+                     });
+  const bool aligned = apart && reinterpret_cast<uintptr_t>(eager_impl(target).data()) % plan::kAlignment == 0;
+  if (aligned && is_contiguous(target.shape(), eager_impl(target).spec().strides)) overwrite.emplace(target);
+  compute();
+}
 
 void write_in_place(const Value& target, const Value& result) { write(target, result, false); }
 
@@ -126,9 +155,7 @@ void update_in_place(const Value& target, const std::function<Value(const Value&
   const TensorImpl& impl = tensor_impl(target);
   const bool history = target.requires_grad() || (impl.base() != nullptr && Value(impl.base()).requires_grad());
   if (!grad_enabled() || !(options.recorded || history)) {
-    const bool eager = dynamic_cast<graph::GraphBuilder*>(&current_executor()) == nullptr && !impl.traced();
-    if (options.at_once && eager && target.dtype() != DType::kBool && !static_cast<const EagerImpl&>(impl).global &&
-        target.device() == DeviceId()) {
+    if (options.at_once && written_by_calls(target) && target.dtype() != DType::kBool) {
       old = current_executor().detach(target);
       overwrite.emplace(old, target);
     }

@@ -211,6 +211,9 @@ Value gaussian_nll(const Value& x, const Value& target, const Operand& given, co
                    "gaussian_nll_loss: var is of incorrect size: {} for input {}; must be equal, or have 1 in one dim",
                    var.shape().str(), x.shape().str());
   }
+  SLUICE_CHECK_KIND(kRuntime, is_floating(var.dtype()),
+                    "gaussian_nll_loss: var has dtype {}; must be floating, since eps, a fraction, bounds it",
+                    dtype_name(var.dtype()));
   // eps bounds the values of var, while gradients are those of var.
   const Value low = detached(var);
   const Value missing = ops::sub(ops::clamp(low, Operand(eps), std::nullopt), low);

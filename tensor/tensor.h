@@ -199,6 +199,10 @@ struct InPlaceOptions {
 };
 void update_in_place(const Value& target, const std::function<Value(const Value& old)>& compute,
                      const InPlaceOptions& options = {});
+// The body of every call with `out=target`: runs `compute`, whose first op call with a result of target's type writes
+// it there and gives `target`, if `arguments`, all that compute reads, do not share its memory. Otherwise compute's
+// result is still to be written there, by write_in_place().
+void compute_for(const Value& target, std::span<const Value> arguments, const std::function<void()>& compute);
 // The same when the result does not depend on the old content (copy_, fill_, __setitem__ on a view).
 void write_in_place(const Value& target, const Value& result);
 // `base` with the view made by `steps` replaced by `value`; differentiable, a new tensor.

@@ -79,6 +79,7 @@ def op(*names):
 
 ELEMENTWISE = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+    "clamp_min": lambda a, b: np.where((a < b) | (b != b), b, a), "clamp_max": lambda a, b: np.where((a > b) | (b != b), b, a),
     "maximum": lambda a, b: np.where((a > b) | (a != a), a, b), "minimum": lambda a, b: np.where((a < b) | (a != a), a, b),
     "fmod": np.fmod, "remainder": np.mod, "floor_divide": np.floor_divide, "neg": np.negative, "abs": np.abs,
     "sign": lambda x: ((x > 0).astype(np.int8) - (x < 0)).astype(x.dtype), "sqrt": np.sqrt, "reciprocal": lambda x: 1 / x,

@@ -270,14 +270,9 @@ Value clamp(const Value& x, const std::optional<Operand>& min, const std::option
   const DType dtype = promote(min ? result_dtype(x, *min) : x.dtype(), max ? result_dtype(x, *max) : x.dtype());
   for (const auto& bound : {min, max})
     if (bound && bound->is_number()) bound->check_fits(dtype, "clamp");
-  // A bound that is NaN makes the result NaN.
-  const auto beyond = [](const Value& outside, const Operand& bound) {
-    if (bound.is_number()) return std::isnan(bound.number()) ? full(outside.shape(), 1, DType::kBool) : outside;
-    return is_floating(bound.value().dtype()) ? logical_or(outside, isnan(bound.value())) : outside;
-  };
   Value y = cast(x, dtype);
-  if (min) y = where(beyond(lt(y, *min), *min), *min, y);
-  if (max) y = where(beyond(gt(y, *max), *max), *max, y);
+  if (min) y = clamp_min(y, *min);
+  if (max) y = clamp_max(y, *max);
   return y;
 }
 

@@ -139,8 +139,8 @@ Value addcdiv(const Value& x, const Value& a, const Value& b, const Operand& val
                       [&](auto wide) { return add(wide(x), times(div(wide(a), wide(b)), value)); });
 }
 
-Value clamp_min(const Value& x, const Operand& min) { return clamp(x, min, std::nullopt); }
-Value clamp_max(const Value& x, const Operand& max) { return clamp(x, std::nullopt, max); }
+Value clamp_from(const Value& x, const Operand& min) { return clamp(x, min, std::nullopt); }
+Value clamp_to(const Value& x, const Operand& max) { return clamp(x, std::nullopt, max); }
 
 Value where_method(const Value& x, const Value& condition, const Operand& other) {
   return where(condition.dtype() == DType::kUInt8 ? cast(condition, DType::kBool) : condition, x, other);
@@ -234,9 +234,9 @@ void add_bounds(std::vector<Form>& forms) {
                               {overload("clamp(Tensor input, Operand? min=None, Operand? max=None) -> Tensor", &clamp)},
                               {"clip"}));
   forms.push_back(elementwise("The larger of input and min. torch.clamp_min.",
-                              {overload("clamp_min(Tensor input, Operand min) -> Tensor", &clamp_min)}));
+                              {overload("clamp_min(Tensor input, Operand min) -> Tensor", &clamp_from)}));
   forms.push_back(elementwise("The smaller of input and max. torch.clamp_max.",
-                              {overload("clamp_max(Tensor input, Operand max) -> Tensor", &clamp_max)}));
+                              {overload("clamp_max(Tensor input, Operand max) -> Tensor", &clamp_to)}));
   forms.push_back(
       {.doc = "`value` where mask, else input. torch.masked_fill.",
        .overloads = {overload("masked_fill(Tensor input, Tensor mask, Operand value) -> Tensor", &masked_fill)},

@@ -183,6 +183,10 @@ DEFINE(maximum, "The larger of a and b; NaN if either is. torch.maximum.", eleme
        share(g, lt(a, b), eq(a, b)), share(g, gt(a, b), eq(a, b)))
 DEFINE(minimum, "The smaller of a and b; NaN if either is. torch.minimum.", elementwise_sbp, -1, -0.1, 0.1, 1,
        share(g, gt(a, b), eq(a, b)), share(g, lt(a, b), eq(a, b)))
+DEFINE(clamp_min, "b where a < b or b is NaN, else a. torch.clamp_min.", elementwise_sbp, 0.2, 1, -1, -0.2,
+       where(ge(a, b), g, 0.0), where(lt(a, b), g, 0.0))
+DEFINE(clamp_max, "b where a > b or b is NaN, else a. torch.clamp_max.", elementwise_sbp, -1, -0.2, 0.2, 1,
+       where(le(a, b), g, 0.0), where(gt(a, b), g, 0.0))
 DEFINE(fmax, "The larger of a and b; where one is NaN, the other. torch.fmax.", elementwise_sbp, -1, -0.1, 0.1, 1,
        where(logical_or(ge(a, b), isnan(b)), g, 0.0), where(logical_or(ge(a, b), isnan(b)), 0.0, g))
 DEFINE(fmin, "The smaller of a and b; where one is NaN, the other. torch.fmin.", elementwise_sbp, -1, -0.1, 0.1, 1,

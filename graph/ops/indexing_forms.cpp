@@ -93,9 +93,7 @@ Value slice_indices(const char* name, const Value& x, int64_t dim, const Value& 
   return expand(reshape(index, along), shape);
 }
 
-Value counted_from_end(const Value& index, int64_t size) {
-  return where(lt(index, int64_t{0}), add(index, size), index);
-}
+Value counted_from_end(const Value& index, int64_t size) { return ops::flat_index({index}, {size}); }
 
 Value index_fill(const Value& x, int64_t dim, const Value& index, const Operand& value) {
   SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
@@ -191,10 +189,10 @@ Value index_add_scaled(const Value& x, int64_t dim, const Value& index, const Va
 // Without a dim, of the flattened tensors.
 Value take_along_dim(const Value& x, const Value& indices, const std::optional<int64_t>& dim) {
   if (!dim) return take_along_dim(flatten(x), flatten(indices), 0);
-  if (x.rank() == 0 || x.rank() != indices.rank() || !is_integral(indices.dtype())) return take_along(x, indices, *dim);
-  // From the end where they are negative.
+  const bool fits = indices.dtype() == DType::kInt64 || indices.dtype() == DType::kInt32;
+  if (x.rank() == 0 || x.rank() != indices.rank() || !fits) return take_along(x, indices, *dim);
   const int64_t size = x.shape()[normalize_axis(*dim, x.rank(), "take_along_dim")];
-  return take_along(x, where(lt(indices, int64_t{0}), add(indices, size), indices), *dim);
+  return take_along(x, counted_from_end(cast(indices, DType::kInt64), size), *dim);
 }
 
 }  // namespace

@@ -1,93 +1,19 @@
-// gather, scatter, scatter_add, scatter_reduce, index_select, index_add. Writes to one element happen in the order of
+// scatter, scatter_add, scatter_reduce, index_select, index_add. Writes to one element happen in the order of
 // the index, on one thread, so results are the same on every run.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/indices.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cpu/tiles.h"
-#include "kernels/cpu/vector_math.h"
 #include "kernels/kernel.h"
 
 namespace sluice::cpu {
 namespace {
-
-constexpr int64_t kIndexingGrain = 16384;
-
-[[noreturn]] void bad_index(const std::string& op, int64_t index, int64_t limit, int dim) {
-  fail(ErrorKind::kIndex, "{}: index out of range: {} at axis {} of size {}; must be in [0, {}]", op, index, dim, limit,
-       limit - 1);
-}
-
-// Whether all of them are at least 0 and below the limit.
-SLUICE_CLONES bool all_below(const int64_t* index, int64_t n, int64_t limit) {
-  uint64_t bad = 0;
-  for (int64_t i = 0; i < n; ++i) bad |= static_cast<uint64_t>(index[i]) >= static_cast<uint64_t>(limit) ? 1 : 0;
-  return bad == 0;
-}
-
-int axis_of(const plan::KernelQuery& q) {
-  return normalize_axis(get_attr<int64_t>(q.attrs, "dim"), q.inputs.at(0).shape.rank(), q.op.c_str());
-}
-
-// Indices of either width as int64, checked against the axis before anything is written.
-class Indices {
- public:
-  Indices(const plan::KernelQuery& q, int dim)
-      : op_(q.op),
-        dim_(dim),
-        limit_(q.inputs[0].shape[dim]),
-        load_(tile_load(q.inputs[1].dtype, TileType::kInt64)),
-        size_(static_cast<int64_t>(dtype_size(q.inputs[1].dtype))),
-        direct_(q.inputs[1].dtype == DType::kInt64) {
-    const std::array<Strides, 1> strides = {q.inputs[1].strides};
-    nest_ = std::make_unique<LoopNest>(q.inputs[1].shape, strides);
-  }
-
-  void check(const void* data) const {
-    int64_t space[kTile];
-    nest_->for_segments(0, nest_->size(), [&](const auto& offsets, int64_t n) {
-      const int64_t step = nest_->inner_stride(0);
-      for (int64_t at = 0; at < n; at += kTile) {
-        const int64_t m = std::min(kTile, n - at);
-        const int64_t* tile = tile_of(data, offsets[0] + at * step, step, space, m);
-        const bool bad = !valid(tile, m);
-        for (int64_t i = 0; bad && i < m; ++i)
-          if (tile[i] < 0 || tile[i] >= limit_) bad_index(op_, tile[i], limit_, dim_);
-      }
-    });
-  }
-
-  bool valid(const int64_t* tile, int64_t n) const { return all_below(tile, n, limit_); }
-
-  // n <= kTile indices: where they lie, or loaded into `space`.
-  const int64_t* tile_of(const void* data, int64_t offset, int64_t step, int64_t* space, int64_t n) const {
-    if (direct_ && step == 1) return static_cast<const int64_t*>(data) + offset;
-    load(data, offset, step, space, n);
-    return space;
-  }
-
-  void load(const void* data, int64_t offset, int64_t step, int64_t* tile, int64_t n) const {
-    load_(static_cast<const char*>(data) + offset * size_, step, tile, n);
-  }
-  int64_t one(const void* data, int64_t offset) const {
-    int64_t v;
-    load(data, offset, 1, &v, 1);
-    return v;
-  }
-
- private:
-  const std::string op_;
-  const int dim_;
-  const int64_t limit_;
-  const LoadFn load_;
-  const int64_t size_;
-  const bool direct_;
-  std::unique_ptr<LoopNest> nest_;
-};
 
 enum class Combine : uint8_t { kSum, kProduct, kMaximum, kMinimum };
 
@@ -158,84 +84,52 @@ struct Adder {
   Combine combine;
 };
 
-Strides without(Strides strides, int dim) {
-  strides[dim] = 0;
-  return strides;
-}
-
 // Every element has its own index: operands are walked together, without their stride along `dim` on the indexed side.
 class Elements final : public PreparedKernel {
  public:
-  enum class Mode { kGather, kScatter, kCombine };
+  enum class Mode { kScatter, kCombine };
 
   Elements(const plan::KernelQuery& q, Mode mode, Combine combine, int threads)
       : mode_(mode),
-        dim_(axis_of(q)),
+        dim_(indexed_axis(q)),
         indices_(q, dim_),
         size_(dtype_size(q.outputs[0].dtype)),
         adder_(q.outputs[0].dtype, combine),
         direct_sum_(combine == Combine::kSum && is_tile(q.outputs[0].dtype, adder_.tile)),
-        step_(indexed(q).strides[dim_]),
+        step_(q.outputs[0].strides[dim_]),
         threads_(threads),
         base_(q.inputs[0].shape, q.inputs[0].strides, q.outputs[0].strides, size_),
         nest_(make_nest(q)) {}
 
   void run(const KernelArgs& args) const override {
-    if (mode_ == Mode::kGather) {
-      // Read once: indices are checked as they are used.
-      std::atomic<bool> bad{false};
-      parallel_ranges(threads_, nest_.size(), kIndexingGrain, [&](int64_t begin, int64_t end) {
-        if (!gather(args, begin, end)) bad.store(true, std::memory_order_relaxed);
-      });
-      if (bad.load(std::memory_order_relaxed)) indices_.check(args.inputs[1]);
-      return;
-    }
     indices_.check(args.inputs[1]);
     if (args.outputs[0] != args.inputs[0]) base_.run(args.inputs[0], args.outputs[0], threads_);
     scatter(args);
   }
 
  private:
-  const TensorSpec& indexed(const plan::KernelQuery& q) const {
-    return mode_ == Mode::kGather ? q.inputs[0] : q.outputs[0];
-  }
-  // Operands: index, the indexed tensor, the other one. In logical order, which says what "last" means in scatter.
+  // Operands: index, the output, the source. In logical order, which says what "last" means in scatter.
   LoopNest make_nest(const plan::KernelQuery& q) const {
-    const TensorSpec& other = mode_ == Mode::kGather ? q.outputs[0] : q.inputs[2];
-    const std::array<Strides, 3> strides = {q.inputs[1].strides, without(indexed(q).strides, dim_), other.strides};
+    const std::array<Strides, 3> strides = {q.inputs[1].strides, without_axis(q.outputs[0].strides, dim_),
+                                            q.inputs[2].strides};
     return LoopNest::in_order(q.inputs[1].shape, strides);
   }
 
-  // kChecked: leaves out tiles with an index beyond the axis, and says whether there was none.
-  template <bool kChecked = false, class F>
-  bool walk(const KernelArgs& args, int64_t begin, int64_t end, F f) const {
+  template <class F>
+  void walk(const KernelArgs& args, F f) const {
     int64_t space[kTile];
-    bool valid = true;
     const int64_t step = nest_.inner_stride(0), one = nest_.inner_stride(1), other = nest_.inner_stride(2);
     const bool plain = one == 0 && other == 1 && step_ == 1;  // along the axis that is innermost in memory
-    nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+    nest_.for_segments(0, nest_.size(), [&](const auto& offsets, int64_t n) {
       for (int64_t at = 0; at < n; at += kTile) {
         const int64_t m = std::min(kTile, n - at);
         const int64_t* tile = indices_.tile_of(args.inputs[1], offsets[0] + at * step, step, space, m);
-        if (kChecked && !indices_.valid(tile, m)) {
-          valid = false;
-          continue;
-        }
         const int64_t from = offsets[1] + at * one, to = offsets[2] + at * other;
         if (plain)
           for (int64_t i = 0; i < m; ++i) f(from + tile[i], to + i);
         else
           for (int64_t i = 0; i < m; ++i) f(from + i * one + tile[i] * step_, to + i * other);
       }
-    });
-    return valid;
-  }
-
-  bool gather(const KernelArgs& args, int64_t begin, int64_t end) const {
-    return with_element_of_size(size_, [&]<class E>(E) {
-      const E* x = static_cast<const E*>(args.inputs[0]);
-      E* y = static_cast<E*>(args.outputs[0]);
-      return walk<true>(args, begin, end, [&](int64_t at, int64_t out) { y[out] = x[at]; });
     });
   }
 
@@ -244,7 +138,7 @@ class Elements final : public PreparedKernel {
       return with_element_of_size(size_, [&]<class E>(E) {
         const E* from = static_cast<const E*>(args.inputs[2]);
         E* y = static_cast<E*>(args.outputs[0]);
-        walk(args, 0, nest_.size(), [&](int64_t at, int64_t k) { y[at] = from[k]; });
+        walk(args, [&](int64_t at, int64_t k) { y[at] = from[k]; });
       });
     if (direct_sum_) {
       switch (adder_.tile) {
@@ -258,15 +152,14 @@ class Elements final : public PreparedKernel {
     const char* src = static_cast<const char*>(args.inputs[2]);
     char* y = static_cast<char*>(args.outputs[0]);
     const auto size = static_cast<int64_t>(size_);
-    walk(args, 0, nest_.size(),
-         [&](int64_t at, int64_t from) { adder_.add(src + from * size, 1, y + at * size, 1, 1, size_); });
+    walk(args, [&](int64_t at, int64_t from) { adder_.add(src + from * size, 1, y + at * size, 1, 1, size_); });
   }
 
   template <class T>
   void add_elements(const KernelArgs& args) const {
     const T* from = static_cast<const T*>(args.inputs[2]);
     T* y = static_cast<T*>(args.outputs[0]);
-    walk(args, 0, nest_.size(), [&](int64_t at, int64_t k) { y[at] += from[k]; });
+    walk(args, [&](int64_t at, int64_t k) { y[at] += from[k]; });
   }
 
   const Mode mode_;
@@ -286,7 +179,7 @@ class Slices final : public PreparedKernel {
  public:
   Slices(const plan::KernelQuery& q, bool adds, int threads)
       : adds_(adds),
-        dim_(axis_of(q)),
+        dim_(indexed_axis(q)),
         indices_(q, dim_),
         size_(dtype_size(q.outputs[0].dtype)),
         adder_(q.outputs[0].dtype),
@@ -301,16 +194,10 @@ class Slices final : public PreparedKernel {
         rows_(count_rows(q)) {}
 
   void run(const KernelArgs& args) const override {
+    if (!adds_ && rows_ > 0) return select_rows(args);
     indices_.check(args.inputs[1]);
     const auto size = static_cast<int64_t>(size_);
     char* y = static_cast<char*>(args.outputs[0]);
-    if (!adds_ && rows_ > 0) {
-      parallel_ranges(threads_, rows_, std::max<int64_t>(kIndexingGrain / std::max<int64_t>(count_, 1), 1),
-                      [&](int64_t begin, int64_t end) {
-                        with_element_of_size(size_, [&](auto e) { select_rows<decltype(e)>(args, begin, end); });
-                      });
-      return;
-    }
     if (!adds_) {
       constexpr int64_t kAhead = 6, kFetched = 512;
       const bool whole = nest_.outer_rank() == 0 && nest_.inner_stride(0) == 1;
@@ -391,30 +278,49 @@ class Slices final : public PreparedKernel {
 
   // Calls `f` with ranges of the positions along the axis and their indices.
   template <class F>
-  void for_index_tiles(const KernelArgs& args, F f) const {
-    int64_t tile[kTile];
-    for (int64_t at = 0; at < count_; at += kTile) {
-      const int64_t n = std::min(kTile, count_ - at);
-      indices_.load(args.inputs[1], at * index_step_, index_step_, tile, n);
-      f(at, n, tile);
+  void for_index_tiles(const KernelArgs& args, int64_t begin, int64_t end, F f) const {
+    int64_t space[kTile];
+    for (int64_t at = begin; at < end; at += kTile) {
+      const int64_t n = std::min(kTile, end - at);
+      f(at, n, indices_.tile_of(args.inputs[1], at * index_step_, index_step_, space, n));
     }
   }
 
+  // Threads share the rows; a few long ones they share by positions. Indices are checked as they are used.
+  void select_rows(const KernelArgs& args) const {
+    std::atomic<bool> bad{false};
+    const auto part = [&](int64_t row, int64_t last_row, int64_t begin, int64_t end) {
+      const bool valid = with_element_of_size(
+          size_, [&](auto e) { return select_part<decltype(e)>(args, row, last_row, begin, end); });
+      if (!valid) bad.store(true, std::memory_order_relaxed);
+    };
+    const bool many = rows_ >= threads_;
+    const int64_t grain = std::max<int64_t>(kIndexingGrain / (many ? count_ : rows_), 1);
+    parallel_ranges(threads_, many ? rows_ : count_, grain, [&](int64_t begin, int64_t end) {
+      many ? part(begin, end, 0, count_) : part(0, rows_, begin, end);
+    });
+    if (bad.load(std::memory_order_relaxed)) indices_.check(args.inputs[1]);
+  }
+
   template <class T>
-  void select_rows(const KernelArgs& args, int64_t begin, int64_t end) const {
-    for_index_tiles(args, [&](int64_t at, int64_t n, const int64_t* tile) {
-      for (int64_t row = begin; row < end; ++row) {
+  bool select_part(const KernelArgs& args, int64_t first, int64_t last, int64_t begin, int64_t end) const {
+    bool valid = true;
+    for_index_tiles(args, begin, end, [&](int64_t at, int64_t n, const int64_t* tile) {
+      if (!indices_.valid(tile, n)) return static_cast<void>(valid = false);
+      for (int64_t row = first; row < last; ++row) {
         const T* from = static_cast<const T*>(args.inputs[0]) + row * limit_;
         T* to = static_cast<T*>(args.outputs[0]) + row * count_ + at;
+#pragma GCC unroll 8
         for (int64_t i = 0; i < n; ++i) to[i] = from[tile[i]];
       }
     });
+    return valid;
   }
 
   // Each element's addends come in the order of the index, as they do slice by slice.
   template <class T>
   void add_rows(const KernelArgs& args) const {
-    for_index_tiles(args, [&](int64_t at, int64_t n, const int64_t* tile) {
+    for_index_tiles(args, 0, count_, [&](int64_t at, int64_t n, const int64_t* tile) {
       for (int64_t row = 0; row < rows_; ++row) {
         const T* from = static_cast<const T*>(args.inputs[2]) + row * count_ + at;
         T* to = static_cast<T*>(args.outputs[0]) + row * limit_;
@@ -455,7 +361,6 @@ void add_indexing_kernels(KernelTable& table) {
       return std::make_unique<Slices>(q, adds, context.threads);
     };
   };
-  add("gather", 2, elements(Elements::Mode::kGather));
   add("scatter", 3, elements(Elements::Mode::kScatter));
   add("scatter_add", 3, elements(Elements::Mode::kCombine));
   add("scatter_reduce", 3, elements(Elements::Mode::kCombine));

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <vector>
 
+#include "kernels/cpu/streamed_copy.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/kernel.h"
@@ -56,6 +57,7 @@ class TileWalk {
       offset += operands_[k].tile_size * options.tile;
     }
     use_rows();
+    streams_ = !by_rows_ && bytes_touched() > streaming_bytes();
   }
 
   // In ranges that threads share, calls f(in, out, element, n), where f = make() is of one range: in[k] is the tile of
@@ -65,9 +67,10 @@ class TileWalk {
   int run(const KernelArgs& args, int threads, int64_t grain, const Make& make) const {
     if (nest_.size() == 0) return 0;
     std::atomic<int> error{0};
+    const bool streams = streams_ && !in_place(args);
     const auto range = [&](int64_t begin, int64_t end) {
       auto f = make();
-      const int e = by_rows_ ? run_rows(args, begin, end, f) : run_segments(args, begin, end, f);
+      const int e = by_rows_ ? run_rows(args, begin, end, f) : run_segments(args, begin, end, streams, f);
       if (e) error.store(e, std::memory_order_relaxed);
     };
     if (by_rows_)
@@ -110,9 +113,30 @@ class TileWalk {
     rest_ = Nest::in_order(shape, strides);
   }
 
+  // Of all operands, as often as they are read or written.
+  int64_t bytes_touched() const {
+    int64_t bytes = 0;
+    for (int k = 0; k < count_; ++k) {
+      int64_t elements = nest_.inner_stride(k) == 0 ? 1 : nest_.inner();
+      for (int axis = 0; axis < nest_.outer_rank(); ++axis)
+        if (nest_.outer_stride(k, axis) != 0) elements *= nest_.outer_dim(axis);
+      bytes += elements * operands_[k].size;
+    }
+    return bytes;
+  }
+
+  // Whether an output lies where an input does, whose lines are in the cache when it is written.
+  bool in_place(const KernelArgs& args) const {
+    for (int k = inputs_; k < count_; ++k)
+      for (int i = 0; i < inputs_; ++i)
+        if (args.outputs[k - inputs_] == args.inputs[i]) return true;
+    return false;
+  }
+
+  // streams: outputs of more bytes than the cache holds are computed in tiles there, and written past it.
   template <class F>
-  int run_segments(const KernelArgs& args, int64_t begin, int64_t end, F& f) const {
-    const int64_t piece = all_direct_ ? options_.direct : options_.tile;
+  int run_segments(const KernelArgs& args, int64_t begin, int64_t end, bool streams, F& f) const {
+    const int64_t piece = all_direct_ && !streams ? options_.direct : options_.tile;
     int error = 0;
     int64_t element = begin;
     alignas(64) char tiles[kBytes];
@@ -128,17 +152,23 @@ class TileWalk {
           if (k < inputs_)
             in[k] = fetch(operands_[k], from, step, tiles + tile_at_[k], m, step != 0 || done == 0);
           else
-            out[k - inputs_] = to[k - inputs_] = is_direct(operands_[k], step, m) ? from : tiles + tile_at_[k];
+            out[k - inputs_] = to[k - inputs_] =
+                !streams && is_direct(operands_[k], step, m) ? from : tiles + tile_at_[k];
         }
         if (const int e = f(in, out, element + done, m)) error = e;
         for (int k = inputs_; k < count_; ++k) {
           const int64_t step = nest_.inner_stride(k);
           char* const memory = at[k] + done * step * operands_[k].size;
-          if (out[k - inputs_] != memory) operands_[k].store(out[k - inputs_], memory, step, m);
+          if (out[k - inputs_] == memory) continue;
+          if (streams && is_direct(operands_[k], step, m))
+            streamed_copy(out[k - inputs_], memory, m * operands_[k].size);
+          else
+            operands_[k].store(out[k - inputs_], memory, step, m);
         }
       }
       element += n;
     });
+    if (streams) finish_streams();
     return error;
   }
 
@@ -218,7 +248,7 @@ class TileWalk {
   std::array<int64_t, kMost> tile_at_{};
   std::array<Rows, kMost> rows_{};
   int64_t row_count_ = 0;
-  bool all_direct_ = true, by_rows_ = false;
+  bool all_direct_ = true, by_rows_ = false, streams_ = false;
 };
 
 }  // namespace sluice::cpu

@@ -45,15 +45,20 @@ class Running {
   FormArgs& args_;
 };
 
-bool any_requires_grad(FormArgs& args) {
+template <class F>
+bool any_argument(FormArgs& args, F holds) {
   for (size_t i = 0; i < args.size(); ++i) {
     const Value* value = tensor_in(args[i]);
-    if (value != nullptr && value->requires_grad()) return true;
+    if (value != nullptr && value->defined() && holds(*value)) return true;
     const auto* list = std::get_if<std::vector<Value>>(&args[i]);
     for (size_t k = 0; list != nullptr && k < list->size(); ++k)
-      if ((*list)[k].requires_grad()) return true;
+      if ((*list)[k].defined() && holds((*list)[k])) return true;
   }
   return false;
+}
+
+bool any_requires_grad(FormArgs& args) {
+  return any_argument(args, [](const Value& value) { return value.requires_grad(); });
 }
 
 PyObject* tuple_of(std::vector<Value>& values) {
@@ -137,7 +142,14 @@ PyObject* call_with_out(const BoundForm& form, const BoundOverload& overload, Fo
   FormResult result;
   {
     const Running running(args);
-    result = overload.overload->function(args);
+    const auto compute = [&] { result = overload.overload->function(args); };
+    if (target == nullptr) {
+      compute();
+    } else {
+      std::vector<Value> read;
+      any_argument(args, [&](const Value& value) { return read.push_back(value), false; });
+      compute_for(*target, read, compute);
+    }
   }
   return write_outs(form, out, result);
 }
@@ -176,18 +188,6 @@ PyObject* call_in_place(const BoundForm& form, const BoundOverload& overload, Fo
     update_in_place(target, compute, options);
   }
   return nb::borrow(self).release().ptr();
-}
-
-template <class F>
-bool any_argument(FormArgs& args, F holds) {
-  for (size_t i = 0; i < args.size(); ++i) {
-    const Value* value = tensor_in(args[i]);
-    if (value != nullptr && value->defined() && holds(*value)) return true;
-    const auto* list = std::get_if<std::vector<Value>>(&args[i]);
-    for (size_t k = 0; list != nullptr && k < list->size(); ++k)
-      if ((*list)[k].defined() && holds((*list)[k])) return true;
-  }
-  return false;
 }
 
 // The tensor whose memory it is: itself, or what it is a view of.

@@ -19,6 +19,7 @@ inline const KernelTable& test_kernels() {
     cpu::add_reduction_kernels(t);
     cpu::add_movement_kernels(t);
     cpu::add_indexing_kernels(t);
+    cpu::add_gather_kernels(t);
     cpu::add_creation_kernels(t);
     cpu::add_random_kernels(t);
     cpu::add_host_kernels(t);

@@ -25,7 +25,7 @@ OF_INTEGERS = {"gcd", "lcm", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwis
 LOOSE = {"sinc": 1e-5}
 LOOSE_GRADIENTS = {"digamma": 1e-8}
 # Of -0 these give 0: operands are taken in any order, or the vectorised form loses the sign.
-ANY_ZERO = {"maximum", "minimum", "fmax", "fmin", "xlogy", "expm1", "log1p"}
+ANY_ZERO = {"maximum", "minimum", "fmax", "fmin", "clamp_min", "clamp_max", "xlogy", "expm1", "log1p"}
 OURS_REFUSES = {("sign", "bool")}
 
 

@@ -99,6 +99,7 @@ def test_what_losses_refuse():
     cases = [lambda m, x, c: m.nn.functional.mse_loss(x, x, reduction="avg"), lambda m, x, c: m.nn.functional.l1_loss(x, x, weight=x[0]),
              lambda m, x, c: m.nn.functional.gaussian_nll_loss(x, x, -x), lambda m, x, c: m.nn.functional.gaussian_nll_loss(x, x, x[:, :2]),
              lambda m, x, c: m.nn.functional.gaussian_nll_loss(x, x, -1.0), lambda m, x, c: m.nn.functional.triplet_margin_loss(x, x, x[0]),
+             lambda m, x, c: m.nn.functional.gaussian_nll_loss(x, x, x.long()), lambda m, x, c: m.nn.functional.gaussian_nll_loss(x, x, x > 0),
              lambda m, x, c: m.nn.functional.margin_ranking_loss(x, x[0], x), lambda m, x, c: m.nn.functional.cosine_embedding_loss(x, x, x),
              lambda m, x, c: m.nn.functional.multi_margin_loss(x, c, p=3), lambda m, x, c: m.nn.functional.multi_margin_loss(x, c[:1]),
              lambda m, x, c: m.nn.functional.multi_margin_loss(x, c, weight=x[0, :2]), lambda m, x, c: m.nn.functional.multilabel_margin_loss(x, c),

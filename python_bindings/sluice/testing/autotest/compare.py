@@ -66,8 +66,10 @@ def value_difference(place: str, mine: Any, theirs: Any, precision: str, factor:
         error, reference = distance(mine[0], exact[0]), distance(theirs[0], exact[0])
         if not ((error > 4 * reference + allowed) & (apart > allowed)).any():
             return None
+    worst = np.unravel_index(apart.argmax(), apart.shape)
     return f"{place}: differs by {apart.max():.3g}, {allowed:.2g} is allowed: " \
-           f"got {_short(mine[0].tolist())}; torch has {_short(theirs[0].tolist())}"
+           f"got {_short(mine[0].tolist())}; torch has {_short(theirs[0].tolist())}; " \
+           f"most where {mine[0][worst]} should be {theirs[0][worst]}"
 
 
 def difference(mine: Outcome, theirs: Outcome, precision: str, factor: float = 1.0, exact: Callable[[], Outcome] | None = None,

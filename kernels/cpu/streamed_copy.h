@@ -1,0 +1,15 @@
+#pragma once
+// Writes past the caches, for results larger than what stays in them.
+#include <cstdint>
+
+namespace sluice::cpu {
+
+// Of the cache that the cores share; INT64_MAX where it is unknown, or where there are no such stores.
+int64_t streaming_bytes();
+
+// Copies without reading the lines that are overwritten. REQUIRES: the two do not overlap; finish_streams() follows on
+// the same thread before another one reads what was written.
+void streamed_copy(const void* from, void* to, int64_t bytes);
+void finish_streams();
+
+}  // namespace sluice::cpu
