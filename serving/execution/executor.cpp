@@ -12,30 +12,13 @@
 #include "serving/execution/ensemble.h"
 #include "serving/execution/errors.h"
 #include "serving/execution/inside.h"
+#include "serving/execution/scheduling.h"
 #include "serving/execution/warmup.h"
 #include "sluice/compile.h"
 
 namespace sluice::serving {
 
 namespace {
-
-constexpr int kMostInstances = 256;
-
-int instances_of(const inference::ModelConfig& config) {
-  const std::string where = "model '" + config.name() + "': instance_group: ";
-  int64_t count = 0;
-  for (const inference::ModelInstanceGroup& group : config.instance_group()) {
-    if (group.kind() == inference::ModelInstanceGroup::KIND_GPU || group.gpus_size() > 0)
-      throw Error(Code::kUnsupported,
-                  where + "KIND_GPU: a bundle's plan says itself which devices it runs on; use KIND_MODEL");
-    if (group.count() < 0)
-      throw Error(Code::kInvalidArgument, fmt::format("{}count: {}; must be at least 1", where, group.count()));
-    count += std::max(group.count(), 1);
-  }
-  if (count > kMostInstances)
-    throw Error(Code::kInvalidArgument, fmt::format("{}{} instances; at most {}", where, count, kMostInstances));
-  return static_cast<int>(std::max<int64_t>(count, 1));
-}
 
 class ModelExecutor final : public Executor {
  public:
