@@ -371,11 +371,19 @@ std::vector<Part> parts_of(const Family& family, const Extents& extents) {
 FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_arenas,
                            const std::map<std::string, uint64_t>& held) {
   FamilyLedger ledger;
-  std::map<std::string, uint64_t> shared = held;                      // arenas, per space
-  std::map<std::pair<std::string, std::string>, uint64_t> variables;  // by space and name
-  std::map<std::pair<std::string, std::string>, uint64_t> packed;     // by name and format
+  std::map<std::string, uint64_t> shared = held;  // arenas, per space
+  struct Held {
+    uint64_t bytes = 0;
+    bool shared = true;
+  };
+  std::map<std::pair<std::string, std::string>, Held> variables;   // by space and name
+  std::map<std::pair<std::string, std::string>, uint64_t> packed;  // by name and format
   const auto add = [&](const std::string& space, uint64_t bytes, uint64_t& category) {
     for (uint64_t* sum : {&category, &ledger.total, &ledger.spaces[space]}) *sum = checked_add(*sum, bytes);
+  };
+  const auto add_once = [&](const LedgerLine& line, const std::string& space, uint64_t& category) {
+    add(space, line.bytes, category);
+    if (line.shared) ledger.shared += line.bytes;
   };
   for (const Plan* plan : members) {
     std::map<std::string, uint64_t> own;
@@ -383,15 +391,15 @@ FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_are
     for (const LedgerLine& line : plan::ledger(*plan).lines) {
       const std::string space = plan->spaces[line.space].str();
       if (line.kind == LedgerLine::Kind::kConstant) {
-        add(space, line.bytes, ledger.constants);
+        add_once(line, space, ledger.constants);
       } else if (line.kind == LedgerLine::Kind::kPacked) {
         const PackedCopy& copy = plan->packed[line.index];
         const Variable& variable = plan->variables[copy.variable];
         if (variable.constant || packed.emplace(std::pair{variable.name, copy.format}, line.bytes).second)
-          add(space, line.bytes, ledger.packed);
+          add_once(line, space, ledger.packed);
       } else if (line.kind == LedgerLine::Kind::kVariable) {
-        uint64_t& bytes = variables[{space, plan->variables[line.index].name}];
-        bytes = std::max(bytes, line.bytes);
+        Held& variable = variables[{space, plan->variables[line.index].name}];
+        variable = {std::max(variable.bytes, line.bytes), variable.shared && line.shared};
       } else if (shared_arenas && !has_state[line.index]) {
         own[space] = checked_add(own[space], line.bytes);
       } else {
@@ -401,7 +409,10 @@ FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_are
     for (const auto& [space, bytes] : own) shared[space] = std::max(shared[space], bytes);
   }
   for (const auto& [space, bytes] : shared) add(space, bytes, ledger.arenas);
-  for (const auto& [key, bytes] : variables) add(key.first, bytes, ledger.variables);
+  for (const auto& [key, variable] : variables) {
+    add(key.first, variable.bytes, ledger.variables);
+    if (variable.shared) ledger.shared += variable.bytes;
+  }
   return ledger;
 }
 

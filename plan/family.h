@@ -107,6 +107,7 @@ std::vector<Part> parts_of(const Family& family, const Extents& extents);
 // space has those of the member that needs most there, or what `held` says, beside the arenas with state.
 struct FamilyLedger {
   uint64_t arenas = 0, variables = 0, constants = 0, packed = 0, total = 0;
+  uint64_t shared = 0;  // of the total: what sessions of one engine hold once
   std::map<std::string, uint64_t> spaces;
 };
 FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_arenas,

@@ -16,24 +16,27 @@ Ledger ledger(const Plan& plan) {
     ledger.space_bytes[line.space] = checked_add(ledger.space_bytes[line.space], line.bytes);
     category = checked_add(category, line.bytes);
     ledger.total = checked_add(ledger.total, line.bytes);
+    if (line.shared) ledger.shared += line.bytes;
     ledger.lines.push_back(line);
   };
   for (int a = 0; a < static_cast<int>(plan.arenas.size()); ++a) {
     const Arena& arena = plan.arenas[a];
     add({LedgerLine::Kind::kArena, a, arena.space, align_up(arena.bytes, kAlignment)}, ledger.arenas);
   }
+  const std::vector<bool> shared = shared_variables(plan);
   for (int v = 0; v < static_cast<int>(plan.variables.size()); ++v) {
     const Variable& variable = plan.variables[v];
     const uint64_t bytes = align_up(variable.spec.extent_bytes(), kAlignment);
     if (variable.constant) {
-      add({LedgerLine::Kind::kConstant, v, variable.space, bytes}, ledger.constants);
+      add({LedgerLine::Kind::kConstant, v, variable.space, bytes, shared[v]}, ledger.constants);
     } else {
-      add({LedgerLine::Kind::kVariable, v, variable.space, bytes}, ledger.variables);
+      add({LedgerLine::Kind::kVariable, v, variable.space, bytes, shared[v]}, ledger.variables);
     }
   }
   for (int p = 0; p < static_cast<int>(plan.packed.size()); ++p) {
     const PackedCopy& copy = plan.packed[p];
-    add({LedgerLine::Kind::kPacked, p, plan.variables[copy.variable].space, align_up(copy.bytes, kAlignment)},
+    add({LedgerLine::Kind::kPacked, p, plan.variables[copy.variable].space, align_up(copy.bytes, kAlignment),
+         shared[copy.variable]},
         ledger.packed);
   }
   enum class Use : uint8_t { kIntermediate, kSlot, kWorkspace };
@@ -103,6 +106,13 @@ std::vector<bool> arenas_with_state(const Plan& plan) {
     for (int t = 0; t < r.initial_tokens && r.bytes > 0; ++t) state[plan.buffers[r.slots[t]].arena] = true;
   }
   return state;
+}
+
+std::vector<bool> shared_variables(const Plan& plan) {
+  std::vector<bool> shared = written_variables(plan);
+  for (size_t v = 0; v < shared.size(); ++v)
+    shared[v] = !shared[v] && plan.spaces[plan.variables[v].space].kind == SpaceKind::kHost;
+  return shared;
 }
 
 void check_budget(const Plan& plan, uint64_t budget) {

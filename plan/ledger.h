@@ -14,13 +14,15 @@ struct LedgerLine {
   Kind kind = Kind::kArena;
   int index = 0;  // of the arena, variable or packed copy
   int space = 0;
-  uint64_t bytes = 0;  // rounded up
+  uint64_t bytes = 0;   // rounded up
+  bool shared = false;  // a variable of shared_variables(), or a packed copy of one
 };
 
 struct Ledger {
   std::vector<LedgerLine> lines;
   std::vector<uint64_t> space_bytes;  // per space of the plan
   uint64_t arenas = 0, variables = 0, constants = 0, packed = 0;
+  uint64_t shared = 0;  // of the total: what sessions of one engine hold once
   // What the arenas' buffers are for; they share bytes, so these may add up to more than the arenas.
   uint64_t register_slots = 0, workspaces = 0, intermediates = 0;
   uint64_t total = 0;
@@ -37,6 +39,9 @@ std::string line_note(const Plan& plan, const LedgerLine& line);
 // Per arena: a step reads what an earlier step has left there. What the others hold between steps matters to nobody.
 // REQUIRES: structure and rates hold.
 std::vector<bool> arenas_with_state(const Plan& plan);
+
+// Which variables, with their packed copies, sessions of one engine hold once: those of the host that no kernel writes.
+std::vector<bool> shared_variables(const Plan& plan);
 
 // Throws kMemory when the plan needs more than `budget` bytes: names the largest registers and the smallest budget
 // that works. 0 = no budget.

@@ -313,6 +313,7 @@ Counters Session::counters() const {
     counters.waiting = stats.waiting;
     counters.bytes = stats.bytes;
     counters.mapped = stats.mapped;
+    counters.shared = stats.shared;
     counters.input_copies = stats.input_copies;
     counters.output_copies = stats.output_copies;
     for (const ActorStats& a : stats.actors) {

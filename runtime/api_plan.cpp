@@ -141,11 +141,13 @@ int Plan::kernels() const {
     return static_cast<int>(kernels);
   });
 }
-uint64_t Plan::memory_bytes() const {
+uint64_t Plan::memory_bytes(int sessions) const {
   return guarded([&] {
+    SLUICE_CHECK(sessions >= 1, "memory_bytes: sessions: {}; must be at least 1", sessions);
     std::vector<const plan::Plan*> members;
     for (const plan::Plan& plan : read(impl_).members) members.push_back(&plan);
-    return plan::family_ledger(members, true).total;
+    const plan::FamilyLedger ledger = plan::family_ledger(members, true);
+    return ledger.total + checked_mul(static_cast<uint64_t>(sessions - 1), ledger.total - ledger.shared);
   });
 }
 std::string Plan::verify() const {

@@ -67,10 +67,10 @@ VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::ma
 
 // Sessions that only read a variable need its bytes once.
 void share_constants(Engine& engine, const plan::Plan& plan, VariableBindings& bindings) {
-  const std::vector<bool> written = plan::written_variables(plan);
+  const std::vector<bool> shared = plan::shared_variables(plan);
   for (size_t v = 0; v < plan.variables.size(); ++v) {
     const plan::Variable& variable = plan.variables[v];
-    if (written[v] || plan.spaces[variable.space].kind != plan::SpaceKind::kHost) continue;
+    if (!shared[v]) continue;
     std::shared_ptr<Storage>& storage = bindings.at(variable.name);
     storage = engine.share(variable.name, std::move(storage), variable.spec.extent_bytes());
   }

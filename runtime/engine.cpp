@@ -68,7 +68,7 @@ struct Engine::Impl {
   std::map<DeviceId, std::shared_ptr<CountedBytes>> device_bytes;
   std::shared_ptr<Allocator> caching;
   std::mutex shared_mutex;
-  std::map<std::string, std::weak_ptr<Storage>> shared;  // memory that sessions only read
+  std::multimap<std::string, std::weak_ptr<Storage>> shared;  // memory that sessions only read
   PackedWeights packed_weights;
   Deadlines deadlines;
   using StreamKey = std::tuple<DeviceId, plan::StreamKind, int>;
@@ -362,10 +362,12 @@ std::shared_ptr<Allocator> Engine::caching_allocator() {
 std::shared_ptr<Storage> Engine::share(const std::string& name, std::shared_ptr<Storage> fresh, uint64_t bytes) {
   std::lock_guard lock(impl_->shared_mutex);
   std::erase_if(impl_->shared, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<Storage>& known = impl_->shared[name];
-  const std::shared_ptr<Storage> held = known.lock();
-  if (held != nullptr && held->begins_as(*fresh, bytes)) return held;
-  known = fresh;
+  const auto [begin, end] = impl_->shared.equal_range(name);  // models may have other weights of that name
+  for (auto known = begin; known != end; ++known) {
+    const std::shared_ptr<Storage> held = known->second.lock();
+    if (held != nullptr && held->begins_as(*fresh, bytes)) return held;
+  }
+  impl_->shared.emplace(name, fresh);
   return fresh;
 }
 

@@ -323,7 +323,9 @@ void count_bytes(const std::vector<Session>& members, SessionStats& stats) {
   }
   std::vector<const plan::Plan*> plans;
   for (const Session& member : members) plans.push_back(&member.plan());
-  bytes += plan::family_ledger(plans, true).packed;
+  const plan::FamilyLedger ledger = plan::family_ledger(plans, true);
+  bytes += ledger.packed;
+  stats.shared = ledger.shared;
   for (const auto& shared : {arenas, variables})
     for (const auto& [space, size] : shared) bytes += size;
   stats.bytes = bytes;

@@ -179,6 +179,7 @@ struct SessionStats {
   int waiting = 0;                               // callers, for room for another step
   uint64_t bytes = 0;                            // that the session holds: SessionMemory's totals
   uint64_t mapped = 0;                           // of them, pages of files
+  uint64_t shared = 0;                           // of them, what sessions of the same weights hold once
   uint64_t input_copies = 0, output_copies = 0;  // tensors copied at ports; not those that were handed over
   // In the plan's order.
   std::vector<ActorStats> actors;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "actors/stream_executor.h"
+#include "plan/ledger.h"
 #include "runtime/session_core.h"
 
 namespace sluice {
@@ -40,6 +41,7 @@ void SessionCore::read_counters(SessionStats& stats) const {
     stats.bytes += space.total();
     stats.mapped += space.mapped;
   }
+  stats.shared = plan::ledger(plan).shared;
   for (size_t a = 0; a < plan.actors.size(); ++a) {
     const int actor = static_cast<int>(a);
     stats.actors.push_back({plan.actors[a].name, runner_->firings(actor), runner_->waits(actor),

@@ -232,6 +232,7 @@ int main(int argc, char** argv) {
   std::string check_limit = "0";
   check_command->add_option("--memory-limit", check_limit, "that all together must fit into, as in 2GiB; 0: none");
   check_command->add_flag("--load", check_args.load, "also load every version, one at a time, and run its warm-up");
+  check_command->add_flag("--json", check_args.json, "for programs: models, how they are served, problems");
   check_command->footer("Exit status: 0 when every model can be served; 1 when not, with every problem listed.");
   try {
     app.parse(argc, argv);

@@ -36,6 +36,22 @@ GraphSessionOptions session_options(const std::string& name, const CompileOption
   return o;
 }
 
+// Tensors that planning computes with. Their memory goes back: it may be that of all weights, and steps need little.
+class Planning {
+ public:
+  explicit Planning(Engine& engine) : memory_(inside(engine).caching_allocator()), eager_(inside(engine)) {}
+  EagerExecutor& eager() { return eager_; }
+
+ private:
+  struct Released {
+    std::shared_ptr<Allocator> memory;
+    ~Released() { memory->release_kept(); }
+  };
+  const Released memory_;  // after the tensors
+  EagerExecutor eager_;
+  const ExecutorScope scope_{eager_};
+};
+
 void write(EagerExecutor& eager, CapturedGraph captured, const std::string& to, const CompileOptions& options,
            std::map<std::string, std::string> meta) {
   GraphSessionOptions o = session_options(captured.graph.name, options, std::move(meta));
@@ -149,8 +165,8 @@ void join(const std::vector<std::string>& members, const std::string& like, cons
 void compile(Engine& engine, const std::string& graph_text, const std::vector<NamedTensor>& weights,
              const std::string& bundle, const CompileOptions& options) {
   guarded([&] {
-    EagerExecutor eager(inside(engine));
-    const ExecutorScope scope(eager);
+    Planning planning(engine);
+    EagerExecutor& eager = planning.eager();
     CapturedGraph captured{graph::parse(graph_text, "graph", eager.ops()), {}};
     for (const NamedTensor& w : weights)
       captured.variables[w.name] = sluice::Tensor::from_host(type_of_whole(w.name, w.tensor), w.tensor.raw());
@@ -168,8 +184,8 @@ void compile(Engine& engine, const std::string& graph_text, const std::vector<Na
 
 void replan(Engine& engine, const std::string& bundle, const std::string& to, const CompileOptions& options) {
   guarded([&] {
-    EagerExecutor eager(inside(engine));
-    const ExecutorScope scope(eager);
+    Planning planning(engine);
+    EagerExecutor& eager = planning.eager();
     if (is_family_bundle(bundle)) return replan_family(eager, bundle, to, options);
     Bundle loaded = load_bundle(bundle);
     SharedTensors shared;

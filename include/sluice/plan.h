@@ -45,8 +45,8 @@ class SLUICE_API Plan {
   std::vector<std::vector<int64_t>> members() const;
   std::vector<std::string> actors() const;
   int kernels() const;
-  // Every byte the plan needs, its variables included.
-  uint64_t memory_bytes() const;
+  // Every byte that so many sessions of it need in one engine, variables included: what they only read is there once.
+  uint64_t memory_bytes(int sessions = 1) const;
   // "" when the plan is right and can run for ever; else every problem, one per line.
   std::string verify() const;
 

@@ -141,6 +141,7 @@ struct Counters {
   int waiting = 0;                               // callers, for room for another step
   uint64_t bytes = 0;                            // that the session holds
   uint64_t mapped = 0;                           // of them, pages of a bundle's file, which processes share
+  uint64_t shared = 0;                           // of them, what sessions of an engine with the same weights hold once
   uint64_t input_copies = 0, output_copies = 0;  // tensors copied
   std::vector<Actor> actors;
   std::vector<Stream> streams;

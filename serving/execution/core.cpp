@@ -8,6 +8,7 @@
 
 #include "serving/core/trace.h"
 #include "serving/execution/inside.h"
+#include "serving/execution/scheduling.h"
 
 namespace sluice::serving {
 
@@ -33,20 +34,6 @@ std::chrono::milliseconds step_timeout_of(const inference::ModelConfig& config) 
     throw Error(Code::kInvalidArgument,
                 "config: parameter 'step_timeout_ms': '" + text + "'; must be a number of milliseconds");
   return std::chrono::milliseconds(std::stol(text));
-}
-
-// The oldest of several sequences are merged as requests are otherwise.
-inference::ModelConfig batching_of(const inference::ModelConfig& config) {
-  inference::ModelConfig batching = config;
-  if (!config.has_sequence_batching()) return batching;
-  const inference::ModelSequenceBatching::StrategyOldest oldest = config.sequence_batching().oldest();
-  batching.clear_sequence_batching();
-  if (!config.sequence_batching().has_oldest() || config.max_batch_size() == 0) return batching;
-  inference::ModelDynamicBatching& dynamic = *batching.mutable_dynamic_batching();
-  *dynamic.mutable_preferred_batch_size() = oldest.preferred_batch_size();
-  dynamic.set_max_queue_delay_microseconds(oldest.max_queue_delay_microseconds());
-  dynamic.set_preserve_ordering(oldest.preserve_ordering());
-  return batching;
 }
 
 }  // namespace

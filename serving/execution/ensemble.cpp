@@ -161,9 +161,9 @@ void compile_ensemble(api::Engine& engine, const ExecutorSpec& spec, const std::
             ports_of(steps, merged.outputs(), false), to);
 }
 
-uint64_t ledger_of_ensemble(const ExecutorSpec& spec) {
+uint64_t ledger_of_ensemble(const ExecutorSpec& spec, int instances) {
   uint64_t bytes = 0;
-  for (const Step& step : steps_of(spec)) bytes += step.plan.memory_bytes();
+  for (const Step& step : steps_of(spec)) bytes += step.plan.memory_bytes(instances);
   return bytes;
 }
 

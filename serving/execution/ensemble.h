@@ -10,6 +10,6 @@ namespace sluice::serving {
 // sizes. Throws Error.
 void compile_ensemble(api::Engine& engine, const ExecutorSpec& spec, const std::string& to);
 // Bytes that it will need, at most: of its steps together.
-uint64_t ledger_of_ensemble(const ExecutorSpec& spec);
+uint64_t ledger_of_ensemble(const ExecutorSpec& spec, int instances);
 
 }  // namespace sluice::serving

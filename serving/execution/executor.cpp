@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <thread>
 
 #include "serving/core/log.h"
@@ -13,36 +12,13 @@
 #include "serving/execution/ensemble.h"
 #include "serving/execution/errors.h"
 #include "serving/execution/inside.h"
+#include "serving/execution/scheduling.h"
 #include "serving/execution/warmup.h"
 #include "sluice/compile.h"
 
 namespace sluice::serving {
 
 namespace {
-
-constexpr int kMostInstances = 256;
-
-int instances_of(const inference::ModelConfig& config) {
-  const std::string where = "model '" + config.name() + "': instance_group: ";
-  int64_t count = 0;
-  for (const inference::ModelInstanceGroup& group : config.instance_group()) {
-    if (group.kind() == inference::ModelInstanceGroup::KIND_GPU || group.gpus_size() > 0)
-      throw Error(Code::kUnsupported,
-                  where + "KIND_GPU: a bundle's plan says itself which devices it runs on; use KIND_MODEL");
-    if (group.count() < 0)
-      throw Error(Code::kInvalidArgument, fmt::format("{}count: {}; must be at least 1", where, group.count()));
-    count += std::max(group.count(), 1);
-  }
-  if (count > kMostInstances)
-    throw Error(Code::kInvalidArgument, fmt::format("{}{} instances; at most {}", where, count, kMostInstances));
-  return static_cast<int>(std::max<int64_t>(count, 1));
-}
-
-uint64_t file_bytes(const std::string& path) {
-  std::error_code none;
-  const auto bytes = std::filesystem::file_size(path, none);
-  return none ? 0 : bytes;
-}
 
 class ModelExecutor final : public Executor {
  public:
@@ -91,10 +67,9 @@ std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spe
 uint64_t ledger_of(const ExecutorSpec& spec) {
   const std::string where = "model '" + spec.config.name() + "'";
   try {
-    const bool ensemble = spec.config.has_ensemble_scheduling();
-    const uint64_t one = ensemble ? ledger_of_ensemble(spec) : api::Plan::load(spec.bundle).memory_bytes();
-    const uint64_t weights = std::min(one, file_bytes(spec.bundle + "/weights.safetensors"));
-    return one + static_cast<uint64_t>(instances_of(spec.config) - 1) * (one - weights);
+    const int instances = instances_of(spec.config);
+    return spec.config.has_ensemble_scheduling() ? ledger_of_ensemble(spec, instances)
+                                                 : api::Plan::load(spec.bundle).memory_bytes(instances);
   } catch (...) {
     rethrow_as_error(where);
   }
@@ -314,7 +289,7 @@ uint64_t ModelCore::memory_bytes() const {
     }
     if (session == nullptr) continue;
     const api::Counters counters = session->counters();
-    bytes += first ? counters.bytes : counters.bytes - std::min(counters.bytes, counters.mapped);
+    bytes += first ? counters.bytes : counters.bytes - counters.shared;
     first = false;
   }
   return bytes;

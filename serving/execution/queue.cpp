@@ -57,6 +57,12 @@ size_t RequestQueue::limit(uint64_t level) const {
   return limit == 0 ? most_ : limit;
 }
 
+std::map<uint64_t, inference::ModelQueuePolicy> RequestQueue::policies() const {
+  std::map<uint64_t, inference::ModelQueuePolicy> policies;
+  for (const auto& [at, level] : levels_) policies[at] = level.policy;
+  return policies;
+}
+
 size_t RequestQueue::waiting(uint64_t level) const { return levels_.at(level).size(); }
 
 bool RequestQueue::push(JobPtr job) {

@@ -21,6 +21,7 @@ class RequestQueue {
   uint64_t level_of(const RequestOptions& options) const;
   // How many requests of this priority may wait, and do.
   size_t limit(uint64_t level) const;
+  std::map<uint64_t, inference::ModelQueuePolicy> policies() const;  // by priority; 0: of all requests
   size_t waiting(uint64_t level) const;
   size_t size() const { return size_; }
   int64_t rows() const { return rows_; }

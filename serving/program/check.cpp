@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
+#include "serving/core/json_string.h"
+#include "serving/execution/scheduling.h"
 #include "serving/repository/catalog.h"
 #include "serving/repository/context.h"
 #include "serving/repository/names.h"
@@ -25,16 +28,48 @@ std::string bytes_text(uint64_t bytes) {
 }
 
 template <class Ports>
-std::string ports_text(const Ports& ports, int32_t max_batch) {
-  std::string text;
+std::vector<std::string> port_texts(const Ports& ports, int32_t max_batch) {
+  std::vector<std::string> texts;
   for (const auto& port : ports) {
     std::vector<std::string> dims;
     if (max_batch > 0) dims.push_back(fmt::format("<={}", max_batch));
     for (const int64_t dim : port.dims()) dims.push_back(dim < 0 ? "any" : std::to_string(dim));
-    text += fmt::format("{}{} {}[{}]", text.empty() ? "" : ", ", port.name(), datatype_name(port.data_type()),
-                        fmt::join(dims, ","));
+    texts.push_back(fmt::format("{} {}[{}]", port.name(), datatype_name(port.data_type()), fmt::join(dims, ",")));
   }
-  return text;
+  return texts;
+}
+
+std::string texts_json(const std::vector<std::string>& texts) {
+  std::vector<std::string> quoted;
+  for (const std::string& text : texts) quoted.push_back(json_string(text));
+  return fmt::format("[{}]", fmt::join(quoted, ", "));
+}
+
+std::string sequences_text(const inference::ModelConfig& config) {
+  const auto& sequences = config.sequence_batching();
+  if (!config.has_sequence_batching()) return "";
+  if (!sequences.has_oldest()) return "a sequence keeps its row of an instance";
+  return fmt::format("of {} sequences at most, the oldest first", sequences.oldest().max_candidate_sequences());
+}
+
+std::string model_json(const inference::ModelConfig& config, const std::string& version, const std::string& bundle,
+                       uint64_t bytes, const Scheduling& scheduling) {
+  std::vector<std::string> steps, queues;
+  for (const auto& step : config.ensemble_scheduling().step()) steps.push_back(step.model_name());
+  for (const Scheduling::Queue& queue : scheduling.queues)
+    queues.push_back(fmt::format("{{\"priority\": {}, \"places\": {}, \"timeout_us\": {}, \"delays\": {}}}",
+                                 queue.priority, queue.places, queue.timeout_us, queue.delays));
+  std::error_code none;  // bundles are known by folders that are open, whose numbers mean nothing elsewhere
+  const std::filesystem::path path = bundle.empty() ? "" : std::filesystem::canonical(bundle, none);
+  return fmt::format(
+      "{{\"name\": {}, \"version\": {}, \"bundle\": {}, \"memory_bytes\": {}, \"instances\": {},\n"
+      "   \"inputs\": {}, \"outputs\": {}, \"steps\": {}, \"sequences\": {}, \"queues\": [{}],\n"
+      "   \"batcher\": {{\"merges\": {}, \"most_rows\": {}, \"preferred\": [{}], \"delay_us\": {}, \"ordered\": {}}}}}",
+      json_string(config.name()), json_string(version), json_string(path.string()), bytes, instances_of(config),
+      texts_json(port_texts(config.input(), config.max_batch_size())),
+      texts_json(port_texts(config.output(), config.max_batch_size())), texts_json(steps),
+      json_string(sequences_text(config)), fmt::join(queues, ", "), scheduling.merges, scheduling.most_rows,
+      fmt::join(scheduling.preferred, ", "), scheduling.delay_us, scheduling.ordered);
 }
 
 class Check {
@@ -54,11 +89,15 @@ class Check {
     if (args_.models.empty()) strange_names();
     if (names_.empty())
       problems_.emplace_back("the repository has no models; a model is a folder with versions, as in digits/1/model");
-    print();
+    if (!args_.json) print();
     if (args_.memory_limit > 0 && bytes_ > args_.memory_limit)
       problems_.push_back(
           fmt::format("all models together need {} bytes; --memory-limit is {}", bytes_, args_.memory_limit));
-    for (const std::string& problem : problems_) std::printf("problem: %s\n", problem.c_str());
+    if (args_.json)
+      std::printf("{\"models\": [%s], \"problems\": %s}\n", fmt::format("\n  {}", fmt::join(models_, ",\n  ")).c_str(),
+                  texts_json(problems_).c_str());
+    else
+      for (const std::string& problem : problems_) std::printf("problem: %s\n", problem.c_str());
     return problems_.empty() ? 0 : 1;
   }
 
@@ -109,12 +148,13 @@ class Check {
     const bool ensemble = prepared.spec.bundle.empty();
     const uint64_t bytes = ensemble ? 0 : ledger_of(prepared.spec);
     if (args_.load && !ensemble) load(prepared.spec);
+    const Scheduling scheduling = scheduling_of(config, options_.max_queue_size);
     bytes_ += bytes;
-    rows_.push_back(
-        {config.name(), prepared.spec.version, ports_text(config.input(), config.max_batch_size()),
-         ports_text(config.output(), config.max_batch_size()),
-         std::to_string(std::max(1, config.instance_group_size() > 0 ? config.instance_group(0).count() : 1)),
-         ensemble ? "of its steps" : bytes_text(bytes)});
+    models_.push_back(model_json(config, prepared.spec.version, prepared.spec.bundle, bytes, scheduling));
+    rows_.push_back({config.name(), prepared.spec.version,
+                     fmt::format("{}", fmt::join(port_texts(config.input(), config.max_batch_size()), ", ")),
+                     fmt::format("{}", fmt::join(port_texts(config.output(), config.max_batch_size()), ", ")),
+                     std::to_string(instances_of(config)), ensemble ? "of its steps" : bytes_text(bytes)});
   }
 
   // As the server would, warm-up included.
@@ -151,7 +191,7 @@ class Check {
   const CheckArguments& args_;
   const ServerOptions options_;
   const Catalog catalog_;
-  std::vector<std::string> names_, problems_;
+  std::vector<std::string> names_, problems_, models_;
   std::vector<Row> rows_;
   uint64_t bytes_ = 0;
   std::unique_ptr<api::Engine> engine_;

@@ -215,6 +215,7 @@ TEST(Family, TheLedgerCountsTheLargestMemberAndWhatIsNotShared) {
     EXPECT_EQ(l.variables, 64u);
     EXPECT_EQ(l.constants, 3u * 128);
     EXPECT_EQ(l.total, l.arenas + l.variables + l.constants);
+    EXPECT_EQ(l.shared, l.variables + l.constants);
     EXPECT_EQ(l.spaces, (std::map<std::string, uint64_t>{{"host", l.total}}));
   }
   EXPECT_EQ(family_ledger(members, true, {{"host", 1024}}).arenas, 1024u + 128);

@@ -93,6 +93,7 @@ TEST(PackedCopies, AreInTheLedger) {
   const Ledger l = ledger(plan);
   EXPECT_EQ(l.packed, 128u);
   EXPECT_EQ(l.total, l.arenas + l.variables + l.constants + l.packed);
+  EXPECT_EQ(l.shared, l.variables + l.packed);
   const LedgerLine& line = l.lines.back();
   EXPECT_EQ(line_name(plan, line), "w/packed");
   EXPECT_STREQ(line_kind_name(line.kind), "packed");
@@ -110,6 +111,12 @@ TEST(PackedCopies, AreSharedByTheMembersOfAFamily) {
   const FamilyLedger l = family_ledger(all, true);
   EXPECT_EQ(l.packed, 256u);
   EXPECT_EQ(l.total, l.arenas + l.variables + l.constants + l.packed);
+  EXPECT_EQ(l.shared, l.variables + l.packed);
+  Plan writing = packed_plan();  // "b": then no session may have it from another
+  writing.kernels[1].outputs[0] = PlanBuilder::of_variable(0, {4});
+  const std::vector<const Plan*> with_one = {&a, &writing};
+  EXPECT_EQ(ledger(writing).shared, ledger(a).shared - 64);
+  EXPECT_EQ(family_ledger(with_one, true).shared, family_ledger(equal, true).shared - 64);
 }
 
 }  // namespace

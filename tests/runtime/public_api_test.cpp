@@ -312,6 +312,25 @@ TEST_F(PublicApi, WhatWaitAllHasWaitedForIsCounted) {
   }
 }
 
+TEST_F(PublicApi, SessionsOfSeveralWeightsOfOneNameShareEach) {
+  const auto weigh = [&](float w) {
+    save_bundle(folder_.path(), {plain_plan(), "graph text\n", {{"w", tensor({w, 6, 7, 8})}}, {}});
+  };
+  const uint64_t none = engine_.memory_bytes();
+  weigh(1);
+  const api::Session first = load();
+  const uint64_t one = engine_.memory_bytes() - none;
+  EXPECT_EQ(first.counters().shared, 64u);
+  weigh(2);
+  const api::Session second = load(), third = load();
+  weigh(1);
+  const api::Session fourth = load();
+  EXPECT_EQ(engine_.memory_bytes() - none, 4 * one - 2 * 64);
+  const api::Plan plan = api::Plan::load(folder_.path());
+  EXPECT_EQ(plan.memory_bytes(3), 3 * plan.memory_bytes() - 2 * 64);
+  EXPECT_THROW(static_cast<void>(plan.memory_bytes(0)), api::Error);
+}
+
 TEST_F(PublicApi, SessionsThatOnlyReadAVariableShareItsBytes) {
   const uint64_t none = engine_.memory_bytes();
   api::Session first = load();

@@ -112,6 +112,19 @@ plan_viz::ServedTrace served(const plan::Plan& plan, Arguments& args) {
   return plan_viz::served_trace(read_file(args.trace), args.trace, plan, args.served);
 }
 
+// Of a repository, as the server's own program reads it.
+int show_served(const Arguments& args) {
+  const std::string text =
+      args.path == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : read_file(args.path);
+  const std::vector<plan_viz::ServedModel> models =
+      plan_viz::served_models(text, args.path == "-" ? "standard input" : args.path, args.served.model);
+  if (!args.output.empty())
+    write_file(args.output, plan_viz::served_svg(models));
+  else
+    std::cout << (args.json ? plan_viz::served_json(models) : plan_viz::served_text(models, args.text));
+  return 0;
+}
+
 // 0, or 1 when the view says that the plan is wrong, or that runs differ.
 int run(const std::string& view, Arguments& args) {
   if (view == "ir") {
@@ -122,6 +135,7 @@ int run(const std::string& view, Arguments& args) {
     std::cout << cost_view(args);
     return 0;
   }
+  if (view == "served") return show_served(args);
   if (view == "compare") {
     const plan_viz::DumpComparison found = plan_viz::compare_dumps(args.path, args.other, args.tolerance);
     std::cout << (args.json ? plan_viz::compare_json(found) : plan_viz::compare_text(found, args.text));
@@ -198,6 +212,7 @@ int main(int argc, char** argv) {
       "  plan-viz simulate PLAN --steps 6   the predicted period and what limits it\n"
       "  plan-viz bottleneck PLAN           what one more slot or a faster kernel would gain\n"
       "  plan-viz cost COSTS --plan PLAN    what its kernels took when they ran\n"
+      "  plan-viz served MODELS             what serves them: queues, batcher, instances, plans\n"
       "  plan-viz requests PLAN TRACE       what a server's requests waited for, and what fired for them\n"
       "  plan-viz html PLAN -o plan.html    one page to click through, offline\n"
       "`plan-viz COMMAND --help` tells the options of a command.\n",
@@ -253,6 +268,9 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   compare->add_flag("--all", args.text.all, "every output that differs");
+  CLI::App* models = view_of("what `sluice-serve check --json` prints; - is the standard input", "served",
+                             "Models as a server runs them: queues, batcher, instances, and their plans");
+  models->add_option("-o,--output", args.output, "a picture (SVG) to write instead");
   CLI::App* html = view("html", "One self-contained page: lanes over virtual time, details, source lines");
   html->add_option("-o,--output", args.output, "file to write (default plan.html)");
   CLI::App* requests = view("requests", "Requests that sluice-serve traced, with what the engine did for each of them");
@@ -260,6 +278,7 @@ int main(int argc, char** argv) {
   html->add_option("--trace", args.trace, "a server's trace file: lanes of what ran for its requests, and these above");
   for (CLI::App* of_requests : {requests, html})
     of_requests->add_option("--model", args.served.model, "only requests of this model");
+  models->add_option("--model", args.served.model, "only this model");
   CLI::App* pareto = view("pareto", "What speed costs: bytes of slots against steps per second");
   pareto->add_option("-o,--output", args.output, "a picture (SVG) to write instead");
   for (CLI::App* forecast : {simulate, bottleneck, html, pareto})

@@ -6,6 +6,7 @@
 #include "plan/machine.h"
 #include "plan/plan.h"
 #include "plan/simulator.h"
+#include "tools/plan_viz/served_models.h"
 #include "tools/plan_viz/served_trace.h"
 
 namespace sluice::plan_viz {
@@ -78,6 +79,11 @@ std::string compare_json(const DumpComparison& comparison);
 // Requests that a server traced: how long each waited and was computed, with whom, and what fired for it.
 std::string requests_text(const plan::Plan& plan, const ServedTrace& trace, const TextOptions& options);
 std::string requests_json(const plan::Plan& plan, const ServedTrace& trace);
+
+// Models as a server runs them: queues, batcher, instances, and the plans that they run. Also as a picture.
+std::string served_text(const std::vector<ServedModel>& models, const TextOptions& options);
+std::string served_json(const std::vector<ServedModel>& models);
+std::string served_svg(const std::vector<ServedModel>& models);
 
 // Graphviz, clustered by device and stream.
 std::string dot_text(const plan::Plan& plan);

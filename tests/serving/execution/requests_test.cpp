@@ -13,6 +13,27 @@ constexpr const char* kPlain = R"(
   input { name: "x" data_type: TYPE_FP32 dims: [2, 3] }
   output { name: "y" data_type: TYPE_FP32 dims: [2, 3] })";
 
+constexpr const char* kConvolution = R"(
+  input { name: "x" data_type: TYPE_FP32 dims: [1, 64, 2, 2] }
+  output { name: "y" data_type: TYPE_FP32 dims: [1, 64, 2, 2] })";
+constexpr uint64_t kWeightBytes = 64 * 64 * 3 * 3 * sizeof(float);
+
+// Its kernel reads a packed copy of w.
+std::string convolution() {
+  return R"(graph "convolution" {
+  %0 = input "x" : float32(1, 64, 2, 2)
+  %1 = variable "w" : float32(64, 64, 3, 3)
+  %2 = conv(%0, %1) {stride = [1, 1], padding = [1, 1], dilation = [1, 1], groups = 1} : float32(1, 64, 2, 2)
+  output "y" = %2
+}
+)";
+}
+api::Tensor ones(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (const int64_t dim : shape) count *= dim;
+  return api::Tensor::from<float>(Floats(static_cast<size_t>(count), 1), shape);
+}
+
 using RequestsTest = ExecutionTest;
 
 TEST_F(RequestsTest, ARequestIsAnswered) {
@@ -319,12 +340,51 @@ TEST_F(RequestsTest, StoredRequestsThatDoNotFitAreRefusedByNumber) {
 TEST_F(RequestsTest, TheLedgerCountsInstances) {
   ExecutorSpec spec;
   spec.config = config(kPlain);
-  spec.bundle = bundle("b", doubling(2));
-  const uint64_t one = ledger_of(spec);
-  EXPECT_EQ(one, api::Plan::load(spec.bundle).memory_bytes());
+  spec.bundle = bundle("b", convolution(), {{"w", ones({64, 64, 3, 3})}});
+  EXPECT_EQ(ledger_of(spec), api::Plan::load(spec.bundle).memory_bytes());
   spec.config.add_instance_group()->set_count(3);
-  EXPECT_GT(ledger_of(spec), one);
-  EXPECT_LE(ledger_of(spec), 3 * one);
+  EXPECT_EQ(ledger_of(spec), api::Plan::load(spec.bundle).memory_bytes(3));
+}
+
+// The weights, which are mapped, and their packed copy are there once: an instance more takes its own arenas.
+TEST_F(RequestsTest, InstancesShareWeightsAndPackedCopies) {
+  const std::string path = bundle("b", convolution(), {{"w", ones({64, 64, 3, 3})}});
+  const auto instances = [&](int count) {
+    return make(path, std::string(kConvolution) + "instance_group { count: " + std::to_string(count) + " }");
+  };
+  const auto ledger = [&](int count) { return api::Plan::load(path).memory_bytes(count); };
+  const uint64_t before = engine_.memory_bytes();
+  auto executor = instances(1);
+  const uint64_t one = engine_.memory_bytes() - before, told = executor->memory_bytes();
+  ASSERT_GT(one, kWeightBytes);  // that of the packed copy
+  executor = nullptr;
+  ASSERT_EQ(engine_.memory_bytes(), before);
+  executor = instances(3);
+  // Slots of inputs and outputs are the callers' memory here, which the ledger cannot know.
+  EXPECT_LE(engine_.memory_bytes() - before - one, ledger(3) - ledger(1));
+  EXPECT_LE(executor->memory_bytes() - told, ledger(3) - ledger(1));
+  EXPECT_LT(ledger(3) - ledger(1), kWeightBytes);
+}
+
+// Planning computes with tensors as large as the weights, whose memory the engine would keep for tensors to come.
+TEST_F(RequestsTest, PlanningForInstancesKeepsNoMemory) {
+  std::atomic<uint64_t> held{0};
+  api::HostMemory memory;
+  memory.allocate = [&](size_t bytes, size_t alignment) {
+    held += bytes;
+    return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  };
+  memory.release = [&](void* data, size_t bytes) {
+    held -= bytes;
+    std::free(data);
+  };
+  api::Engine engine({.cores = 2, .memory = memory});
+  ExecutorSpec spec;
+  spec.config = config(std::string(kConvolution) + "instance_group { count: 2 }");
+  spec.version = "1";
+  spec.bundle = bundle("b", convolution(), {{"w", ones({64, 64, 3, 3})}});
+  const auto executor = make_executor({engine, actors_, options_}, std::move(spec));
+  EXPECT_LT(held - engine.memory_bytes(), kWeightBytes);
 }
 
 }  // namespace

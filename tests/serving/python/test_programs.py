@@ -10,12 +10,14 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from xml.etree import ElementTree
 
 import grpc
 import numpy as np
 import pytest
 
-from programs import PATIENCE, ROOT, expected, save, served
+import sluice as sl
+from programs import PATIENCE, ROOT, Net, expected, save, served
 from sluice._tools import find_tool
 from test_load import Client, body_of
 
@@ -162,6 +164,54 @@ def test_metrics_have_their_own_port(repository, tmp_path):
             client.infer("net", x)
         assert success() == before + 10
         assert ask(f"{server.http}/metrics")[0] == 404
+
+
+def test_plan_viz_shows_what_serves_a_model(tmp_path):
+    """The queues, the batcher and the instances before the plans, as text, JSON and a picture."""
+    models = tmp_path / "models"
+    (models / "many/1").mkdir(parents=True)
+    graph = Net(16)
+    graph.config.set_dims({"x": {0: sl.Dim("batch", max=4, buckets=[1, 2, 4])}})
+    graph(sl.zeros(4, 16))
+    sl.save(graph, models / "many/1/model")
+    (models / "many/config.pbtxt").write_text("""max_batch_size: 4 instance_group { count: 2 } instance_group { }
+        dynamic_batching { preferred_batch_size: [2, 4] max_queue_delay_microseconds: 300 preserve_ordering: true
+            priority_levels: 2 default_priority_level: 2 default_queue_policy { max_queue_size: 7 }
+            priority_queue_policy { key: 1 value { default_timeout_microseconds: 5000 timeout_action: DELAY } } }""")
+    save(models, "one")
+    status, out, err = run("check", "--json", models)
+    assert status == 0, out + err
+    assert json.loads(out)["problems"] == []
+    (tmp_path / "served.json").write_text(out)
+    shown = ("served", tmp_path / "served.json")
+
+    status, text, err = run(*shown, program="plan-viz")
+    assert status == 0, text + err
+    wanted = [r"model 'many' version 1", r"requests +INPUT_0 FP32\[<=4,16\]", r"queue +priority 1: 256 places, after 5 ms behind the others; beyond, refused",
+              r"queue +priority 2: 7 places; beyond, refused", r"batcher +requests share steps of 4 rows at most", r"2, 4 rows do not wait for more",
+              r"others wait for more, 300 us at most", r"answers come in the order of requests", r"instance 0 +\S+/many/1/model",
+              r"batch 1 .*actors.*kernels.*in flight.*of slots", r"batch 4 .*actors", r"instance 1 ", r"instance 2 ", r"answers +OUTPUT_0 FP32\[<=4,3\]",
+              r"model 'one' version 1", r"queue +256 places; beyond, refused", r"batcher +one request a step", r"instance 0 ", r"every step .*actors"]
+    assert re.search(".*".join(wanted), text, re.S), text
+
+    many, = json.loads(run(*shown, "--model", "many", "--json", program="plan-viz")[1])["models"]
+    assert many["instances"] == 3 and [plan["sizes"] for plan in many["plans"]] == [f"batch {n}" for n in (1, 2, 4)]
+    assert [queue["places"] for queue in many["queues"]] == [256, 7] and all(plan["bytes"] > 0 for plan in many["plans"])
+
+    status, out, err = run(*shown, "-o", tmp_path / "served.svg", program="plan-viz")
+    assert status == 0, out + err
+    drawn = [node.text for node in ElementTree.parse(tmp_path / "served.svg").iter() if node.text and node.text.strip()]
+    for text in ("many 1", "one 1", "batcher", "instance 2", "priority 2: 7 places", "batch 4", "2, 4 rows do not wait for more"):
+        assert text in drawn, drawn
+
+    status, _, err = run(*shown, "--model", "ghost", program="plan-viz")
+    assert status == 2 and "no model 'ghost'; it has many, one" in err
+    (tmp_path / "served.json").write_text('{"models": [{"name": 3}]}')
+    status, _, err = run(*shown, program="plan-viz")
+    assert status == 2 and "give what `sluice-serve check --json` prints" in err
+    (models / "one/1/model/plan.json").write_text("{")
+    status, out, _ = run("check", "--json", models)
+    assert status == 1 and len(json.loads(out)["models"]) == 1 and "'one'" in json.loads(out)["problems"][0]
 
 
 def test_perf_tunes_a_model(tmp_path):

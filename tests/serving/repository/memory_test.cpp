@@ -138,6 +138,37 @@ TEST_F(MemoryTest, PollingTriesAgainWhatDidNotFit) {
   eventually([&] { return index() == "b 4 READY"; }, index());
 }
 
+// What they share counts once: here the weights, mapped from the bundle, and their packed copy.
+TEST_F(MemoryTest, InstancesThatShareFitExactly) {
+  const fs::path bundle = repository_ / "m" / "1" / "model";
+  fs::create_directories(bundle.parent_path());
+  constexpr uint64_t kWeight = 64 * 64 * 3 * 3 * sizeof(float);
+  api::compile(engine(), R"(graph "convolution" {
+  %0 = input "x" : float32(1, 64, 2, 2)
+  %1 = variable "w" : float32(64, 64, 3, 3)
+  %2 = conv(%0, %1) {stride = [1, 1], padding = [1, 1], dilation = [1, 1], groups = 1} : float32(1, 64, 2, 2)
+  output "y" = %2
+}
+)",
+               {{"w", api::Tensor::from<float>(Floats(kWeight / sizeof(float), 1), {64, 64, 3, 3})}}, bundle);
+  write("m/config.pbtxt", "instance_group { count: 2 }");
+  const api::Plan plan = api::Plan::load(bundle);
+  const uint64_t bytes = plan.memory_bytes(2);
+  ASSERT_GT(plan.memory_bytes(), 2 * kWeight);
+  ASSERT_LT(bytes, 3 * kWeight);
+  executors_ = {};
+  options_.memory_limit = bytes - 1;
+  serve();
+  EXPECT_EQ(refused_load("m"), "model 'm' version 1: it needs " + std::to_string(bytes) +
+                                   " bytes; of the memory limit of " + std::to_string(bytes - 1) + " bytes, " +
+                                   std::to_string(bytes - 1) + " are free: unload a model, or raise the limit");
+  server_ = nullptr;
+  options_.memory_limit = bytes;
+  serve();
+  EXPECT_EQ(refused_load("m"), "");
+  EXPECT_EQ(index(), "m 1 READY");
+}
+
 TEST_F(MemoryTest, TheLedgerOfBundlesIsWhatTheirPlansNeed) {
   put("m", 1, 1);
   executors_ = {};
