@@ -228,9 +228,11 @@ typedef struct sluice_session_options {
   int64_t inline_up_to_us;
   /* of sluice_session_stop, for kernels that run, and of destroying it, which then leaves them behind; 0: for ever */
   int64_t stop_timeout_ms;
+  /* not 0: on_output may also be called within submit, by the thread that submits, where the bundle is of a plan alone */
+  int64_t on_output_inline;
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
-  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2, 5000 }
+  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2, 5000, 0 }
 /* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
  */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,
