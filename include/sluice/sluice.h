@@ -228,7 +228,7 @@ typedef struct sluice_session_options {
   int64_t inline_up_to_us;
   /* of sluice_session_stop, for kernels that run, and of destroying it, which then leaves them behind; 0: for ever */
   int64_t stop_timeout_ms;
-  /* not 0: on_output may also be called within submit, by the thread that submits, where the bundle is of a plan alone */
+  /* not 0: on_output may also be called within submit, by the thread that submits; not that of a plan family */
   int64_t on_output_inline;
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
