@@ -60,9 +60,17 @@ bool Node::prompt() const {
   if (program_ == nullptr) return true;
   if (program_->brief) {
     const bool delivers = program_->pointers.size() > program_->sink_outputs;
-    return !delivers || run_->listener->sinks_are_brief();
+    return (!delivers || run_->listener->sinks_are_brief()) && gets_cores();
   }
   return meets() && !program_->kernels[0].meeting->waits();
+}
+
+// Only a stream's own thread may wait for cores.
+bool Node::gets_cores() const {
+  if (program_->tiny) return true;
+  for (const KernelRun& run : program_->kernels)
+    if (run.cores > 0) return home_->try_lease(run.cores);
+  return true;
 }
 
 bool Node::meets() const {

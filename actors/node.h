@@ -252,6 +252,7 @@ class alignas(64) Node {
     return start_credits_.exchange(0, std::memory_order_acq_rel);
   }
   bool meets() const;
+  bool gets_cores() const;
   void grant_slots();
   void fire_program();
   bool says_end_of_data(const Status& status) const;

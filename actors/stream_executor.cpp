@@ -196,26 +196,30 @@ bool StreamExecutor::run_sync(const std::function<void()>& run, std::chrono::nan
   return true;
 }
 
-int64_t StreamExecutor::lease(int cores) {
+bool StreamExecutor::try_lease(int cores) {
   const int held = leased_.load(std::memory_order_relaxed);
-  if (held == cores) return 0;
+  if (held == cores) return true;
   if (held != 0) unlease();
   if (cores > 1 && options_.workers != nullptr) options_.workers->look();
-  int64_t waited_ns = 0;
-  if (!options_.leases->try_acquire(cores)) {
-    const BusyClock::Pause waiting(clock_);
-    const int64_t begin_ns = now_ns();
-    options_.leases->acquire(cores);
-    waited_ns = now_ns() - begin_ns;
-  }
+  if (!options_.leases->try_acquire(cores)) return false;
   leased_.store(cores, std::memory_order_relaxed);
-  return waited_ns;
+  return true;
+}
+
+int64_t StreamExecutor::lease(int cores) {
+  if (try_lease(cores)) return 0;
+  const BusyClock::Pause waiting(clock_);
+  const int64_t begin_ns = now_ns();
+  options_.leases->acquire(cores);
+  leased_.store(cores, std::memory_order_relaxed);
+  return now_ns() - begin_ns;
 }
 
 void StreamExecutor::offer_lease() {
   const int held = leased_.load(std::memory_order_relaxed);
   if (held > 1 && options_.workers != nullptr) options_.workers->look();
-  if (held != 0 && options_.leases->contended()) give_up_lease();
+  // Who stands in is soon done, and must not wait to get them back.
+  if (held != 0 && standing_in == 0 && options_.leases->contended()) give_up_lease();
 }
 
 void StreamExecutor::unlease() {

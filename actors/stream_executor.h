@@ -88,6 +88,8 @@ class StreamExecutor {
   void post_local(const Item& item) { ring_.push(item); }
   // Holds `cores` cores of the machine until the queue is empty or unlease(). Returns how long it waited for them.
   int64_t lease(int cores);
+  // The same where it need not wait; else false, and it holds none.
+  bool try_lease(int cores);
   void unlease();
   // unlease() if somebody waits for cores.
   void offer_lease();

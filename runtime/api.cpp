@@ -184,6 +184,7 @@ sluice::SessionOptions options_of(SessionOptions& options) {
   SLUICE_CHECK(options.inline_up_to.count() >= 0, "session: inline_up_to: {} us; must not be negative",
                options.inline_up_to.count());
   o.inline_up_to = options.inline_up_to;
+  o.on_output_inline = options.on_output_inline;
   if (options.on_output) {
     o.on_output = [f = std::move(options.on_output)](uint64_t step, const Status& status,
                                                      const std::vector<OutputTensor>& outputs) {

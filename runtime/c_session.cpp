@@ -40,6 +40,7 @@ api::SessionOptions options_of(const sluice_session_options* options, const char
   given.zero_copy = o.zero_copy != 0;
   given.device_ports = o.device_ports != 0;
   given.inline_up_to = std::chrono::microseconds(o.inline_up_to_us);
+  given.on_output_inline = o.on_output_inline != 0;
   given.submit_timeout = timeout_of(o.submit_timeout_ms, where, "submit_timeout_ms");
   given.wait_timeout = timeout_of(o.wait_timeout_ms, where, "wait_timeout_ms");
   given.stop_timeout = timeout_of(o.stop_timeout_ms, where, "stop_timeout_ms");

@@ -106,6 +106,7 @@ struct SessionOptions {
   // not throw, block or submit.
   std::function<void(uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs)> on_output =
       nullptr;
+  bool on_output_inline = false;  // it may also run within submit(), on the thread that submits: see inline_up_to
   // Ports exchange memory with callers, wherever the plan allows it, and have none of their own: what is handed over
   // takes the place of a slot, a result is the slot itself. What is only borrowed is copied all the same.
   bool zero_copy = false;

@@ -68,7 +68,9 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
   port_memory_->bind(*runner_);
   uint64_t bytes = 0;
   for (const plan::Output& output : plan.outputs) bytes += output.view.spec.extent_bytes();
-  brief_sinks_ = !loaded_->options.on_output && static_cast<double>(bytes) <= kBytesPerNs * loaded_->bindings.inline_ns;
+  const SessionOptions& options = loaded_->options;
+  brief_sinks_ = (!options.on_output || options.on_output_inline) &&
+                 static_cast<double>(bytes) <= kBytesPerNs * loaded_->bindings.inline_ns;
   lends_outputs_ = std::any_of(ports_.outputs.begin(), ports_.outputs.end(),
                                [](const PortInfo& port) { return port.copied.empty(); });
   if (!fed_.empty() && max_in_flight_ > room) {

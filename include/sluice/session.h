@@ -66,6 +66,9 @@ struct SessionOptions {
   // Called after each step, in order, on a thread of the engine, before get() or wait_all() return for it; error is ""
   // when the step went well. Must not block.
   std::function<void(uint64_t step, const std::vector<Tensor>& outputs, const std::string& error)> on_output = nullptr;
+  // It may also be called within submit(), by the thread that submits, as inline_up_to says of actors. For bundles of a
+  // plan alone: that of a plan family is called on threads of the engine.
+  bool on_output_inline = false;
   SharedArenas arenas = {};  // of the session's engine
   // Weights that take the place of the bundle's of the same names; its file of weights may then be missing. Their
   // memory is used as it is if it lies at a multiple of 64 bytes and no step writes to it, and is kept; nobody may

@@ -244,9 +244,11 @@ typedef struct sluice_session_options {
   /* Not 0: as zero_copy, of inputs and outputs that the plan has in the memory of a device: what is handed over may lie
    * there, and results stay there (sluice_port.device). Otherwise these, too, are copied from and to the host's. */
   int64_t device_ports;
+  /* not 0: on_output may also be called within submit, by the thread that submits; not that of a plan family */
+  int64_t on_output_inline;
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
-  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2, 5000, 0 }
+  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2, 5000, 0, 0 }
 /* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
  */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,

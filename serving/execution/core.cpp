@@ -12,6 +12,9 @@
 
 namespace sluice::serving {
 
+// That a thread runs behind the one of the request that it has brought.
+static constexpr int kStepsOfOthers = 4;
+
 void Job::cancel() {
   if (const std::shared_ptr<ModelCore> held = core.lock()) held->cancel(shared_from_this());
 }
@@ -144,15 +147,10 @@ void ModelCore::enqueue(const JobPtr& job) {
       const std::lock_guard in_order(order_mutex_);
       order_.emplace(job->number, std::nullopt);
     }
-    // Alone, and somebody is idle: this thread starts it.
+    // Alone, and somebody has room for it: this thread starts it, unless it would wait for another step.
     if (queue_.size() == 1 && !is_inside()) {
-      for (const auto& instance : instances_) {
-        if (instance->state != Instance::State::kUp || instance->running > 0 || !instance->broken.empty()) continue;
-        std::optional<Clock::time_point> wait;
-        batch = take(*instance, now, wait);
-        mine = instance.get();
-        break;
-      }
+      mine = least_busy();
+      if (mine != nullptr) batch = take_here(*mine, now);
     }
     if (batch == nullptr) wake = whom_to_wake(now);
     if (job->state == Job::State::kWaiting) arm(job->deadline);
@@ -161,8 +159,36 @@ void ModelCore::enqueue(const JobPtr& job) {
   } catch (const std::exception& error) {
     fail(job, Error(Code::kInternal, where_ + ": " + error.what()));
   }
-  if (batch != nullptr) start(*mine, batch);
+  // Who comes meanwhile leaves its request to this thread, which runs a few of them.
+  for (int left = kStepsOfOthers; batch != nullptr; --left) {
+    start(*mine, batch);
+    const std::lock_guard lock(mutex_);
+    const auto now = Clock::now();
+    mine->woken = false;
+    batch = left > 0 && something_waits() ? take_here(*mine, now) : nullptr;
+    if (batch == nullptr && something_waits()) wake = whom_to_wake(now);
+  }
   if (wake >= 0) crew_->wake(wake);
+}
+
+// For this thread, unless its step would wait for another.
+ModelCore::BatchPtr ModelCore::take_here(Instance& instance, Clock::time_point now) {
+  if (instance.running > 0 && takes_turns_) return nullptr;
+  std::optional<Clock::time_point> wait;
+  BatchPtr batch = take(instance, now, wait);
+  instance.woken = instance.woken || batch != nullptr;  // this thread looks again, behind its step
+  return batch;
+}
+
+ModelCore::Instance* ModelCore::least_busy() const {
+  Instance* best = nullptr;
+  for (const auto& instance : instances_) {
+    if (instance->state != Instance::State::kUp || !instance->broken.empty() || instance->woken ||
+        instance->running >= instance->depth)
+      continue;
+    if (best == nullptr || instance->running < best->running) best = instance.get();
+  }
+  return best;
 }
 
 void ModelCore::arm(Clock::time_point deadline) {

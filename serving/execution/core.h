@@ -119,6 +119,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   std::vector<JobPtr> take_all();    // that wait
   BatchPtr take(Instance& instance, Clock::time_point now, std::optional<Clock::time_point>& wait);
   int whom_to_wake(Clock::time_point now);
+  Instance* least_busy() const;  // that may have one step more, and that nobody looks after; null: none
+  BatchPtr take_here(Instance& instance, Clock::time_point now);
 
   void enqueue(const JobPtr& job);
   // Of more rows than a step takes: several requests, whose answers are joined.
@@ -162,6 +164,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   const inference::ModelConfig batching_;          // dynamic batching, that of the oldest sequences included
   std::unique_ptr<const Batcher> batcher_;
   std::vector<int64_t> allowed_;
+  bool takes_turns_ = false;  // steps of a plan wait for those of the others, with which it shares memory
   Statistics statistics_;
   BufferPool buffers_;
   std::vector<std::unique_ptr<Instance>> instances_;

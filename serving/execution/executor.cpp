@@ -78,6 +78,9 @@ uint64_t ledger_of(const ExecutorSpec& spec) {
 std::shared_ptr<api::Session> ModelCore::load_session(Instance& instance, const std::shared_ptr<Flight>& flight) {
   api::SessionOptions options;
   options.zero_copy = true;
+  // A step so short is run by the thread that brings its request: to hand it to another takes as long.
+  options.inline_up_to = std::chrono::microseconds(100);
+  options.on_output_inline = true;
   options.on_output = [weak = weak_from_this(), &instance, flight](uint64_t, const std::vector<api::Tensor>& outputs,
                                                                    const std::string& error) {
     if (const auto core = weak.lock()) core->done(instance, *flight, outputs, error);
@@ -171,6 +174,7 @@ void ModelCore::open() {
     instance.session = i == 0 ? load_first_session(instance, instance.flight) : load_session(instance, instance.flight);
     instance.depth = std::max(1, instance.session->counters().max_in_flight);
     if (ports_ == nullptr) {
+      for (const api::Port& port : instance.session->inputs()) takes_turns_ = takes_turns_ || !port.dims.empty();
       std::vector<std::string> made = SequencePorts::made(spec_.config, instance.session->inputs());
       for (std::string& name : RaggedBatch::made(spec_.config, instance.session->inputs()))
         made.push_back(std::move(name));

@@ -6,6 +6,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -276,15 +277,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
     stream().expires_never();
     handle_ = state_->server.infer(
         std::move(request), [self = shared_from_this(), waiting, in_parts](InferResponse response, bool last) {
-          asio::post(self->stream().get_executor(),
-                     [self, waiting, in_parts, last, response = std::move(response)]() mutable {
-                       if (in_parts && !self->has_room(*waiting, bytes_of(response))) response.outputs.clear();
-                       waiting->responses.push_back(std::move(response));
-                       waiting->last |= last;
-                       waiting->ready.cancel();
-                     });
+          // At once where this thread has run the step.
+          asio::dispatch(self->stream().get_executor(),
+                         [self, waiting, in_parts, last, response = std::move(response)]() mutable {
+                           if (in_parts && !self->has_room(*waiting, bytes_of(response))) response.outputs.clear();
+                           waiting->responses.push_back(std::move(response));
+                           waiting->last |= last;
+                           waiting->ready.cancel();
+                         });
         });
-    if (!reader_.ahead()) watch(waiting);
+    if (!waiting->last && !reader_.ahead()) watch(waiting);
     return waiting;
   }
   bool has_room(Waiting& waiting, uint64_t bytes) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <future>
 #include <set>
 #include <thread>
 
@@ -120,6 +121,41 @@ TEST_F(BriefActors, OthersRunInTheThreadThatSubmitsWhereItIsAsked) {
   EXPECT_EQ(neg.without_cores(), 0);
   EXPECT_TRUE(engine_.leases().acquire_for(2, std::chrono::seconds(20)));
   engine_.leases().release(2);
+}
+
+TEST_F(BriefActors, OnlyAStreamWaitsForCores) {
+  Watched neg(engine_, "neg");
+  SessionOptions options;
+  options.inline_up_to = std::chrono::milliseconds(2);
+  Session session = Session::load(engine_, chain("neg", 2, kLongNs), {}, std::move(options));
+  for (int i = 0; i < 100; ++i) {
+    engine_.leases().acquire(2);
+    std::future<StepHandle> step = std::async(std::launch::async, [&] { return submit(session, filled(2)); });
+    const bool returned = step.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+    const int ran = neg.here();
+    engine_.leases().release(2);
+    ASSERT_TRUE(returned) << i;
+    ASSERT_EQ(ran, 0);
+    ASSERT_EQ(result(step.get()), filled(2));
+  }
+}
+
+TEST_F(BriefActors, TellOfOutputsInTheThreadThatSubmitsWhereTheyMay) {
+  constexpr int kTries = 20000;
+  Watched neg(engine_, "neg");
+  for (const bool may : {false, true}) {
+    std::atomic<int> here{0};
+    SessionOptions options;
+    options.on_output = [&here, submits = std::this_thread::get_id()](uint64_t, const Status&,
+                                                                      const std::vector<OutputTensor>&) {
+      here += std::this_thread::get_id() == submits;
+    };
+    options.on_output_inline = may;
+    Session session = Session::load(engine_, chain("neg", 2, kBriefNs), {}, std::move(options));
+    for (int i = 0; i < (may ? kTries : 300) && here == 0; ++i)
+      ASSERT_EQ(result(submit(session, filled(1))), filled(1));
+    EXPECT_EQ(here > 0, may);
+  }
 }
 
 TEST_F(BriefActors, RunOnTheirStreamsWhereItIsAsked) {

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <mutex>
+#include <thread>
 
 #include "google/protobuf/text_format.h"
 #include "serving/core/executor.h"
@@ -79,6 +80,7 @@ class Call {
       EXPECT_TRUE(last);
       EXPECT_EQ(state->answers++, 0);
       state->response = std::move(response);
+      state->by = std::this_thread::get_id();
       state->changed.notify_all();
     });
   }
@@ -90,6 +92,10 @@ class Call {
   bool answered() const {
     const std::lock_guard lock(state_->mutex);
     return state_->answers > 0;
+  }
+  std::thread::id answered_by() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->by;
   }
   void cancel() const { state_->handle->cancel(); }
   std::string error() const { return get().error ? get().error->what() : ""; }
@@ -104,6 +110,7 @@ class Call {
     std::mutex mutex;
     std::condition_variable changed;
     InferResponse response;
+    std::thread::id by;
     int answers = 0;
     std::shared_ptr<RequestHandle> handle;
   };

@@ -244,6 +244,18 @@ TEST_F(RequestsTest, ConfigsThatContradictTheBundleAreRefused) {
   EXPECT_NE(refusal(dir_ / "nothing", kPlain), "");
 }
 
+// Then nobody else is woken for it.
+TEST_F(RequestsTest, AShortStepRunsInTheThreadThatBringsItsRequest) {
+  const auto executor = make(bundle("b", doubling(2)), kPlain);
+  bool at_once = false;
+  for (int i = 0; i < 20000 && !at_once; ++i) {  // until one finds the stream parked
+    const Call call(*executor, request(floats("x", {2, 3}, {1, 2, 3, 4, 5, 6})));
+    at_once = call.answered() && call.answered_by() == std::this_thread::get_id();
+    ASSERT_EQ(call.floats(), (Floats{2, 4, 6, 8, 10, 12}));
+  }
+  EXPECT_TRUE(at_once);
+}
+
 TEST_F(RequestsTest, StatisticsAddUp) {
   const auto executor = make(family("d", doubling, {4}, 3), R"(max_batch_size: 4
     input { name: "x" data_type: TYPE_FP32 dims: [3] } output { name: "y" data_type: TYPE_FP32 dims: [3] })");
