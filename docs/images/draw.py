@@ -235,6 +235,49 @@ def device_of_ones_own(work: pathlib.Path, out: pathlib.Path, prefix: pathlib.Pa
     screenshot(work / "there.html", out / "device.png", "1280,640")
 
 
+SERVED = """
+import pathlib
+import sluice as sl
+
+
+class Digits(sl.nn.Graph):
+    def __init__(self):
+        super().__init__(name="digits")
+        self.net = sl.nn.Sequential(sl.nn.Conv2d(1, 16, 3, padding=1), sl.nn.ReLU(), sl.nn.Conv2d(16, 32, 3), sl.nn.ReLU(),
+                                    sl.nn.MaxPool2d(2), sl.nn.Flatten(), sl.nn.Linear(288, 10))
+
+    def build(self, x):
+        return self.net(x)
+
+
+graph = Digits()
+graph.config.set_dims({"x": {0: sl.Dim("batch", max=8, buckets=[1, 2, 4, 8])}})
+with sl.no_grad():
+    graph(sl.zeros(8, 1, 8, 8))
+folder = pathlib.Path("models/digits")
+(folder / "1").mkdir(parents=True)
+sl.save(graph, folder / "1/model")
+(folder / "config.pbtxt").write_text('''
+max_batch_size: 8
+instance_group { count: 2 }
+dynamic_batching {
+  preferred_batch_size: [4, 8] max_queue_delay_microseconds: 500
+  priority_levels: 2 default_priority_level: 2
+  priority_queue_policy { key: 2 value { max_queue_size: 64 default_timeout_microseconds: 100000 } }
+}''')
+"""
+
+
+def what_serves_a_model(work: pathlib.Path, out: pathlib.Path) -> None:
+    """The picture of docs/serving-more.md: queues, batcher and instances."""
+    (work / "served.py").write_text(SERVED)
+    run(sys.executable, "served.py", cwd=work)
+    told = subprocess.run(["sluice-serve", "check", "models", "--json"], check=True, cwd=work, capture_output=True).stdout
+    subprocess.run(["plan-viz", "served", "-", "-o", "served.svg"], input=told, check=True, cwd=work)
+    width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', (work / "served.svg").read_text()).groups())
+    screenshot(work / "served.svg", out / "served-plan.png", f"{width + 16:.0f},{height + 16:.0f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=HERE, help="where the pictures go")
@@ -246,6 +289,7 @@ def main() -> None:
         shutil.copy(work / "digits/loss.png", out / "digits-loss.png")
         classified_in_cpp(work / "digits", out / "digits-in-cpp.png")
         served_clients(work / "digits/bundle", out / "cpp-service.png")
+        what_serves_a_model(work, out)
         ops_of_ones_own(work, out)
         prefix = installed(work)
         sessions_as_actors(work, out, prefix)
