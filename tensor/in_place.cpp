@@ -9,7 +9,6 @@
 #include "graph/ops/creation.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
-#include "plan/plan.h"
 #include "tensor/eager.h"
 #include "tensor/eager_memory.h"
 #include "tensor/tensor.h"
@@ -139,7 +138,8 @@ void compute_for(const Value& target, std::span<const Value> arguments, const st
   const bool apart = written_by_calls(target) && std::none_of(arguments.begin(), arguments.end(), [&](const Value& v) {
                        return v.defined() && may_share(target, v);
                      });
-  const bool aligned = apart && reinterpret_cast<uintptr_t>(eager_impl(target).data()) % plan::kAlignment == 0;
+  const bool aligned =
+      apart && reinterpret_cast<uintptr_t>(eager_impl(target).data()) % dtype_size(target.dtype()) == 0;
   if (aligned && is_contiguous(target.shape(), eager_impl(target).spec().strides)) overwrite.emplace(target);
   compute();
 }
