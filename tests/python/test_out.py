@@ -81,7 +81,8 @@ def test_out_shares_an_array_with_what_is_read():
 def test_outs_that_lie_otherwise():
     (x, a), (y, b) = pair(0), pair(1)
     expected = torch.matmul(a, b).numpy()
-    for make in (lambda: sl.zeros(256, 256).t(), lambda: sl.zeros(256, 512)[:, ::2], lambda: sl.zeros(256 * 256 + 1)[1:].view(256, 256)):
+    for make in (lambda: sl.zeros(256, 256).t(), lambda: sl.zeros(256, 512)[:, ::2],
+                 lambda: sl.zeros(256 * 256 + 1)[1:].view(256, 256)):
         out = make()
         sl.matmul(x, y, out=out)
         np.testing.assert_allclose(out.numpy(), expected, rtol=2e-5)
