@@ -20,7 +20,7 @@ sluice_status* sluice_counters_totals(const sluice_counters* counters, sluice_to
     const auto c = get<api::Counters>(counters, where, "counters");
     give_struct(
         {0, c->submitted, c->finished, c->failed, c->in_flight, c->max_in_flight, c->bytes, c->mapped, c->input_copies,
-         c->output_copies, c->actors.size(), c->streams.size(), c->registers.size(), c->waiting},
+         c->output_copies, c->actors.size(), c->streams.size(), c->registers.size(), c->waiting, c->shared},
         totals, where, "totals");
   });
 }

@@ -350,6 +350,7 @@ typedef struct sluice_totals {
   uint64_t input_copies, output_copies; /* tensors copied */
   size_t num_actors, num_streams, num_registers;
   int32_t waiting; /* callers, for room for another step */
+  uint64_t shared; /* of bytes, what sessions of an engine with the same weights hold once */
 } sluice_totals;
 typedef struct sluice_actor_counters {
   size_t size;

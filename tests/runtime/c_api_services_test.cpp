@@ -143,6 +143,7 @@ TEST_F(CServices, CountersAreThoseOfCpp) {
   EXPECT_EQ(totals.in_flight, 0);
   EXPECT_GT(totals.max_in_flight, 0);
   EXPECT_GT(totals.bytes, 0u);
+  EXPECT_LE(totals.shared, totals.bytes);
   ASSERT_GT(totals.num_actors, 0u);
   ASSERT_GT(totals.num_streams, 0u);
   ASSERT_GT(totals.num_registers, 0u);
