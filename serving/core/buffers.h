@@ -10,8 +10,8 @@ class BufferPool {
  public:
   static constexpr size_t kWindow = 1024;  // buffers
 
-  // Keeps at most `bytes` that nobody uses; and of each size, with those in use, no more buffers than were in use at once
-  // while the last kWindow to 2 kWindow were taken: what a surge of requests needed goes back to the system.
+  // Keeps at most `bytes` that nobody uses; and of each size, with those in use, no more buffers than were in use at
+  // once while the last kWindow to 2 kWindow were taken: what a surge of requests needed goes back to the system.
   explicit BufferPool(size_t bytes);
   std::shared_ptr<void> take(size_t bytes);  // null of 0 bytes; its content is anything
   size_t kept() const;                       // bytes that nobody uses
