@@ -105,7 +105,6 @@ class Gather final : public PreparedKernel {
 
   // An index that was expanded along the innermost axis is one for a line that is contiguous on both sides.
   bool copy_lines(const KernelArgs& args, int64_t begin, int64_t end) const {
-    constexpr int64_t kAhead = 6, kFetched = 512;
     const auto size = static_cast<int64_t>(size_), bytes = nest_.inner() * size;
     const auto* x = static_cast<const char*>(args.inputs[0]);
     auto* y = static_cast<char*>(args.outputs[0]);
@@ -123,12 +122,9 @@ class Gather final : public PreparedKernel {
         const auto line = [&](int64_t i) {
           return x + (offsets[1] + (at + i) * rows_.inner_stride(1) + tile[i] * step_) * size;
         };
-        for (int64_t i = 0; i < m; ++i) {
-          // Lines lie anywhere: the beginning of one is fetched while those before it are copied.
-          for (int64_t ahead = 0; i + kAhead < m && ahead < std::min(bytes, kFetched); ahead += 64)
-            __builtin_prefetch(line(i + kAhead) + ahead);
-          std::memcpy(y + (offsets[2] + (at + i) * rows_.inner_stride(2)) * size, line(i), static_cast<size_t>(bytes));
-        }
+        for_fetched(m, bytes, line, [&](int64_t i, const char* from) {
+          std::memcpy(y + (offsets[2] + (at + i) * rows_.inner_stride(2)) * size, from, static_cast<size_t>(bytes));
+        });
       }
     });
     return valid;

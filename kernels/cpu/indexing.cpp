@@ -199,9 +199,8 @@ class Slices final : public PreparedKernel {
     const auto size = static_cast<int64_t>(size_);
     char* y = static_cast<char*>(args.outputs[0]);
     if (!adds_) {
-      constexpr int64_t kAhead = 6, kFetched = 512;
       const bool whole = nest_.outer_rank() == 0 && nest_.inner_stride(0) == 1;
-      const int64_t fetched = whole ? std::min(nest_.size() * size, kFetched) : 0;
+      const int64_t fetched = whole ? nest_.size() * size : 0;
       const int64_t grain = std::max<int64_t>(kIndexingGrain / std::max<int64_t>(nest_.size(), 1), 1);
       parallel_ranges(threads_, count_, grain, [&](int64_t begin, int64_t end) {
         int64_t space[kTile];
@@ -209,13 +208,9 @@ class Slices final : public PreparedKernel {
           const int64_t n = std::min(kTile, end - at);
           const int64_t* tile = indices_.tile_of(args.inputs[1], at * index_step_, index_step_, space, n);
           const auto* x = static_cast<const char*>(args.inputs[0]);
-          for (int64_t i = 0; i < n; ++i) {
-            // Slices lie anywhere: the beginning of one is fetched while those before it are copied.
-            if (i + kAhead < n)
-              for (int64_t line = 0; line < fetched; line += 64)
-                __builtin_prefetch(x + tile[i + kAhead] * from_step_ * size + line);
-            copy_slice(x + tile[i] * from_step_ * size, y + (at + i) * to_step_ * size);
-          }
+          const auto slice = [&](int64_t i) { return x + tile[i] * from_step_ * size; };
+          for_fetched(n, fetched, slice,
+                      [&](int64_t i, const char* from) { copy_slice(from, y + (at + i) * to_step_ * size); });
         }
       });
       return;

@@ -22,7 +22,21 @@ inline Strides without_axis(Strides strides, int axis) {
   return strides;
 }
 
-// Indices of either width as int64, checked against the axis before anything is written.
+// Calls f(i, at(i)) for n pieces of memory that lie anywhere: the beginning of one, of `bytes` at most, is fetched
+// while those before it are copied.
+template <class At, class F>
+void for_fetched(int64_t n, int64_t bytes, const At& at, const F& f) {
+  constexpr int64_t kAhead = 6, kFetched = 512;
+  const int64_t fetched = std::min(bytes, kFetched);
+  for (int64_t i = 0; i < n; ++i) {
+    if (i + kAhead < n)
+      for (int64_t line = 0; line < fetched; line += 64) __builtin_prefetch(at(i + kAhead) + line);
+    f(i, at(i));
+  }
+}
+
+// Indices of either width as int64. Scatters check all of them before anything is written; gathers check each tile as
+// they read it, and never read by one that is out of range.
 class Indices {
  public:
   Indices(const plan::KernelQuery& q, int dim)
