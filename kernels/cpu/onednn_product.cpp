@@ -147,8 +147,13 @@ void OnednnProduct::run_block(const Block& block, const void* a, const void* b, 
 
 void OnednnProduct::run(const void* a, const void* b, const void* bias, const void* residual, void* c,
                         void* workspace) const {
-#pragma omp parallel for num_threads(teams_) if (teams_ > 1) schedule(static)
-  for (size_t i = 0; i < blocks_.size(); ++i) run_block(blocks_[i], a, b, bias, residual, c, workspace);
+  const auto run = [&](const Block& block) { run_block(block, a, b, bias, residual, c, workspace); };
+  if (teams_ == 1) {  // outside of all regions: within one, even of one thread, oneDNN's would start threads each time
+    std::for_each(blocks_.begin(), blocks_.end(), run);
+  } else {
+#pragma omp parallel for num_threads(teams_) schedule(static)
+    for (size_t i = 0; i < blocks_.size(); ++i) run(blocks_[i]);
+  }
   if (product_.activation == "relu") relu_in_place(product_.c.dtype, c, numel(product_.c.shape), product_.threads);
 }
 

@@ -1,6 +1,7 @@
 #include <thread>
 
 #include "network_kernels.h"
+#include "support/thread_counter.h"
 
 namespace sluice {
 namespace {
@@ -58,6 +59,20 @@ TEST(MatmulTest, TransposedOperandsOfALargeProduct) {
       expect_near(run_call({"matmul", {x, y}, {dense({m, n})}, transposes(ta, tb), 2})[0].read(), expected, 1e-5);
     }
   }
+}
+
+TEST(MatmulTest, StartsNoThreadsOnceItsTeamIsThere) {
+  const auto times = [](int64_t n) {
+    run_call({"matmul",
+              {random_tensor(dense({n, n}), 7), random_tensor(dense({n, n}), 8)},
+              {dense({n, n})},
+              transposes(false, false),
+              2});
+  };
+  times(128);  // makes the team
+  const uint64_t before = test::threads_started();
+  for (const int64_t n : {128, 130, 200}) times(n);
+  EXPECT_EQ(test::threads_started(), before);
 }
 
 TEST(MatmulTest, BatchesThatRepeatByStrideZero) {
