@@ -84,21 +84,25 @@ const OpDef view_as_complex_def{
                 {.inputs = {{.shape = {3, 4, 2}, .dtype = DType::kFloat64}}},
                 {.inputs = {{.shape = {0, 2}, .dtype = DType::kFloat64}}}}};
 
+// As many elements of `to` bytes as n of `from` bytes are; both are powers of two.
+int64_t elements_in(int64_t n, int64_t from, int64_t to) { return from < to ? n / (to / from) : numel({n, from / to}); }
+
 // Where the elements of `input` lie as ones of another dtype: the last dim has more, or fewer, of them.
 std::optional<ViewSpec> of_other_size(const TensorSpec& input, int64_t from, int64_t to) {
   ViewSpec v{input.shape, input.strides, 0};
   const int last = v.shape.rank() - 1;
   if (from == to) return v;
+  v.shape[last] = elements_in(v.shape[last], from, to);
+  if (numel(v.shape) == 0) {  // no element is anywhere
+    v.strides = contiguous_strides(v.shape);
+    return v;
+  }
   bool fits = v.strides[last] == 1;
-  v.shape[last] = v.shape[last] * from / to;
   for (int i = 0; i < last; ++i) {
     fits &= v.strides[i] * from % to == 0;
     v.strides[i] = v.strides[i] * from / to;
   }
-  if (fits) return v;
-  if (numel(v.shape) > 0) return std::nullopt;
-  v.strides = contiguous_strides(v.shape);  // no element is anywhere
-  return v;
+  return fits ? std::optional(v) : std::nullopt;
 }
 
 int64_t bytes_of(DType dtype) { return static_cast<int64_t>(dtype_size(dtype)); }
@@ -118,10 +122,10 @@ const OpDef view_as_dtype_def{
       const int last = out.shape.rank() - 1;
       SLUICE_CHECK_KIND(kRuntime, last >= 0, "self.dim() cannot be 0 to view {} as {} (different element sizes)",
                         dtype_name(in[0].dtype), dtype_name(out.dtype));
-      SLUICE_CHECK_KIND(kRuntime, out.shape[last] * from % to == 0,
+      SLUICE_CHECK_KIND(kRuntime, from > to || out.shape[last] % (to / from) == 0,
                         "self.size(-1) must be divisible by {} to view {} as {} (different element sizes), but got {}",
                         to / from, dtype_name(in[0].dtype), dtype_name(out.dtype), out.shape[last]);
-      out.shape[last] = out.shape[last] * from / to;
+      out.shape[last] = elements_in(out.shape[last], from, to);
       return {out};
     },
     .grad = [](const GradContext& c) { return Values(c.inputs.size()); },

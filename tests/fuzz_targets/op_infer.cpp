@@ -105,13 +105,16 @@ int op_infer(const uint8_t* data, size_t size) {
     const TensorSpec in = TensorSpec::contiguous(types[0]);
     const std::optional<OpDef::ViewSpec> view = op.view(in, attrs);
     if (view && numel(view->shape) > 0) {
-      const TensorSpec spec{types[0].dtype, view->shape, view->strides};
+      const TensorSpec spec{out[0].dtype, view->shape, view->strides};
       expect(view->shape == out[0].shape, "op_infer: a view of another shape", op.name);
       int64_t low = view->offset, high = view->offset;
       for (int i = 0; i < spec.shape.rank(); ++i) {
         (spec.strides[i] < 0 ? low : high) += (spec.shape[i] - 1) * spec.strides[i];
       }
-      expect(low >= 0 && high < numel(in.shape), "op_infer: a view that leaves its input", op.name);
+      // In elements of the input, which may have another size.
+      const auto from = static_cast<int64_t>(dtype_size(in.dtype)), to = static_cast<int64_t>(dtype_size(spec.dtype));
+      const bool inside = from < to ? high < numel(in.shape) / (to / from) : high / (from / to) < numel(in.shape);
+      expect(low >= 0 && inside, "op_infer: a view that leaves its input", op.name);
     }
   }
   return 0;
