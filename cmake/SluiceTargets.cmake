@@ -74,7 +74,7 @@ endfunction()
 # What all tests include, compiled once: these headers are most of what a test's compiler reads. Tests are not measured, so
 # they are optimised little; the libraries they test are compiled as for users.
 function(sluice_quick_to_compile target)
-  set(options ${SLUICE_WARNINGS} $<$<CONFIG:Release>:-O1> $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  set(options ${SLUICE_WARNINGS} $<$<CONFIG:Release>:-Og> $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
   target_compile_options(${target} PRIVATE ${options})
   if(NOT TARGET sluice_test_headers)
     add_executable(sluice_test_headers EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/support/headers.cpp)
