@@ -170,7 +170,7 @@ def test_what_is_loaded_is_a_graph_like_others(tmp_path):
         second.runtime_state_dict()
     assert second(x, y).item() == pytest.approx(2 * first(x, y).item())
     state = second.runtime_state_dict()
-    with pytest.raises(ValueError, match=r"graph 'train': Train.scale was float32\(\) with the content \w+ when its plan was made, and it is "):
+    with pytest.raises(ValueError, match=r"graph 'train': Train.scale was float32\(\) with the content \w+ when its plan was made, and"):
         Train(resnet50()).load_runtime_state_dict(state)
     sl.save(second, tmp_path / "bundle")
     third = Train(resnet50())
@@ -292,6 +292,18 @@ def test_constants_of_optimizers_must_be_the_same():
     with pytest.raises(ValueError, match="graph 'train': momentum of parameter group 0 of optimizer 0: 0.9 when its plan was made; it is "
                                          "0.5 now: make it so again"):
         Train(mlp(), momentum=0.5).load_runtime_state_dict(first.runtime_state_dict())
+
+
+def test_a_region_of_mixed_precision_is_part_of_the_plan():
+    first, x = Infer(Wide(2)), sl.ones(2, 4)
+    with sl.autocast("cpu", sl.bfloat16):
+        first(x)
+        state = first.runtime_state_dict()
+        second = Infer(first.net)
+        second.load_runtime_state_dict(state)
+        assert second(x).tolist() == first(x).tolist()
+    with pytest.raises(ValueError, match="its plan was made in another region of mixed precision"):
+        Infer(first.net).load_runtime_state_dict(state)
 
 
 def test_what_has_no_such_state_says_what_to_use():

@@ -104,7 +104,8 @@ class Graph(Inspection):
 
     def __init__(self, *, name: str | None = None) -> None:
         self.__dict__.update(_blocks=OrderedDict(), _updates=Updates(), _call=None, _compiling=None, _captured=None, _awaiting=None,
-                             _watch=Watch(), _changes=0, _saves_runtime_state=True, _debug=Debug(), config=GraphConfig(), name=name or f"{type(self).__name__}_{next(_counter)}")
+                             _watch=Watch(), _changes=0, _saves_runtime_state=True, _debug=Debug(), config=GraphConfig(),
+                             name=name or f"{type(self).__name__}_{next(_counter)}")
         self.__dict__["_own"] = frozenset(self.__dict__)
 
     def build(self, *args: Any, **kwargs: Any) -> Any:

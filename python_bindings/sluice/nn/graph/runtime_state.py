@@ -71,7 +71,8 @@ def _check_form(where: str, state: Any) -> None:
     if not hasattr(state, "keys") or not all(type(state.get(part)) in kinds for part, kinds in _PARTS.items()) or not state["plans"]:
         raise TypeError(f"{where}: got {states._described(state)}; must be what runtime_state_dict() gave")
     if state["format"] != _FORMAT or state["kind"] not in _KINDS.values():
-        raise _C.ValueError(f"{where}: got a state of format {state['format']} and kind {state['kind']!r}; this version reads format {_FORMAT}")
+        raise _C.ValueError(f"{where}: got a state of format {state['format']} and kind {state['kind']!r}; this version reads "
+                            f"format {_FORMAT}")
 
 
 def _load(graph: Any, state: Any) -> None:
@@ -106,8 +107,8 @@ def _check_same(graph: Any, state: Any) -> None:
             raise _C.ValueError(f"graph '{graph.name}': option '{name}' of graph.config was {then.get(name, 'the default')} when its plan "
                                 f"was made, and it is {now.get(name, 'the default')}; set the same, or compile the graph anew")
     if (graph._several_shapes is not None) != (state["kind"] == "shapes"):
-        raise _C.ValueError(f"graph '{graph.name}': with_dynamic_input_shape() must be used where the plan was made and where it is loaded, "
-                            "or nowhere")
+        raise _C.ValueError(f"graph '{graph.name}': with_dynamic_input_shape() must be used where the plan was made and where it is "
+                            "loaded, or nowhere")
 
 
 def _fill(graph: Any, own: dict[str, Any], contents: dict[str, Any]) -> None:

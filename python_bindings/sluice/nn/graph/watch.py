@@ -102,7 +102,8 @@ class Watch:
         """What build() has read, as texts by module and attribute (the graph itself is "")."""
         names = {id(module): name for name, module in modules}
         places = [("" if this is None else names.get(id(this)), name, value) for _, this, name, value in (*self._plain, *self._by_value)]
-        return {"autocast": text_of(self._autocast), "reads": [[where, name, text_of(value)] for where, name, value in places if where is not None],
+        return {"autocast": text_of(self._autocast),
+                "reads": [[where, name, text_of(value)] for where, name, value in places if where is not None],
                 "modes": [[names[id(module)], first] for _, module, first in self._modes if id(module) in names]}
 
     def resume(self, graph: Any, modules: Any, variables: Any, saved: dict[str, Any]) -> None:
@@ -110,8 +111,8 @@ class Watch:
         there, taken = dict(modules), _C.TakenContents()
         self._begin(modules, variables)
         if text_of(self._autocast) != saved["autocast"]:
-            raise _C.ValueError(f"graph '{graph.name}': its plan was made in another region of mixed precision (autocast); load it in a region "
-                                "like that, or compile the graph anew")
+            raise _C.ValueError(f"graph '{graph.name}': its plan was made in another region of mixed precision (autocast); load it in a "
+                                "region like that, or compile the graph anew")
         for where, name, then in saved["reads"]:
             this = there.get(where) if where else None
             value = _NOTHING if where and this is None else _copy(_attribute(this or graph, name))
