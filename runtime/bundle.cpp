@@ -87,26 +87,52 @@ plan::Shards parse_shards(const std::string& path, const std::string& text, cons
 
 }  // namespace
 
+BundleTexts bundle_texts(const Bundle& bundle) {
+  BundleMeta meta = bundle.meta;
+  if (!bundle.shards.empty()) meta[kShardsKey] = shards_text(bundle.shards);
+  return {{kPlanFile, plan::to_json(bundle.plan)}, {kGraphFile, bundle.graph_text}, {kMetaFile, meta_text(meta)}};
+}
+
 void save_bundle(const std::string& directory, const Bundle& bundle) {
   replace_directory(directory, [&](const fs::path& path) {
-    write_text(path / kPlanFile, plan::to_json(bundle.plan));
-    write_text(path / kGraphFile, bundle.graph_text);
+    for (const auto& [file, text] : bundle_texts(bundle)) write_text(path / file, text);
     write_safetensors((path / kWeightsFile).string(), bundle.weights);
-    BundleMeta meta = bundle.meta;
-    if (!bundle.shards.empty()) meta[kShardsKey] = shards_text(bundle.shards);
-    write_meta(path / kMetaFile, meta);
   });
+}
+
+namespace {
+
+// `path`: what errors call a file.
+template <class Path>
+Bundle bundle_of(const BundleTexts& texts, const Path& path) {
+  const auto text = [&](const char* file) -> const std::string& {
+    const auto found = texts.find(file);
+    SLUICE_CHECK(found != texts.end(), "{}: not there; a compiled graph has {}, {} and {}", path(file), kPlanFile,
+                 kGraphFile, kMetaFile);
+    return found->second;
+  };
+  Bundle bundle;
+  bundle.plan = plan::from_json(text(kPlanFile), path(kPlanFile));
+  bundle.graph_text = text(kGraphFile);
+  bundle.meta = parse_meta(text(kMetaFile), path(kMetaFile));
+  if (const auto shards = bundle.meta.extract(kShardsKey))
+    bundle.shards = parse_shards(path(kMetaFile), shards.mapped(), bundle.plan);
+  return bundle;
+}
+
+}  // namespace
+
+Bundle bundle_of(const BundleTexts& texts, const std::string& name) {
+  return bundle_of(texts, [&](const char* file) { return name + "/" + file; });
 }
 
 Bundle load_bundle(const std::string& directory) { return load_bundle(BundleSource(directory), make_host_allocator()); }
 
 Bundle load_bundle(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given) {
-  Bundle bundle;
-  bundle.plan = plan::from_json(source.text(kPlanFile), source.path(kPlanFile));
-  bundle.graph_text = source.utf8_text(kGraphFile);
-  bundle.meta = parse_meta(source.text(kMetaFile), source.path(kMetaFile));
-  if (const auto shards = bundle.meta.extract(kShardsKey))
-    bundle.shards = parse_shards(source.path(kMetaFile), shards.mapped(), bundle.plan);
+  Bundle bundle = bundle_of({{kPlanFile, source.text(kPlanFile)},
+                             {kGraphFile, source.utf8_text(kGraphFile)},
+                             {kMetaFile, source.text(kMetaFile)}},
+                            [&](const char* file) { return source.path(file); });
   bundle.weights = load_weights(source, allocator, given, {&bundle.plan, 1}, bundle.shards.variables);
   return bundle;
 }

@@ -47,6 +47,11 @@ decltype(auto) about_file(const std::string& directory, const char* file, Use&& 
 // Writes the four files; makes the directory. A bundle already there is replaced only once the new one is complete.
 // Throws kIo.
 void save_bundle(const std::string& directory, const Bundle& bundle);
+// The texts of these files, without the weights: what save_bundle() writes, by the name of the file.
+using BundleTexts = std::map<std::string, std::string>;
+BundleTexts bundle_texts(const Bundle& bundle);
+// A bundle of such texts, without weights; errors call it `name`. Throws kValue. REQUIRES: they are UTF-8.
+Bundle bundle_of(const BundleTexts& texts, const std::string& name);
 // Reads strictly: sizes, offsets, dtypes and names are checked before anything is allocated. Weights are pages of their
 // file where they can be (Pages::kMap). Throws kIo, kValue.
 Bundle load_bundle(const std::string& directory);

@@ -57,11 +57,13 @@ void write_text(const fs::path& path, const std::string& text) {
   SLUICE_CHECK_KIND(kIo, file, "{}: cannot be written: {}", path.string(), std::strerror(errno));
 }
 
-void write_meta(const fs::path& path, const BundleMeta& meta) {
+std::string meta_text(const BundleMeta& meta) {
   json::object all;
   for (const auto& [key, value] : meta) all[key] = value;
-  write_text(path, json::serialize(all) + "\n");
+  return json::serialize(all) + "\n";
 }
+
+void write_meta(const fs::path& path, const BundleMeta& meta) { write_text(path, meta_text(meta)); }
 
 BundleMeta parse_meta(const std::string& text, const std::string& path) {
   json::error_code error;

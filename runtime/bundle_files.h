@@ -18,6 +18,7 @@ void replace_file(const std::string& path, const std::function<void(std::ofstrea
 // Throws kIo.
 void write_text(const std::filesystem::path& path, const std::string& text);
 
+std::string meta_text(const BundleMeta& meta);
 void write_meta(const std::filesystem::path& path, const BundleMeta& meta);
 // Of the text of a meta.json, which errors call `path`.
 BundleMeta parse_meta(const std::string& text, const std::string& path);

@@ -6,6 +6,8 @@
 #include "compiler/sbp_infer.h"
 #include "graph/kernel_check.h"
 #include "kernels/target.h"
+#include "plan/json.h"
+#include "plan/moved.h"
 #include "plan/ranks.h"
 #include "runtime/extension.h"
 #include "runtime/strided_copy.h"
@@ -14,6 +16,14 @@
 #include "tensor/ranks_agree.h"
 
 namespace sluice {
+namespace {
+
+graph::Graph graph_of(const Bundle& bundle, const std::string& dir, const OpRegistry& ops) {
+  check_extensions(dir, bundle.meta, [&](const std::string& op) { return ops.find(op) != nullptr; });
+  return about_file(dir, kGraphFile, [&] { return graph::parse(bundle.graph_text, dir + "/" + kGraphFile, ops); });
+}
+
+}  // namespace
 
 BundleTensor GraphSession::Impl::whole_of(const std::string& name, const TensorType& type) {
   const Tensor tensor = find(name);
@@ -44,7 +54,7 @@ BundleTensor GraphSession::Impl::whole_of(const std::string& name, const TensorT
   return whole;
 }
 
-Bundle GraphSession::bundle(BundledTensors* known) const {
+Bundle GraphSession::without_weights() const {
   Impl& impl = *impl_;
   const std::string& name = impl.result.plan.name;
   for (const auto& [input, component] : impl.options.compile.components) {
@@ -63,6 +73,12 @@ Bundle GraphSession::bundle(BundledTensors* known) const {
   bundle.meta = impl.options.meta;
   for (const graph::Node& node : impl.captured.graph.nodes())
     if (!node.op->extension.empty()) bundle.meta[extension_key(node.op->name)] = node.op->extension;
+  return bundle;
+}
+
+Bundle GraphSession::bundle(BundledTensors* known) const {
+  Impl& impl = *impl_;
+  Bundle bundle = without_weights();
   const ExecutorScope now(impl.eager);
   std::map<std::string, TensorType> types;
   for (const auto* known : {&impl.captured.variables, &impl.folded})
@@ -155,10 +171,7 @@ std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std
 
 std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, Bundle bundle, const std::string& dir,
                                                  GraphSessionOptions options, LoadedTensors* loaded) {
-  const OpRegistry& ops = eager.ops();
-  check_extensions(dir, bundle.meta, [&](const std::string& op) { return ops.find(op) != nullptr; });
-  CapturedGraph captured{
-      about_file(dir, kGraphFile, [&] { return graph::parse(bundle.graph_text, dir + "/" + kGraphFile, ops); }), {}};
+  CapturedGraph captured{graph_of(bundle, dir, eager.ops()), {}};
   std::set<std::string> updated;
   for (const graph::Variable& v : captured.graph.variables())
     if (v.update != graph::kNoValue) updated.insert(v.name);
@@ -180,6 +193,11 @@ std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, Bundle bu
       captured.variables[name] = tensor->second;
     }
   }
+  return started(eager, std::move(captured), bundle, dir, std::move(options));
+}
+
+std::unique_ptr<GraphSession> GraphSession::started(EagerExecutor& eager, CapturedGraph captured, Bundle& bundle,
+                                                    const std::string& dir, GraphSessionOptions options) {
   for (const auto& [key, value] : bundle.meta) options.meta.emplace(key, value);
   auto impl = std::make_unique<Impl>(eager, std::move(captured), std::move(options));
   // Bundles of old do not say where variables lie on several devices: they are split anew.
@@ -193,7 +211,7 @@ std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, Bundle bu
   }
   if (impl->replanned.empty()) {
     about_file(dir, kPlanFile, [&] {
-      graph::check_kernels(bundle.plan, ops);  // kernels trust the types of their operands
+      graph::check_kernels(bundle.plan, eager.ops());  // kernels trust the types of their operands
       impl->adopt(bundle);
     });
   } else {
@@ -204,6 +222,50 @@ std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, Bundle bu
   }
   about_file(dir, decides, [&] { impl->start(); });
   return std::unique_ptr<GraphSession>(new GraphSession(std::move(impl)));
+}
+
+SavedPlan GraphSession::saved_plan() const {
+  const Impl& impl = *impl_;
+  SLUICE_CHECK_KIND(kUnsupported, impl.world == nullptr && !compiler::is_global(impl.captured.graph),
+                    "graph '{}': its plan is for several devices, and goes with their parts of the weights; save it as "
+                    "a bundle",
+                    impl.result.plan.name);
+  SavedPlan saved{bundle_texts(without_weights())};
+  saved.variables = impl.captured.variables;
+  for (const auto& [name, tensor] : impl.folded) saved.variables[name] = tensor;
+  return saved;
+}
+
+std::unique_ptr<GraphSession> GraphSession::resume(EagerExecutor& eager, const SavedPlan& saved,
+                                                   const std::string& name, GraphSessionOptions options) {
+  Bundle bundle = bundle_of(saved.texts, name);
+  CapturedGraph captured{graph_of(bundle, name, eager.ops()), {}};
+  std::map<std::string, TensorType> types;  // of all that it needs
+  for (const graph::Variable& v : captured.graph.variables()) types[v.name] = captured.graph.type(v.value);
+  for (const plan::Variable& v : bundle.plan.variables) types.emplace(v.name, TensorType{v.spec.dtype, v.spec.shape});
+  for (const auto& [variable, type] : types) {
+    const auto found = saved.variables.find(variable);
+    SLUICE_CHECK(found != saved.variables.end(), "{}: variable '{}' is not among what is given; every variable must be",
+                 name, variable);
+    SLUICE_CHECK(found->second.type() == type, "{}: variable '{}' is {} now; the plan was made for {}", name, variable,
+                 found->second.type().str(), type.str());
+    captured.variables[variable] = found->second;
+  }
+  return started(eager, std::move(captured), bundle, name, std::move(options));
+}
+
+SavedPlan moved_plan(SavedPlan saved, const std::string& name, const DeviceId& to, const OpRegistry& ops) {
+  Bundle bundle = bundle_of(saved.texts, name);
+  SLUICE_CHECK_KIND(kUnsupported, bundle.shards.empty(),
+                    "{}: its plan is for several devices; one of one device can move", name);
+  const DeviceId from = plan::device_of(bundle.plan);
+  graph::Graph graph = graph_of(bundle, name, ops);
+  for (graph::Node& node : graph.mutable_nodes())
+    if (from != DeviceId{} && node.placement.device == from) node.placement.device = to;
+  bundle.graph_text = graph::to_text(graph);
+  if (from.kind == to.kind) plan::move_plan(bundle.plan, from, to);
+  saved.texts = bundle_texts(bundle);
+  return saved;
 }
 
 }  // namespace sluice

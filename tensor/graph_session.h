@@ -58,6 +58,15 @@ struct ExportOptions {
   bool freeze = false;    // variables that no step changes are constants; what depends on them alone is computed now
 };
 
+// A compiled graph, without what its variables hold: for a program that has them, and then neither traces nor compiles.
+struct SavedPlan {
+  std::map<std::string, std::string> texts;      // BundleTexts (runtime/bundle.h)
+  std::map<std::string, Tensor> variables = {};  // the tensors themselves, with the constants that the compiler made
+};
+// Carried over to another device: of its device's kind, as compiling for it would make it; of another kind, as a graph
+// that resume() compiles anew. Throws kUnsupported for a plan of several devices.
+SavedPlan moved_plan(SavedPlan saved, const std::string& name, const DeviceId& to, const OpRegistry& ops);
+
 // Calls are asynchronous and pipelined; program order with eager code on the same variables is kept by their storages.
 // Thread-safe calls. Destroying it waits a moment for the steps in flight, then cancels them
 // (what does not end is abandoned: runtime/session.h).
@@ -108,6 +117,12 @@ class GraphSession {
   // Of a bundle that was read from `dir`. With `loaded`, weights of one storage become one tensor.
   static std::unique_ptr<GraphSession> load(EagerExecutor& eager, Bundle bundle, const std::string& dir,
                                             GraphSessionOptions options, LoadedTensors* loaded);
+  // What resume() takes. Throws kUnsupported for a graph over several devices.
+  SavedPlan saved_plan() const;
+  // Goes on with a plan, on these variables, of which more may be given than it has. Errors call it `name`. Throws
+  // kValue where one is missing, or of another type.
+  static std::unique_ptr<GraphSession> resume(EagerExecutor& eager, const SavedPlan& saved, const std::string& name,
+                                              GraphSessionOptions options);
   // A saved bundle with its own variables; re-plans from graph.txt when the plan was made for another target.
   static std::unique_ptr<GraphSession> load(EagerExecutor& eager, const std::string& dir,
                                             GraphSessionOptions options = {});
@@ -117,6 +132,10 @@ class GraphSession {
   std::optional<std::vector<Tensor>> call(const std::vector<Tensor>& inputs, std::chrono::nanoseconds timeout,
                                           bool try_only);
   explicit GraphSession(std::unique_ptr<Impl> impl);
+  Bundle without_weights() const;
+  // With the bundle's plan where it was made for what there is here; else compiled anew.
+  static std::unique_ptr<GraphSession> started(EagerExecutor& eager, CapturedGraph captured, Bundle& bundle,
+                                               const std::string& dir, GraphSessionOptions options);
   std::unique_ptr<Impl> impl_;
 };
 

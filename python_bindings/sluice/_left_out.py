@@ -111,9 +111,6 @@ LEFT_OUT = [
     LeftOut("plans that one graph shares with another",
             "use dims: graph.config and docs/migrating-from-pytorch.md say how one graph serves "
             "several shapes", _words("enable_shared share_from"), where="nn.Graph$"),
-    LeftOut("saved plans of OneFlow", "use sluice.save(graph, path) and sluice.load_graph(path)",
-            _words("enable_save_runtime_state_dict load_runtime_state_dict runtime_state_dict runtime_state_dict_to"),
-            where="nn.Graph$"),
     LeftOut("switches that say what a graph is for", "a graph trains when build() has a backward pass and it has an optimizer",
             _words("training"), where="Graph(.config)?$"),
     LeftOut("a search of placements that is switched on", "the compiler chooses the SBP of every value that you leave open",

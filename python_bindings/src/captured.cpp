@@ -139,6 +139,11 @@ Pattern pattern_of(nb::handle pattern) {
 
 void bind_captured(nb::module_& m) {
   nb::class_<TakenContents>(m, "TakenContents", "Eager tensors whose contents a graph has as constants.")
+      .def(nb::init<>())
+      .def(
+          "add",
+          [](TakenContents& taken, const Value& t) { taken.add(*std::static_pointer_cast<TensorImpl>(t.ptr())); },
+          nb::arg("tensor"))
       .def("changed", &TakenContents::changed, "Whether one of them has been written to since.");
   nb::class_<PyCaptured>(m, "Captured", "A traced graph and the tensors behind its variables.")
       .def("text", [](const PyCaptured& c) { return graph::to_text(c.graph.graph); })

@@ -12,8 +12,11 @@
 #include "tensor/trace.h"
 
 namespace sluice {
+class GraphSession;
 class PlanCache;
 class SharedArenas;
+struct CompileResult;
+struct PortInfo;
 }  // namespace sluice
 
 namespace sluice::python {
@@ -32,6 +35,15 @@ struct PyArenas {
 
 // Of this process, as SLUICE_CACHE says; null: plans are compiled each time.
 std::shared_ptr<PlanCache> process_plans();
+
+// What a compiled graph tells of itself (graph_reports.cpp).
+nb::dict stats_of(GraphSession& session);
+nb::list memory_of(GraphSession& session);
+nb::dict ledger_of(const plan::Plan& plan);
+nb::list ports_of(const std::vector<PortInfo>& ports);
+nb::list inputs_of(GraphSession& session);
+nb::list passes_of(const CompileResult& result);
+nb::list layouts_of(const GraphSession& session);
 
 void bind_captured(nb::module_& m);
 void bind_family(nb::module_& m);

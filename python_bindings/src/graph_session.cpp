@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/map.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <mutex>
@@ -201,39 +202,6 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   return o;
 }
 
-nb::dict stats_of(GraphSession& session) {
-  const SessionStats stats = session.session().stats();
-  nb::dict d, firings;
-  d["submitted"] = stats.submitted;
-  d["finished"] = stats.finished;
-  d["failed"] = stats.failed;
-  d["in_flight"] = stats.in_flight;
-  d["max_in_flight"] = stats.max_in_flight;
-  for (const ActorStats& actor : stats.actors) firings[actor.name.c_str()] = actor.firings;
-  d["firings"] = firings;
-  nb::dict libraries;
-  for (const KernelLibrary& kernel : stats.libraries) libraries[kernel.name.c_str()] = kernel.library;
-  d["libraries"] = libraries;
-  return d;
-}
-
-nb::list memory_of(GraphSession& session) {
-  nb::list list;
-  for (const SessionMemory::Space& space : session.session().memory().spaces) {
-    nb::dict d;
-    d["space"] = space.name;
-    d["arenas"] = space.arenas;
-    d["shared"] = space.shared;
-    d["variables"] = space.variables;
-    d["packed"] = space.packed;
-    d["mapped"] = space.mapped;
-    d["inputs"] = space.inputs;
-    d["outputs"] = space.outputs;
-    list.append(d);
-  }
-  return list;
-}
-
 // A trace on its way to a file, and the session that it is of.
 struct PyTraceFile {
   PyTraceFile(std::shared_ptr<GraphSession> of, const std::string& path)
@@ -241,22 +209,6 @@ struct PyTraceFile {
   std::shared_ptr<GraphSession> graph;
   TraceFile file;
 };
-
-nb::dict ledger_of(const plan::Plan& plan) {
-  const plan::Ledger ledger = plan::ledger(plan);
-  nb::dict d, spaces;
-  d["arenas"] = ledger.arenas;
-  d["variables"] = ledger.variables;
-  d["constants"] = ledger.constants;
-  d["packed"] = ledger.packed;
-  d["register_slots"] = ledger.register_slots;
-  d["workspaces"] = ledger.workspaces;
-  d["intermediates"] = ledger.intermediates;
-  d["total"] = ledger.total;
-  for (size_t i = 0; i < plan.spaces.size(); ++i) spaces[plan.spaces[i].str().c_str()] = ledger.space_bytes[i];
-  d["spaces"] = spaces;
-  return d;
-}
 
 nb::dict family_ledger_of(const std::vector<PyGraph*>& members, bool shared_arenas,
                           const std::map<std::string, uint64_t>& held_bytes) {
@@ -298,38 +250,6 @@ nb::tuple load_members(const std::string& dir, const nb::dict& options, const nb
   for (auto& member : family.members)
     members.append(nb::cast(new PyGraph(std::move(member)), nb::rv_policy::take_ownership));
   return nb::make_tuple(std::move(family.family), members, family.meta);
-}
-
-nb::list ports_of(const std::vector<PortInfo>& ports) {
-  nb::list list;
-  for (const PortInfo& port : ports) list.append(nb::make_tuple(port.name, port.type.dtype, port.type.shape));
-  return list;
-}
-
-// What a call takes: of a graph that several ranks run the graph's own, of which this one may have parts.
-nb::list inputs_of(GraphSession& session) {
-  if (!session.of_ranks()) return ports_of(session.session().inputs());
-  const graph::Graph& graph = session.captured().graph;
-  std::vector<PortInfo> wholes;
-  for (const graph::Input& input : graph.inputs()) wholes.push_back({input.name, graph.type(input.value)});
-  return ports_of(wholes);
-}
-
-nb::list passes_of(const CompileResult& result) {
-  nb::list list;
-  for (const PassReport& pass : result.passes) list.append(nb::make_tuple(pass.name, pass.rewrites, pass.seconds));
-  return list;
-}
-
-// Of each traced node's first output: ("S(0)", its devices), without devices where it is on one.
-nb::list layouts_of(const GraphSession& session) {
-  const compiler::SbpPlan plan = session.layouts();
-  nb::list list;
-  for (const graph::Node& node : session.captured().graph.nodes()) {
-    const compiler::Lay lay = node.outputs.empty() ? compiler::Lay{} : plan.source_values[node.outputs[0]];
-    list.append(nb::make_tuple(lay.sbp.str(), lay.on_mesh() ? plan.meshes[lay.mesh].str() : ""));
-  }
-  return list;
 }
 
 }  // namespace
@@ -400,6 +320,20 @@ void bind_graph_session(nb::module_& m) {
             return new PyGraph(std::move(session));
           },
           nb::rv_policy::take_ownership)
+      .def_static(
+          "resume",
+          [](const std::map<std::string, std::string>& texts, const std::map<std::string, Value>& variables,
+             const std::string& name, const nb::dict& options) {
+            GraphSessionOptions o = options_of(options, nb::dict());
+            SavedPlan saved{texts, {variables.begin(), variables.end()}};
+            std::unique_ptr<GraphSession> session;
+            {
+              GilRelease release;
+              session = GraphSession::resume(default_eager(), saved, name, std::move(o));
+            }
+            return new PyGraph(std::move(session));
+          },
+          nb::rv_policy::take_ownership, nb::arg("texts"), nb::arg("variables"), nb::arg("name"), nb::arg("options"))
       .def(
           "call",
           [](PyGraph& g, const std::vector<Value>& inputs, double timeout_s) {
@@ -430,8 +364,21 @@ void bind_graph_session(nb::module_& m) {
       .def("layouts", [](PyGraph& g) { return layouts_of(*g.get()); })
       .def("passes", [](PyGraph& g) { return passes_of(g.get()->compiled()); })
       .def("meta", [](PyGraph& g) { return g.get()->meta(); })
+      .def(
+          "saved_plan",
+          [](PyGraph& g) {
+            SavedPlan saved = g.get()->saved_plan();
+            return std::pair(std::move(saved.texts),
+                             std::map<std::string, Value>(saved.variables.begin(), saved.variables.end()));
+          },
+          Release())
       .def("captured", [](PyGraph& g) { return PyCaptured(g.get()->captured(), {}); })
       .def_prop_ro("replanned", [](PyGraph& g) { return g.get()->replanned(); })
+      .def_prop_ro("writes_variables",
+                   [](PyGraph& g) {
+                     const std::vector<bool> written = plan::written_variables(g.get()->compiled().plan);
+                     return std::find(written.begin(), written.end(), true) != written.end();
+                   })
       .def_prop_ro("compile_seconds", [](PyGraph& g) { return g.get()->compiled().seconds; })
       .def("stats", [](PyGraph& g) { return stats_of(*g.get()); })
       .def("counters", [](PyGraph& g) { return counters_of(g.get()->session().stats()); })
@@ -482,6 +429,12 @@ void bind_graph_session(nb::module_& m) {
       .def(
           "close", [](PyGraph& g) { g.close(); }, Release());
   m.def("pass_names", &pass_names);
+  m.def(
+      "moved_plan",
+      [](const std::map<std::string, std::string>& texts, const std::string& name, const DeviceId& to) {
+        return moved_plan({texts}, name, to, default_eager().ops()).texts;
+      },
+      Release(), nb::arg("texts"), nb::arg("name"), nb::arg("device"));
   m.def(
       "graphs_left",
       [] {

@@ -84,6 +84,9 @@ class CountedLoads:
     def load(self, directory, options, functions):
         return self.watched(lambda: self.real.load(directory, options, functions), lambda space: True)
 
+    def resume(self, *arguments):
+        return self.watched(lambda: self.real.resume(*arguments), lambda space: space != "host")
+
     def watched(self, load, makes_variables):
         collecting = gc.isenabled()
         gc.disable()  # graphs of before stay

@@ -19,7 +19,7 @@ from sluice._C import Tensor
 from sluice._structure import flatten
 from sluice._trace import state as trace_state, tracing_lock
 from sluice.nn.debug import Debug
-from sluice.nn.graph import eager, state
+from sluice.nn.graph import eager, runtime_state, state
 from sluice.nn.graph.awaiting import Awaiting
 from sluice.nn.graph.call import GraphCall, order_of, Trace
 from sluice.nn.graph.config import GraphConfig
@@ -104,7 +104,8 @@ class Graph(Inspection):
 
     def __init__(self, *, name: str | None = None) -> None:
         self.__dict__.update(_blocks=OrderedDict(), _updates=Updates(), _call=None, _compiling=None, _captured=None, _awaiting=None,
-                             _watch=Watch(), _changes=0, _debug=Debug(), config=GraphConfig(), name=name or f"{type(self).__name__}_{next(_counter)}")
+                             _watch=Watch(), _changes=0, _saves_runtime_state=True, _debug=Debug(), config=GraphConfig(),
+                             name=name or f"{type(self).__name__}_{next(_counter)}")
         self.__dict__["_own"] = frozenset(self.__dict__)
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
@@ -154,6 +155,36 @@ class Graph(Inspection):
         """Goes on where state_dict() was, before the first call or after it: tensors are written in place, so that the plan there is sees
         them. The generator of the state becomes that of the process. strict: modules and tensors must be the same; RuntimeError."""
         state.load(self, state_dict, strict)
+
+    def runtime_state_dict(self, destination: Any = None, with_eager: bool = False) -> dict[str, Any]:
+        """The compiled plan, for a graph of the same program that then neither traces build() nor compiles: for `sluice.save`.
+
+        destination: a dict to write it to. with_eager: with what the graph's own variables hold (parameters, buffers, the state of
+        optimizers); else the graph that loads it has these itself. What build() has captured besides is always in it.
+
+        Of graphs with host functions, over several devices or with named dims there is a bundle instead: `sluice.save(graph, path)`.
+        """
+        return runtime_state.saved(self, destination, with_eager)
+
+    def load_runtime_state_dict(self, state_dict: Any, *, warmup_with_run: bool = False) -> None:
+        """Takes the plan of runtime_state_dict() in place of the first call's tracing and compiling. ValueError where compiling would
+        give another plan now: options, attributes of modules that build() has read, their modes, constants of optimizers.
+
+        warmup_with_run: run a step of zeros, too, so that the next takes no longer than others; of plans that change no variable.
+        A plan that was made for what is not there (`runtime_state_dict_to`, another machine) is compiled anew from its graph, with
+        a warning.
+        """
+        runtime_state.load(self, state_dict, warmup_with_run)
+
+    @staticmethod
+    def runtime_state_dict_to(state_dict: Any, device: Any) -> dict[str, Any]:
+        """A copy for another device: of the same kind ("sim:1" for "sim:0"), the plan itself; of another kind, the graph, which is not
+        traced but compiled where it is loaded."""
+        return runtime_state.moved(state_dict, device)
+
+    def enable_save_runtime_state_dict(self, mode: bool = True) -> None:
+        """OneFlow's switch, before the first call. False: runtime_state_dict() raises RuntimeError."""
+        self.__dict__["_saves_runtime_state"] = bool(mode)
 
     @property
     def is_compiled(self) -> Any:
@@ -330,13 +361,10 @@ class Graph(Inspection):
         if layouts:
             signature["strides"] = {trace.names[i]: order for i, order in layouts.items()}
         dry_run = os.environ.get("SLUICE_DRY_RUN") == "1"
-        stages = {n: c.stage_id for n, m in self._named_modules() if (c := ModuleConfig.of(m)).stage_id is not None}
-        options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run, "stages": stages,
+        options = {**self._session_options(arenas), "dry_run": dry_run,
                    "components": {n: t._global for n, t in zip(trace.names, trace.leaves) if t._global},
                    "meta": {"name": self.name, "signature": json.dumps(signature)},
                    "donated": donated_leaves(self.name, self.config.donated, trace.names, trace.leaves)}
-        if (arenas or self.config.arenas) is not None:
-            options["arenas"] = arenas or self.config.arenas
         measures = use_cache(self.config.cost_cache, options)
         mark = _C.kernel_trials_used()
         with trace.refused:
@@ -358,6 +386,12 @@ class Graph(Inspection):
             session.set_trace(True)
             call.first_steps = FirstSteps(session, options["cost_file"])
         return call
+
+    def _session_options(self, arenas: Any) -> dict[str, Any]:
+        stages = {n: c.stage_id for n, m in self._named_modules() if (c := ModuleConfig.of(m)).stage_id is not None}
+        options = {**self.config.for_session(), "name": self.name, "stages": stages}
+        arenas = arenas or self.config.arenas
+        return options if arenas is None else {**options, "arenas": arenas}
 
     def _trace(self, structure: Any, leaves: Any, names: Any, refused: Any, stack_depth: int) -> Any:
         batches = self.config.micro_batches

@@ -10,6 +10,7 @@ from typing import Any
 from sluice import _C
 from sluice._structure import flatten
 from sluice.nn.graph.call import order_of
+from sluice.nn.graph.families import Example
 from sluice.nn.graph.report import family_report
 from sluice.nn.graph.plans import Blocks, Plans
 
@@ -98,12 +99,27 @@ class ShapeCache(Plans):
     def keep(self, trace: Any, arguments: Any) -> None:
         """Compiles what was traced for `arguments`."""
         self._make_room()
-        call = self._graph._compiled(trace, arguments, self._blocks and self._blocks.arenas)
+        call = self._graph._compiled(trace, arguments, self.arenas)
         if self._blocks:
             self._blocks.loaded(call)
         with self._lock:
             self._ordered = tuple(sorted({*self._ordered, *call.layouts}))
             self._members[self._key(trace.leaves)] = _Member(call)
+        self._last = call
+
+    @property
+    def arenas(self) -> Any:
+        """Memory that its plans share; None: each has its own."""
+        return self._blocks and self._blocks.arenas
+
+    def take(self, call: Any) -> None:
+        """A plan that was made before. REQUIRES: it is the last that was loaded."""
+        if self._blocks:
+            self._blocks.loaded(call)
+        with self._lock:
+            self._ordered = tuple(sorted({*self._ordered, *call.layouts}))
+            shapes = self._shapes([Example(dtype, shape) for _, dtype, shape in call.inputs])
+            self._members[shapes, tuple(call.layouts.get(i) for i in self._ordered)] = _Member(call)
         self._last = call
 
     def _make_room(self) -> None:

@@ -13,6 +13,7 @@ from sluice._host_function import Generated
 from sluice._trace import module_scope, state as trace_state
 from sluice.amp.in_graph import Scaling
 from sluice.nn.graph import sparse
+from sluice.nn.graph.watch import text_of
 
 
 class Updates:
@@ -116,8 +117,27 @@ class Updates:
         if trace_state.scaling is not None:
             with module_scope("grad_scaler"):
                 trace_state.scaling.finish()
+        self._remember()
+
+    def _remember(self) -> None:
         self._scaler_then = self.scaler and self.scaler.constants()
         self._compiled = [_Compiled(optim, lr_sch) for optim, lr_sch in self.pairs]
+
+    def saved(self) -> dict[str, str]:
+        """What the plan has of them as constants, as texts by what they are."""
+        texts = {} if self.scaler is None else {"the gradient scaler": text_of(self._scaler_then)}
+        for i, compiled in enumerate(self._compiled):
+            texts.update((f"{what} of optimizer {i}", text) for what, text in compiled.texts())
+        return texts
+
+    def resume(self, graph: str, saved: dict[str, str]) -> None:
+        """As if build() had been traced here. REQUIRES: prepare(). Throws ValueError where a plan would have other constants than saved."""
+        self._remember()
+        now = self.saved()
+        for what in (*saved, *now):
+            if saved.get(what) != now.get(what):
+                raise _C.ValueError(f"graph '{graph}': {what}: {saved.get(what, 'none')} when its plan was made; it is "
+                                    f"{now.get(what, 'none')} now: make it so again, or compile the graph anew")
 
     def refresh(self) -> str | None:
         """Before a call: what was set by hand reaches the plan. Says what a plan that is there cannot follow."""
@@ -145,6 +165,13 @@ class _Compiled:
         self._constants = self._constants_now()
         self._of_schedule = self._schedule and self._schedule.constants()
         self._watch()
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        yield "the class", type(self.optim).__name__
+        for i, constants in enumerate(self._constants):
+            yield from ((f"{path} of parameter group {i}", text_of(value)) for path, value in constants.items())
+        if self._schedule is not None:
+            yield "the schedule", f"{type(self._schedule.schedule).__name__} {text_of(self._of_schedule)}"
 
     def _constants_now(self) -> Any:
         return self.optim.numbers.constants(self.optim._groups, self.optim.defaults, self._variables,

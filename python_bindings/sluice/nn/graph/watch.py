@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import threading
 import warnings
@@ -28,6 +29,19 @@ def _copy(value: Any) -> Any:
     if type(value) in (list, dict, set) and all(map(_is_plain, value.values() if isinstance(value, dict) else value)):
         return value.copy()
     return _NOTHING
+
+
+def text_of(value: Any) -> str:
+    """A plain value, a nest of them, or a tensor, as a text that is the same in every process; of other objects their type."""
+    if isinstance(value, Tensor):
+        content = hashlib.sha256(value.detach().cpu().contiguous().reshape(-1).view(_C.uint8).numpy()).hexdigest()
+        return f"{value.dtype.name}{value._shape} with the content {content[:16]}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{text_of(k)}: {text_of(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple, set, frozenset)):
+        parts = list(map(text_of, value))
+        return f"{type(value).__name__}({', '.join(sorted(parts) if isinstance(value, (set, frozenset)) else parts)})"
+    return repr(value) if isinstance(value, (*_PLAIN, _C.dtype)) else type(value).__name__
 
 
 def _differs(now: Any, then: Any) -> bool:
@@ -84,14 +98,55 @@ class Watch:
                 else:
                     patched.__getattribute__ = before  # type: ignore[method-assign]
 
-    def finish(self, graph: Any, modules: Any, variables: Any, captured: Any) -> None:
-        """Ends a trace. modules, variables: the graph's, by name; captured: what it became."""
+    def saved(self, modules: Any) -> dict[str, Any]:
+        """What build() has read, as texts by module and attribute (the graph itself is "")."""
+        names = {id(module): name for name, module in modules}
+        places = [("" if this is None else names.get(id(this)), name, value) for _, this, name, value in (*self._plain, *self._by_value)]
+        return {"autocast": text_of(self._autocast),
+                "reads": [[where, name, text_of(value)] for where, name, value in places if where is not None],
+                "modes": [[names[id(module)], first] for _, module, first in self._modes if id(module) in names]}
+
+    def resume(self, graph: Any, modules: Any, variables: Any, saved: dict[str, Any]) -> None:
+        """As if build() had been traced here. Throws ValueError where it would do something else than what was saved."""
+        there, taken = dict(modules), _C.TakenContents()
+        self._begin(modules, variables)
+        if text_of(self._autocast) != saved["autocast"]:
+            raise _C.ValueError(f"graph '{graph.name}': its plan was made in another region of mixed precision (autocast); load it in a "
+                                "region like that, or compile the graph anew")
+        for where, name, then in saved["reads"]:
+            this = there.get(where) if where else None
+            value = _NOTHING if where and this is None else _copy(_attribute(this or graph, name))
+            place = f"{where or type(graph).__name__}.{name}"
+            if value is _NOTHING or text_of(value) != then:
+                now = "there is none" if value is _NOTHING else f"it is {text_of(value)}"
+                raise _C.ValueError(f"graph '{graph.name}': {place} was {then} when its plan was made, and {now}; make it so again, "
+                                    "or compile the graph anew")
+            self._add(place, this, name, value)
+            if isinstance(value, Tensor):
+                taken.add(value)
+        self._taken.append(taken)
+        for where, training in saved["modes"]:
+            module = there.get(where)
+            if module is None or module.training is not training:
+                raise _C.ValueError(f"graph '{graph.name}': {where} was in {_mode(training)} mode when its plan was made, and "
+                                    f"{'is not there' if module is None else 'is in ' + _mode(module.training) + ' mode'}; call "
+                                    f"{'train' if training else 'eval'}() first")
+            self._modes.append((where, module, training))
+            ModuleConfig.of(module).modes.add(training)
+        self._remember()
+
+    def _begin(self, modules: Any, variables: Any) -> None:
         self._tables = [(f"the {table[1:]} of {name}", entries, tuple(entries.values()))
                         for name, module in modules for table, entries in vars(module).items() if table in _TABLES]
         self._memory = [(name, tensor, tensor._impl, tensor.requires_grad) for name, tensor in variables]
-        self._taken.append(captured.taken)
         self._autocast = _C.autocast_state()
-        names, self._plain, self._by_value, self._modes = {id(module): name for name, module in modules}, [], [], []
+        self._plain, self._by_value, self._modes = [], [], []
+
+    def finish(self, graph: Any, modules: Any, variables: Any, captured: Any) -> None:
+        """Ends a trace. modules, variables: the graph's, by name; captured: what it became."""
+        self._begin(modules, variables)
+        self._taken.append(captured.taken)
+        names = {id(module): name for name, module in modules}
         for this, name, first in self._reads.values():
             if name == "training" and isinstance(this, Module):
                 self._modes.append((names.get(id(this), type(this).__name__), this, first))
@@ -101,13 +156,15 @@ class Watch:
             if last is _NOTHING or _differs(last, first):
                 continue  # build() changes it itself
             where = f"{names[id(this)]}.{name}" if id(this) in names else f"{type(this or graph).__name__}.{name}"
-            if isinstance(first, Tensor):
-                if first._traced:
-                    continue  # of no step but the traced one
-                self._memory.append((where, first, first._impl, first.requires_grad))
-            by_value = this is None or isinstance(first, (list, dict, set))
-            (self._by_value if by_value else self._plain).append((where, this, name, first))
+            if not isinstance(first, Tensor) or not first._traced:  # which is of no step but the traced one
+                self._add(where, this, name, first)
         self._remember()
+
+    def _add(self, where: str, this: Any, name: str, value: Any) -> None:
+        if isinstance(value, Tensor):
+            self._memory.append((where, value, value._impl, value.requires_grad))
+        by_value = this is None or isinstance(value, (list, dict, set))
+        (self._by_value if by_value else self._plain).append((where, this, name, value))
 
     def changed(self, graph: Any) -> str | None:
         """The name of something that is not as it was; None: all is."""

@@ -1,0 +1,91 @@
+// What a compiled graph tells of itself.
+#include "bindings.h"
+#include "graph_object.h"
+#include "plan/ledger.h"
+#include "runtime/session.h"
+#include "tensor/graph_session.h"
+
+namespace sluice::python {
+
+nb::dict stats_of(GraphSession& session) {
+  const SessionStats stats = session.session().stats();
+  nb::dict d, firings;
+  d["submitted"] = stats.submitted;
+  d["finished"] = stats.finished;
+  d["failed"] = stats.failed;
+  d["in_flight"] = stats.in_flight;
+  d["max_in_flight"] = stats.max_in_flight;
+  for (const ActorStats& actor : stats.actors) firings[actor.name.c_str()] = actor.firings;
+  d["firings"] = firings;
+  nb::dict libraries;
+  for (const KernelLibrary& kernel : stats.libraries) libraries[kernel.name.c_str()] = kernel.library;
+  d["libraries"] = libraries;
+  return d;
+}
+
+nb::list memory_of(GraphSession& session) {
+  nb::list list;
+  for (const SessionMemory::Space& space : session.session().memory().spaces) {
+    nb::dict d;
+    d["space"] = space.name;
+    d["arenas"] = space.arenas;
+    d["shared"] = space.shared;
+    d["variables"] = space.variables;
+    d["packed"] = space.packed;
+    d["mapped"] = space.mapped;
+    d["inputs"] = space.inputs;
+    d["outputs"] = space.outputs;
+    list.append(d);
+  }
+  return list;
+}
+
+nb::dict ledger_of(const plan::Plan& plan) {
+  const plan::Ledger ledger = plan::ledger(plan);
+  nb::dict d, spaces;
+  d["arenas"] = ledger.arenas;
+  d["variables"] = ledger.variables;
+  d["constants"] = ledger.constants;
+  d["packed"] = ledger.packed;
+  d["register_slots"] = ledger.register_slots;
+  d["workspaces"] = ledger.workspaces;
+  d["intermediates"] = ledger.intermediates;
+  d["total"] = ledger.total;
+  for (size_t i = 0; i < plan.spaces.size(); ++i) spaces[plan.spaces[i].str().c_str()] = ledger.space_bytes[i];
+  d["spaces"] = spaces;
+  return d;
+}
+
+nb::list ports_of(const std::vector<PortInfo>& ports) {
+  nb::list list;
+  for (const PortInfo& port : ports) list.append(nb::make_tuple(port.name, port.type.dtype, port.type.shape));
+  return list;
+}
+
+// What a call takes: of a graph that several ranks run the graph's own, of which this one may have parts.
+nb::list inputs_of(GraphSession& session) {
+  if (!session.of_ranks()) return ports_of(session.session().inputs());
+  const graph::Graph& graph = session.captured().graph;
+  std::vector<PortInfo> wholes;
+  for (const graph::Input& input : graph.inputs()) wholes.push_back({input.name, graph.type(input.value)});
+  return ports_of(wholes);
+}
+
+nb::list passes_of(const CompileResult& result) {
+  nb::list list;
+  for (const PassReport& pass : result.passes) list.append(nb::make_tuple(pass.name, pass.rewrites, pass.seconds));
+  return list;
+}
+
+// Of each traced node's first output: ("S(0)", its devices), without devices where it is on one.
+nb::list layouts_of(const GraphSession& session) {
+  const compiler::SbpPlan plan = session.layouts();
+  nb::list list;
+  for (const graph::Node& node : session.captured().graph.nodes()) {
+    const compiler::Lay lay = node.outputs.empty() ? compiler::Lay{} : plan.source_values[node.outputs[0]];
+    list.append(nb::make_tuple(lay.sbp.str(), lay.on_mesh() ? plan.meshes[lay.mesh].str() : ""));
+  }
+  return list;
+}
+
+}  // namespace sluice::python
