@@ -1,10 +1,10 @@
 """kernel.*: kernels of the CPU on tensors beyond the caches, each an eager call, against PyTorch.
 
-One process, bursts in turn, one thread (`--threads N` for others), all cores for `kernel.naive.*`; medians of the process's clock
-(of time, where there are several threads). `kernel.stream.*` are
-reductions of 64 MiB, whose peer is a copy that reads as many bytes, as far apart: their bandwidth over that of the copy. `kernel.naive.*`
-have a loop of scalar C as their peer, on 4M floats (`also`: the bandwidth over that of a streaming copy, which bounds both) and, as
-`kernel.naive.NAME.64k` and `.256k`, on floats that the caches hold.
+One process, bursts in turn, one thread (`--threads N` for others), all cores for `kernel.naive.*`; medians of the process's
+clock (of time, where there are several threads). `kernel.stream.*` are reductions of 64 MiB, whose peer is a copy that reads
+as many bytes, as far apart: their bandwidth over that of the copy. `kernel.naive.*` have a loop of scalar C as their peer, on
+4M floats (`also`: the bandwidth over that of a streaming copy, which bounds it) and, as `kernel.naive.NAME.256k` and `.64k`,
+on floats that the caches hold.
 """
 import argparse
 import statistics
@@ -278,7 +278,7 @@ STREAMS = {
     "half_rows": ((4096, 8192), lambda x: half(x).sum(1)), "half_columns": ((4096, 8192), lambda x: half(x).sum(0)),
 }
 
-# Beside loops of scalar C (-O2 without vector instructions or threads): the expression, how many operands are read, and the call.
+# Beside loops of scalar C (-O2, no vector instructions, one thread): the expression, the operands that are read, the call.
 NAIVE = {"relu": ("x[i] > 0 ? x[i] : 0", 1, lambda torch, x, y: torch.relu(x)),
          "add": ("x[i] + y[i]", 2, lambda torch, x, y: x + y),
          "gelu": ("0.5f * x[i] * (1 + erff(x[i] * 0.70710678f))", 1, lambda torch, x, y: torch.nn.functional.gelu(x))}
@@ -321,7 +321,8 @@ def compare(name, ours, peer, peer_name, scale=1.0, also=None, clock=time.proces
     rows = bursts([ours, peer, *more.values()], clock=clock)
     x, y, *others = [statistics.median(row) * 1e3 for row in rows]
     told = {label: round(also[2] * z / x, 3) for label, z in zip(more, others)}
-    report(name, x, y, peer_name, "ms", ROUNDS, max(map(spread, rows[:2])), ratio=scale * y / x, **({"also": told} if told else {}))
+    more = {"also": told} if told else {}
+    report(name, x, y, peer_name, "ms", ROUNDS, max(map(spread, rows[:2])), ratio=scale * y / x, **more)
 
 
 def aligned(values):
@@ -353,8 +354,8 @@ def naive(wanted, sluice, torch):
             run = lambda: loop(*pointers, ctypes.c_int64(n))
             # A copy of n floats reads and writes each of them: two of the operands + 1 that are moved here.
             copied = lambda: loops.copy(pointers[0], pointers[2], ctypes.c_int64(n), cores)
-            copy = ("share of a streaming copy's bandwidth", copied, (operands + 1) / 2)
-            compare(line, lambda: f(sluice, x, y), run, "a scalar loop of one thread", also=None if size else copy, clock=time.perf_counter)
+            bound = None if size else ("share of a streaming copy's bandwidth", copied, (operands + 1) / 2)
+            compare(line, lambda: f(sluice, x, y), run, "a scalar loop, one thread", also=bound, clock=time.perf_counter)
 
 
 def main():

@@ -45,8 +45,9 @@ def test_gradients_of_spreads(name):
 @pytest.mark.parametrize("name", ["var_mean", "std_mean", "var", "std"])
 def test_spreads_of_nothing_and_of_equal_complex_numbers(name):
     for correction in (-1, 0, 1):
-        for got, wanted in zip(*(np.atleast_1d(getattr(m, name)(m.empty(2, 0), dim=1, correction=correction)) for m in (sl, torch))):
-            np.testing.assert_array_equal(got, wanted)
+        got, wanted = (getattr(m, name)(m.empty(2, 0), dim=1, correction=correction) for m in (sl, torch))
+        for mine, theirs in zip(got, wanted) if "mean" in name else [(got, wanted)]:
+            np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
     if name.startswith("std"):
         return  # no slope there
     results = []
@@ -116,8 +117,8 @@ def test_bounds_and_cubes_in_every_dtype(dtype):
     ours, theirs = sl.tensor(x).to(getattr(sl, dtype)), torch.tensor(x).to(getattr(torch, dtype))
     calls = [lambda m, x: m.clamp(x, 2, 5), lambda m, x: m.clamp(x, m.ones_like(x), x[0]), lambda m, x: x ** 3]
     if "float" in dtype:
-        calls += [lambda m, x: m.clamp(x - 4, -1.5, 2.25), lambda m, x: (x / 0).clamp(0.0, 1.0), lambda m, x: (x / 0 * 0).clamp(0.0, 1.0),
-                  lambda m, x: (x - 4.5) ** 3, lambda m, x: -0.0 * x ** 3]
+        calls += [lambda m, x: m.clamp(x - 4, -1.5, 2.25), lambda m, x: (x / 0).clamp(0.0, 1.0),
+                  lambda m, x: (x / 0 * 0).clamp(0.0, 1.0), lambda m, x: (x - 4.5) ** 3, lambda m, x: -0.0 * x ** 3]
     for call in calls:
         mine, wanted = call(sl, ours), call(torch, theirs)
         assert mine.dtype.name == str(wanted.dtype)[6:]
