@@ -199,6 +199,7 @@ class LinearRecurrence final : public PreparedKernel {
   LinearRecurrence(const plan::KernelQuery& q, int threads)
       : lines_(q),
         adds_(q.inputs[0].shape == q.inputs[1].shape),
+        is_tile_(is_tile(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))),
         threads_(threads),
         load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))),
         store_(tile_store(tile_type(q.inputs[0].dtype), q.outputs[0].dtype)) {}
@@ -209,7 +210,8 @@ class LinearRecurrence final : public PreparedKernel {
   using Total = std::conditional_t<kIsComplex<T>, std::complex<double>,
                                    std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>>;
   using Places = std::array<int64_t, kMaxOperands>;  // of a line in its operands, in bytes
-  static constexpr int64_t kAbreast = 4, kPiece = kTile;
+  // Of more lines abreast, whose elements often lie whole pages apart, the first-level cache cannot hold the next ones.
+  static constexpr int64_t kAbreast = 4, kPiece = 256;
 
   // kAdds: of all elements of b; else the first of a line is all there is.
   template <bool kAdds>
@@ -238,23 +240,36 @@ class LinearRecurrence final : public PreparedKernel {
     return static_cast<char*>(args.outputs[0]) + at[2] + lines_.bytes(2, i * lines_.step(2));
   }
 
+  // m elements of a line from element i on: where they lie, or loaded into `space`.
+  const T* elements(const KernelArgs& args, int operand, const Places& at, int64_t i, int64_t m, T* space) const {
+    if (direct(operand)) return reinterpret_cast<const T*>(in(args, operand, at, i));
+    load_(in(args, operand, at, i), lines_.step(operand), space, m);
+    return space;
+  }
+  bool direct(int operand) const { return is_tile_ && lines_.step(operand) == 1; }
+
+  // Fewer lines than kAbreast: the last one is computed several times, and is the same each time.
   template <bool kAdds>
   void abreast(const KernelArgs& args, const std::vector<Places>& group) const {
-    T a[kAbreast][kPiece] = {}, b[kAbreast][kPiece] = {};
+    T of_a[kAbreast][kPiece], of_b[kAbreast][kPiece], made[kAbreast][kPiece];
+    const T *a[kAbreast], *b[kAbreast] = {};
+    T* to[kAbreast];
     Total y[kAbreast] = {};
     for (int64_t done = 0; done < lines_.length(); done += kPiece) {
-      const int64_t m = std::min(kPiece, lines_.length() - done);
-      for (size_t l = 0; l < group.size(); ++l) {
-        load_(in(args, 0, group[l], done), lines_.step(0), a[l], m);
-        if (kAdds || done == 0) load_(in(args, 1, group[l], done), lines_.step(1), b[l], kAdds ? m : 1);
+      const int64_t m = std::min(kPiece, lines_.length() - done), first = done == 0 ? 1 : 0;
+      for (size_t l = 0; l < kAbreast; ++l) {
+        const Places& at = group[std::min(l, group.size() - 1)];
+        a[l] = elements(args, 0, at, done, m, of_a[l]);
+        if (kAdds || first) b[l] = elements(args, 1, at, done, kAdds ? m : 1, of_b[l]);
+        to[l] = direct(2) ? reinterpret_cast<T*>(out(args, at, done)) : made[l];
+        if (first) y[l] = static_cast<Total>(to[l][0] = b[l][0]);
       }
-      if (done == 0)
-        for (int64_t l = 0; l < kAbreast; ++l) y[l] = static_cast<Total>(a[l][0] = b[l][0]);
-      for (int64_t i = done == 0; i < m; ++i) [&]<size_t... L>(std::index_sequence<L...>) {
-          ((y[L] = next<kAdds>(a[L][i], y[L], b[L][i]), a[L][i] = static_cast<T>(y[L])), ...);
+      for (int64_t i = first; i < m; ++i) [&]<size_t... L>(std::index_sequence<L...>) {
+          ((y[L] = next<kAdds>(a[L][i], y[L], kAdds ? b[L][i] : T(0)), to[L][i] = static_cast<T>(y[L])), ...);
         }
       (std::make_index_sequence<kAbreast>());
-      for (size_t l = 0; l < group.size(); ++l) store_(a[l], out(args, group[l], done), lines_.step(2), m);
+      for (size_t l = 0; l < group.size() && !direct(2); ++l)
+        store_(made[l], out(args, group[l], done), lines_.step(2), m);
     }
   }
 
@@ -278,7 +293,7 @@ class LinearRecurrence final : public PreparedKernel {
   }
 
   const Lines lines_;
-  const bool adds_;
+  const bool adds_, is_tile_;
   const int threads_;
   const LoadFn load_;
   const StoreFn store_;
