@@ -1,8 +1,10 @@
 """kernel.*: kernels of the CPU on tensors beyond the caches, each an eager call, against PyTorch.
 
-One process, bursts in turn, one thread (`--threads N` for others); medians of the process's clock. `kernel.stream.*` are
-reductions of 64 MiB, whose peer is a copy that reads as many bytes, as far apart: their bandwidth over that of the copy. `kernel.naive.*`
-have a loop of scalar C++ as their peer.
+One process, bursts in turn, one thread (`--threads N` for others), all cores for `kernel.naive.*`; medians of the process's
+clock (of time, where there are several threads). `kernel.stream.*` are reductions of 64 MiB, whose peer is a copy that reads
+as many bytes, as far apart: their bandwidth over that of the copy. `kernel.naive.*` have a loop of scalar C as their peer, on
+4M floats (`also`: the bandwidth over that of a streaming copy, which bounds it) and, as `kernel.naive.NAME.256k` and `.64k`,
+on floats that the caches hold.
 """
 import argparse
 import statistics
@@ -15,20 +17,20 @@ ROUNDS = 9
 MANY, MATRIX, IMAGE, MAPS = (4 << 20,), (4096, 1024), (4, 16, 64, 64), (8, 32, 56, 56)
 
 
-def bursts(sides, seconds=0.05):
+def bursts(sides, seconds=0.05, clock=time.process_time):
     """Seconds per call of each side, burst by burst in turn."""
     counts, rows = [], [[] for _ in sides]
     for f in sides:
         f()
-        begin = time.process_time()
+        begin = clock()
         f()
-        counts.append(max(1, int(seconds / max(time.process_time() - begin, 1e-6))))
+        counts.append(max(1, int(seconds / max(clock() - begin, 1e-6))))
     for _ in range(ROUNDS):
         for f, n, row in zip(sides, counts, rows):
-            begin = time.process_time()
+            begin = clock()
             for _ in range(n):
                 f()
-            row.append((time.process_time() - begin) / n)
+            row.append((clock() - begin) / n)
     return rows
 
 
@@ -276,29 +278,84 @@ STREAMS = {
     "half_rows": ((4096, 8192), lambda x: half(x).sum(1)), "half_columns": ((4096, 8192), lambda x: half(x).sum(0)),
 }
 
-# Beside loops of scalar C++ (-O3 without vector instructions or threads).
-NAIVE = {"relu": ("x[i] > 0 ? x[i] : 0", lambda torch, x, y: torch.relu(x)),
-         "add": ("x[i] + y[i]", lambda torch, x, y: x + y),
-         "gelu": ("0.5f * x[i] * (1 + erff(x[i] * 0.70710678f))", lambda torch, x, y: torch.nn.functional.gelu(x))}
+# Beside loops of scalar C (-O2, no vector instructions, one thread): the expression, the operands that are read, the call.
+NAIVE = {"relu": ("x[i] > 0 ? x[i] : 0", 1, lambda torch, x, y: torch.relu(x)),
+         "add": ("x[i] + y[i]", 2, lambda torch, x, y: x + y),
+         "gelu": ("0.5f * x[i] * (1 + erff(x[i] * 0.70710678f))", 1, lambda torch, x, y: torch.nn.functional.gelu(x))}
+# By as many threads as ours.
+STREAMING_COPY = """
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+void copy(const float* x, float* out, int64_t n, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t b = 0; b < n / 1024; ++b)
+#ifdef __SSE2__
+    for (int64_t i = 0; i < 1024; i += 4) _mm_stream_ps(out + b * 1024 + i, _mm_loadu_ps(x + b * 1024 + i));
+#else
+    memcpy(out + b * 1024, x + b * 1024, 4096);
+#endif
+}
+"""
+SIZES = {"": MANY[0], ".256k": 1 << 18, ".64k": 1 << 16}
 
 
 def naive_loops(folder):
     import ctypes
     import subprocess
-    text = '#include <math.h>\n#include <stdint.h>\n' + "".join(
+    text = STREAMING_COPY + "".join(
         f"void {name}(const float* x, const float* y, float* out, int64_t n) "
-        f"{{ for (int64_t i = 0; i < n; ++i) out[i] = {expression}; }}\n" for name, (expression, _) in NAIVE.items())
+        f"{{ for (int64_t i = 0; i < n; ++i) out[i] = {expression}; }}\n" for name, (expression, *_) in NAIVE.items())
     (folder / "naive.c").write_text(text)
-    subprocess.run(["cc", "-O2", "-fno-tree-vectorize", "-shared", "-fPIC", "naive.c", "-o", "naive.so", "-lm"],
+    subprocess.run(["cc", "-O2", "-fno-tree-vectorize", "-fopenmp", "-shared", "-fPIC", "naive.c", "-o", "naive.so", "-lm"],
                    cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "naive.so"))
 
 
-def compare(name, ours, peer, peer_name, scale=1.0):
-    """scale: how many times the peer's work ours is."""
-    a, b = bursts([ours, peer])
-    x, y = statistics.median(a) * 1e3, statistics.median(b) * 1e3
-    report(name, x, y, peer_name, "ms", ROUNDS, max(spread(a), spread(b)), ratio=scale * y / x)
+def compare(name, ours, peer, peer_name, scale=1.0, also=None, clock=time.process_time):
+    """scale: how many times the peer's work ours is. also: a line's name, a third side and a scale, told beside the ratio."""
+    more = {} if also is None else {also[0]: also[1]}
+    rows = bursts([ours, peer, *more.values()], clock=clock)
+    x, y, *others = [statistics.median(row) * 1e3 for row in rows]
+    told = {label: round(also[2] * z / x, 3) for label, z in zip(more, others)}
+    more = {"also": told} if told else {}
+    report(name, x, y, peer_name, "ms", ROUNDS, max(map(spread, rows[:2])), ratio=scale * y / x, **more)
+
+
+def aligned(values):
+    """The same at the beginning of a line."""
+    memory = np.empty(values.size + 16, "float32")
+    at = -memory.ctypes.data // 4 % 16
+    memory[at:at + values.size] = values
+    return memory[at:at + values.size]
+
+
+def naive(wanted, sluice, torch):
+    import ctypes
+    import os
+    import pathlib
+    import tempfile
+    lines = [(f"kernel.naive.{name}{size}", name, size) for name in NAIVE for size in SIZES]
+    lines = [line for line in lines if wanted(line[0])]
+    if not lines:
+        return
+    cores = os.cpu_count()
+    sluice.set_num_threads(cores)
+    with tempfile.TemporaryDirectory() as folder:
+        loops = naive_loops(pathlib.Path(folder))
+        for line, name, size in lines:
+            n, (_, operands, f) = SIZES[size], NAIVE[name]
+            x, y = tensor(sluice, (n,)), tensor(sluice, (n,), seed=1)
+            given = [aligned(tensor(torch, (n,), seed=k).numpy()) for k in range(3)]
+            loop, pointers = getattr(loops, name), [ctypes.c_void_p(v.ctypes.data) for v in given]
+            run = lambda: loop(*pointers, ctypes.c_int64(n))
+            # A copy of n floats reads and writes each of them: two of the operands + 1 that are moved here.
+            copied = lambda: loops.copy(pointers[0], pointers[2], ctypes.c_int64(n), cores)
+            bound = None if size else ("share of a streaming copy's bandwidth", copied, (operands + 1) / 2)
+            compare(line, lambda: f(sluice, x, y), run, "a scalar loop, one thread", also=bound, clock=time.perf_counter)
 
 
 def main():
@@ -325,18 +382,7 @@ def main():
         target = torch.ones(source.shape)
         # The copy moves every byte twice; a copy that reads as many bytes as the sum moves twice as many in all.
         compare(f"kernel.stream.{name}", lambda: f(x), lambda: target.copy_(source), "copy", 0.5)
-    if any(wanted(f"kernel.naive.{name}") for name in NAIVE):
-        import pathlib
-        import tempfile
-        with tempfile.TemporaryDirectory() as folder:
-            loops = naive_loops(pathlib.Path(folder))
-            for name, (_, f) in NAIVE.items():
-                x, y = tensor(sluice, MANY), tensor(sluice, MANY, seed=1)
-                given = [tensor(torch, MANY, seed=k).numpy() for k in range(3)]
-                loop, pointers = getattr(loops, name), [v.ctypes.data for v in given]
-                import ctypes
-                run = lambda: loop(*[ctypes.c_void_p(p) for p in pointers], ctypes.c_int64(MANY[0]))
-                compare(f"kernel.naive.{name}", lambda: f(sluice, x, y), run, "a scalar loop")
+    naive(wanted, sluice, torch)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,22 @@
 #pragma once
 // What composite ops are made of. The ops without a decomposition are the primitive ones.
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "graph/op_def.h"
+#include "plan/target.h"
 
 namespace sluice::graph {
 
 // Names of the ops that the decomposition of `op` calls for its samples, ascending, each once. None of a primitive op,
 // as which also counts what cannot always be taken apart: a loop whose length a value of the graph says.
 std::vector<std::string> made_of(const OpDef& op);
+
+// What the decomposition of an elementwise op makes of inputs of these types, as the body of a fused op that gives the
+// same (graph/ops/fused.h). Nothing where an op of it is no step, or `can_fuse` refuses that.
+std::optional<AttrGraph> steps_of(const OpDef& op, Types inputs, const Attrs& attrs, const DeviceId& device,
+                                  const std::function<bool(const plan::KernelQuery&)>& can_fuse);
 
 }  // namespace sluice::graph

@@ -5,10 +5,13 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "graph/autodiff/tape.h"
 #include "graph/kernel_check.h"
+#include "graph/made_of.h"
+#include "graph/ops/fused.h"
 #include "graph/ops/micro_batches.h"
 #include "kernels/kernel_cache.h"
 #include "memory/core_lease.h"
@@ -76,6 +79,7 @@ struct EagerExecutor::Impl {
   CallCache cache{kCachedCalls};
 
   std::shared_ptr<const CallPlan> prepare(const CallKey& key) const;
+  std::optional<AttrGraph> steps_in_one_pass(const CallKey& key, Types types) const;
   std::shared_ptr<const CallPlan> plan_for(const CallKey& key);
   void run(const PreparedKernel& kernel, KernelArgs args, int cores) const;
   // Not at every call, whose kernel may take less time.
@@ -112,6 +116,16 @@ void EagerExecutor::Impl::run(const PreparedKernel& kernel, KernelArgs args, int
   ++kernel_calls;
 }
 
+// Of an elementwise op without a kernel: the body of a fused one, where its device has that.
+std::optional<AttrGraph> EagerExecutor::Impl::steps_in_one_pass(const CallKey& key, Types types) const {
+  const KernelTable& table = kernels.table();
+  if (prefer_decompose.load(std::memory_order_relaxed) || !table.find(ops::fused_op().name, key.device.kind)) return {};
+  return graph::steps_of(*key.op, types, *key.attrs, key.device, [&](const plan::KernelQuery& query) {
+    const KernelDef* def = table.find(query.op, query.device.kind);
+    return def != nullptr && def->can_fuse != nullptr && def->can_fuse(query);
+  });
+}
+
 std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key) const {
   const OpDef& op = *key.op;
   auto plan = std::make_shared<CallPlan>();
@@ -131,16 +145,24 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
   plan->outputs = infer_types(op, types, {present.get(), key.inputs.size()}, *key.attrs);
   const KernelTable& table = kernels.table();
   const KernelDef* def = table.find(op.name, key.device.kind);
+  const OpDef* made = &op;  // what the kernel is of
+  Attrs attrs = *key.attrs;
   if (op.decompose && (!def || prefer_decompose.load(std::memory_order_relaxed))) {
-    plan->decompose = true;
-    return plan;
+    const std::optional<AttrGraph> steps = steps_in_one_pass(key, types);
+    if (!steps) {
+      plan->decompose = true;
+      return plan;
+    }
+    made = &ops::fused_op();
+    attrs = {*steps};
+    def = table.find(made->name, key.device.kind);
   }
   SLUICE_CHECK_KIND(kUnsupported, def != nullptr || key.device.kind == DeviceKind::kCpu,
                     "{}: no kernel on {}; move its inputs with .to('cpu'), and the result back", op.name,
                     key.device.str());
   if (!def) def = &table.get(op.name, key.device.kind);  // throws, naming the op
 
-  plan::KernelQuery query{op.name, name_attrs(op, *key.attrs), plan->inputs, {}, key.device, key.threads};
+  plan::KernelQuery query{made->name, name_attrs(*made, attrs), plan->inputs, {}, key.device, key.threads};
   for (const TensorType& type : plan->outputs) query.outputs.push_back(TensorSpec::contiguous(type));
   if (def->layouts) {
     const plan::LayoutPreference wanted = def->layouts(query);

@@ -6,6 +6,7 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/composed.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/scalar_def.h"
@@ -270,10 +271,9 @@ Value clamp(const Value& x, const std::optional<Operand>& min, const std::option
   const DType dtype = promote(min ? result_dtype(x, *min) : x.dtype(), max ? result_dtype(x, *max) : x.dtype());
   for (const auto& bound : {min, max})
     if (bound && bound->is_number()) bound->check_fits(dtype, "clamp");
-  Value y = cast(x, dtype);
-  if (min) y = clamp_min(y, *min);
-  if (max) y = clamp_max(y, *max);
-  return y;
+  const Value y = cast(x, dtype);
+  if (min && max) return clamp_between(y, min->to(dtype), max->to(dtype));
+  return min ? clamp_min(y, *min) : clamp_max(y, *max);
 }
 
 Value hardtanh(const Value& x, double min_val, double max_val) {

@@ -4,6 +4,7 @@
 #include "graph/ops/branches.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
+#include "graph/ops/composed.h"
 #include "graph/ops/convolution.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
@@ -72,6 +73,7 @@ const OpRegistry& builtin_ops() {
         ops::lines_ops(),
         ops::strided_view_ops(),
         ops::complex_ops(),
+        ops::composed_ops(),
         ops::fft_ops(),
         ops::flat_index_ops(),
         ops::attention_ops(),

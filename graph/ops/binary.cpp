@@ -8,6 +8,7 @@
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
+#include "graph/ops/composed.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
@@ -92,7 +93,7 @@ Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
     if (b.number() == 0.5) return free(sqrt(x));
     if (b.number() == 1) return x.ptr() == a.value().ptr() ? copy(x) : x;
     if (b.number() == 2) return mul(x, x);
-    if (b.number() == 3) return mul(mul(x, x), x);
+    if (b.number() == 3) return cube(x);
     if (b.number() == -1) return free(reciprocal(x));
     if (b.number() == -0.5) return free(rsqrt(x));
   }

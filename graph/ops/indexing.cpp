@@ -33,6 +33,11 @@ void check_covers(const TensorType& x, const TensorType& index, int dim) {
   check_not_empty(x, index, dim);
 }
 
+void check_dtypes_agree(const TensorType& x, const TensorType& src) {
+  SLUICE_CHECK_KIND(kType, x.dtype == src.dtype, "src: dtype is {}, x has {}; they must be equal",
+                    dtype_name(src.dtype), dtype_name(x.dtype));
+}
+
 std::vector<TensorType> infer_gather(Types in, Present, const Attrs& attrs) {
   check_covers(in[0], in[1], axis_of(attrs, in[0]));
   return {{in[0].dtype, in[1].shape}};
@@ -40,8 +45,7 @@ std::vector<TensorType> infer_gather(Types in, Present, const Attrs& attrs) {
 
 std::vector<TensorType> infer_scatter(Types in, Present, const Attrs& attrs) {
   check_covers(in[0], in[1], axis_of(attrs, in[0]));
-  SLUICE_CHECK_KIND(kType, in[0].dtype == in[2].dtype, "src: dtype is {}, x has {}; they must be equal",
-                    dtype_name(in[2].dtype), dtype_name(in[0].dtype));
+  check_dtypes_agree(in[0], in[2]);
   SLUICE_CHECK(in[2].shape == in[1].shape, "src: shape is {}, index has {}; they must be equal", in[2].shape.str(),
                in[1].shape.str());
   return {in[0]};
@@ -67,8 +71,7 @@ std::vector<TensorType> infer_index_add(Types in, Present, const Attrs& attrs) {
   check_not_empty(in[0], in[1], dim);
   Shape wanted = in[0].shape;
   wanted[dim] = in[1].shape[0];
-  SLUICE_CHECK_KIND(kType, in[0].dtype == in[2].dtype, "src: dtype is {}, x has {}; they must be equal",
-                    dtype_name(in[2].dtype), dtype_name(in[0].dtype));
+  check_dtypes_agree(in[0], in[2]);
   SLUICE_CHECK(in[2].shape == wanted, "src: shape is {}; must be {} (x's, with the index's length at axis {})",
                in[2].shape.str(), wanted.str(), dim);
   return {in[0]};
@@ -287,6 +290,13 @@ namespace {
 // As torch, these functions take a tensor without axes for one of a single element.
 Value line(const Value& x) { return x.rank() == 0 ? reshape(x, {1}) : x; }
 
+// As torch, nothing but the dim is looked at where an index has no elements.
+bool names_nothing(const OpDef& op, const Value& x, const Value& index, int64_t dim) {
+  if (numel(index.shape()) != 0) return false;
+  normalize_axis(dim, std::max(x.rank(), 1), op.name);
+  return true;
+}
+
 // The corner of src that the index covers.
 Value covered(const Value& src, const Value& index) {
   bool larger = src.rank() == index.rank() && src.shape() != index.shape();
@@ -296,6 +306,10 @@ Value covered(const Value& src, const Value& index) {
 }
 
 Value scattered(const OpDef& op, const Value& x, const Value& index, const Value& src, Attrs attrs) {
+  if (names_nothing(op, x, index, std::get<int64_t>(attrs[0]))) {
+    check_dtypes_agree(x.type(), src.type());
+    return copy(x);
+  }
   const Value places = line(index);
   return reshape(call1(op, {line(x), places, covered(line(src), places)}, std::move(attrs)), x.shape().vec());
 }
@@ -303,6 +317,8 @@ Value scattered(const OpDef& op, const Value& x, const Value& index, const Value
 }  // namespace
 
 Value gather(const Value& x, const Value& index, int64_t dim) {
+  if (names_nothing(gather_def, x, index, dim))
+    return reshape(index_select(reshape(x, {-1}), zeros({0}, DType::kInt64), 0), index.shape().vec());
   return reshape(call1(gather_def, {line(x), line(index)}, {dim}), index.shape().vec());
 }
 Value scatter(const Value& x, const Value& index, const Value& src, int64_t dim) {

@@ -121,31 +121,41 @@ Value delayed(const Value& x, int axis) {
   return pad(narrow(x, axis, 0, x.shape()[axis] - 1), low, Ints(x.rank(), 0));
 }
 
+std::vector<Sample> recurrence_samples() {
+  std::vector<Sample> out = samples(2, false);
+  out.push_back({.inputs = {{.shape = {3, 4}}, {.shape = {3, 1}}}, .attrs = {int64_t{1}}});
+  out.push_back({.inputs = {{.shape = {2, 3, 4}}, {.shape = {2, 1, 4}}}, .attrs = {int64_t{1}}});
+  return out;
+}
+
 const OpDef linear_recurrence_def{
     .name = "linear_recurrence",
     .doc =
-        "y[0] = b[0], y[i] = a[i] * y[i - 1] + b[i] along `dim`: what torch.cumsum and cumprod are special cases of. "
-        "a and b have one shape and dtype.",
+        "y[0] = b[0], y[i] = a[i] * y[i - 1] + b[i] along `dim`: what torch.cumsum is a special case of. a and b have "
+        "one shape and dtype; or b has one element along `dim`, and nothing is added to products: torch.cumprod.",
     .inputs = {"a", "b"},
     .params = of_dim(),
     .infer = [](Types in, Present, const Attrs& attrs) -> std::vector<TensorType> {
       check_same_dtype(in, "inputs");
-      SLUICE_CHECK(in[0].shape == in[1].shape, "inputs: shapes are {} and {}; they must be equal", in[0].shape.str(),
-                   in[1].shape.str());
       SLUICE_CHECK(in[0].dtype != DType::kBool, "inputs: dtype is bool; must be of numbers");
       SLUICE_CHECK(in[0].shape.rank() > 0, "inputs: have rank 0; must have an axis");
-      normalize_axis(attr<int64_t>(attrs, 0), in[0].shape.rank(), "dim");
+      Shape firsts = in[0].shape;
+      firsts[normalize_axis(attr<int64_t>(attrs, 0), firsts.rank(), "dim")] = 1;
+      SLUICE_CHECK(in[0].shape == in[1].shape || firsts == in[1].shape,
+                   "inputs: shapes are {} and {}; they must be equal, or the second be {}", in[0].shape.str(),
+                   in[1].shape.str(), firsts.str());
       return {in[0]};
     },
     .grad = holomorphic([](const GradContext& c) -> Values {
       const Value &a = c.inputs[0], &g = c.grad_outputs[0];
       if (!is_differentiable(a.dtype())) return {Value(), Value()};
-      if (numel(a.shape()) == 0) return {zeros_like(a), zeros_like(a)};
+      if (numel(a.shape()) == 0) return {zeros_like(a), zeros_like(c.inputs[1])};
       // The same recurrence from the end on: of_b[i] = g[i] + a[i + 1] * of_b[i + 1].
       const int axis = normalize_axis(attr<int64_t>(c.attrs, 0), a.rank(), "dim");
       const Ints line{axis};
       const Value of_b = flip(linear_recurrence(delayed(flip(a, line), axis), flip(g, line), axis), line);
-      return {c.needs[0] ? mul(of_b, delayed(c.outputs[0], axis)) : Value(), of_b};
+      return {c.needs[0] ? mul(of_b, delayed(c.outputs[0], axis)) : Value(),
+              c.needs[1] ? narrow(of_b, axis, 0, c.inputs[1].shape()[axis]) : Value()};
     }),
     .sbp =
         [](Types in, const Attrs& attrs) {
@@ -153,7 +163,7 @@ const OpDef linear_recurrence_def{
           rows.push_back(row_of({Sbp::broadcast(), Sbp::partial_sum()}, Sbp::partial_sum()));
           return rows;
         },
-    .samples = samples(2, false)};
+    .samples = recurrence_samples()};
 
 // f of x as a tensor with axes, in x's shape.
 template <class F>
@@ -196,17 +206,13 @@ Value cumprod(const Value& input, int64_t dim) {
   const Value x = is_differentiable(input.dtype()) ? input : cast(input, DType::kInt64);
   const int axis = normalize_axis(dim, x.rank(), "cumprod");
   if (x.rank() == 0 || numel(x.shape()) == 0) return x;
-  Ints high(x.rank(), 0);
-  high[axis] = x.shape()[axis] - 1;
-  return linear_recurrence(x, pad(narrow(x, axis, 0, 1), Ints(x.rank(), 0), high), axis);
+  return linear_recurrence(x, narrow(x, axis, 0, 1), axis);
 }
 
 Value products_of_others(const Value& x, int64_t dim) {
   const int axis = normalize_axis(dim, x.rank(), "prod");
   const auto before = [&](const Value& v) {
-    Ints high(v.rank(), 0);
-    high[axis] = v.shape()[axis] - 1;
-    return linear_recurrence(delayed(v, axis), pad(ones_like(narrow(v, axis, 0, 1)), Ints(v.rank(), 0), high), axis);
+    return linear_recurrence(delayed(v, axis), ones_like(narrow(v, axis, 0, 1)), axis);
   };
   return mul(before(x), flip(before(flip(x, Ints{axis})), Ints{axis}));
 }

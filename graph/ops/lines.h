@@ -15,7 +15,8 @@ Value order_part(const Value& x, int64_t dim, bool descending, int64_t first, in
 // int64: where the extremum of the elements up to each one is, the last of equal ones; NaN stays one.
 Value running_argmax(const Value& x, int64_t dim);
 Value running_argmin(const Value& x, int64_t dim);
-// y[0] = b[0], y[i] = a[i] * y[i - 1] + b[i] along `dim`. a and b of one shape and dtype.
+// y[0] = b[0], y[i] = a[i] * y[i - 1] + b[i] along `dim`. a and b of one shape and dtype; or b of the first elements
+// alone, to which nothing is added.
 Value linear_recurrence(const Value& a, const Value& b, int64_t dim);
 
 // Along a dim, as torch: products and extrema (with where they are) so far, and log(sum(exp)) without overflow.

@@ -392,8 +392,10 @@ Value flat_at_zero(const Value& x, double at_zero, F f) {
 Value var_of_wide(const Value& x, const Dims& dim, double correction, bool keepdim) {
   const double n = static_cast<double>(reduced_count(x.shape(), dim ? Attr(*dim) : Attr()));
   const Value centred = sub(x, mean(x, dim, true));
-  const Value size = is_complex(x.dtype()) ? abs(centred) : centred;
-  return div(sum(mul(size, size), dim, keepdim), std::max(n - correction, 0.0));
+  const Value squares =
+      is_complex(x.dtype()) ? add(square(real_part(centred)), square(imaginary_part(centred))) : square(centred);
+  // Of nothing it is NaN, whatever is subtracted.
+  return div(sum(squares, dim, keepdim), n == 0 ? std::nan("") : std::max(n - correction, 0.0));
 }
 
 Value norm_of_wide(const Value& x, double p, const Dims& dim, bool keepdim) {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "graph/ops/activation.h"
+#include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
@@ -42,13 +43,20 @@ Value count_nonzero_along(const Value& x, const std::optional<int64_t>& dim) {
 
 using Spread = Value (*)(const Value&, const Dims&, double, bool);
 
+// The mean as torch's running one: what comes after an infinity makes it NaN, so that only the last element may be one.
+Value running_mean(const Value& x, const Dims& dim, bool keepdim) {
+  Value y = mean(x, dim, keepdim);
+  for (const int axis : reduced_axes(dim ? Attr(*dim) : Attr(), x.rank(), "dim")) {
+    const int64_t before = x.shape()[axis] - 1;
+    if (before > 0) y = where(isinf(mean(narrow(x, axis, 0, before), dim, keepdim)), std::nan(""), y);
+  }
+  return y;
+}
+
 // var_mean and std_mean: torch's three ways to say what is subtracted from the number of elements.
 Form with_mean(const std::string& name, const char* doc, Spread f) {
   const auto both = [f](const Value& x, const Dims& dim, double correction, bool keepdim) {
-    const Value spread = f(x, dim, correction, keepdim), middle = mean(x, dim, keepdim);
-    // As torch, whose running mean an infinity makes NaN, unless nothing else is there.
-    const bool runs = numel(x.shape()) > numel(middle.shape());
-    return Pair{spread, runs ? where(isinf(middle), std::nan(""), middle) : middle};
+    return Pair{f(x, dim, correction, keepdim), running_mean(x, dim, keepdim)};
   };
   return {
       .doc = doc,

@@ -13,11 +13,11 @@ template <Kind kind, class T>
 SLUICE_INLINE T folded(const T* x, int64_t n) {
   T lanes[kFoldLanes];
   int64_t used = std::min(n, kFoldLanes);
-  for (int64_t i = 0; i < used; ++i) lanes[i] = x[i];
+  for (int64_t i = 0; i < used; ++i) lanes[i] = share_of<kind>(x[i]);
   int64_t at = kFoldLanes;
   for (; at + kFoldLanes <= n; at += kFoldLanes)
-    for (int64_t i = 0; i < kFoldLanes; ++i) lanes[i] = joined<kind>(lanes[i], x[at + i]);
-  for (int64_t i = 0; at + i < n; ++i) lanes[i] = joined<kind>(lanes[i], x[at + i]);
+    for (int64_t i = 0; i < kFoldLanes; ++i) lanes[i] = joined<kind>(lanes[i], share_of<kind>(x[at + i]));
+  for (int64_t i = 0; at + i < n; ++i) lanes[i] = joined<kind>(lanes[i], share_of<kind>(x[at + i]));
   while (used > 1) {
     const int64_t half = used / 2;
     for (int64_t i = 0; i < half; ++i) lanes[i] = joined<kind>(lanes[i], lanes[used - half + i]);
@@ -28,10 +28,11 @@ SLUICE_INLINE T folded(const T* x, int64_t n) {
 
 typedef float Four __attribute__((vector_size(16)));
 
+template <Kind kind>
 SLUICE_INLINE Four four_at(const float* x) {
   Four v;
   std::memcpy(&v, x, sizeof v);
-  return v;
+  return share_of<kind>(v);
 }
 
 // Four short rows at a time, each in the order of folded_rows(), which does those that are left. Gives their number.
@@ -39,18 +40,20 @@ template <Kind kind>
 SLUICE_INLINE int64_t folded_fours(const float* x, int64_t step, int64_t n, float* out, int64_t rows) {
   int64_t r = 0;
   for (; r + 4 <= rows; r += 4, x += 4 * step) {
-    Four a = four_at(x), b = four_at(x + step), c = four_at(x + 2 * step), d = four_at(x + 3 * step);
+    Four a = four_at<kind>(x), b = four_at<kind>(x + step), c = four_at<kind>(x + 2 * step),
+         d = four_at<kind>(x + 3 * step);
     int64_t i = 4;
     for (; i + 4 <= n; i += 4) {
-      a = joined<kind>(a, four_at(x + i));
-      b = joined<kind>(b, four_at(x + step + i));
-      c = joined<kind>(c, four_at(x + 2 * step + i));
-      d = joined<kind>(d, four_at(x + 3 * step + i));
+      a = joined<kind>(a, four_at<kind>(x + i));
+      b = joined<kind>(b, four_at<kind>(x + step + i));
+      c = joined<kind>(c, four_at<kind>(x + 2 * step + i));
+      d = joined<kind>(d, four_at<kind>(x + 3 * step + i));
     }
     const Four ab = joined<kind>(__builtin_shufflevector(a, b, 0, 4, 1, 5), __builtin_shufflevector(a, b, 2, 6, 3, 7)),
                cd = joined<kind>(__builtin_shufflevector(c, d, 0, 4, 1, 5), __builtin_shufflevector(c, d, 2, 6, 3, 7));
     Four total = joined<kind>(__builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
-    for (; i < n; ++i) total = joined<kind>(total, Four{x[i], x[step + i], x[2 * step + i], x[3 * step + i]});
+    for (; i < n; ++i)
+      total = joined<kind>(total, share_of<kind>(Four{x[i], x[step + i], x[2 * step + i], x[3 * step + i]}));
     std::memcpy(out + r, &total, sizeof total);
   }
   return r;
@@ -70,16 +73,16 @@ SLUICE_INLINE void folded_rows(const T* x, int64_t step, int64_t n, T* out, int6
     if (n >= kWide) done = folded_fours<kind>(x, step, n, out, rows);
   x += done * step;
   for (int64_t r = done; r < rows; ++r, x += step) {
-    T total = x[0];
+    T total = share_of<kind>(x[0]);
     int64_t i = 1;
     if (!std::is_integral_v<T> && n >= kWide) {
       T lanes[kWide];
-      for (int64_t l = 0; l < kWide; ++l) lanes[l] = x[l];
+      for (int64_t l = 0; l < kWide; ++l) lanes[l] = share_of<kind>(x[l]);
       for (i = kWide; i + kWide <= n; i += kWide)
-        for (int64_t l = 0; l < kWide; ++l) lanes[l] = joined<kind>(lanes[l], x[i + l]);
+        for (int64_t l = 0; l < kWide; ++l) lanes[l] = joined<kind>(lanes[l], share_of<kind>(x[i + l]));
       total = joined<kind>(joined<kind>(lanes[0], lanes[2]), joined<kind>(lanes[1], lanes[3]));
     }
-    for (; i < n; ++i) total = joined<kind>(total, x[i]);
+    for (; i < n; ++i) total = joined<kind>(total, share_of<kind>(x[i]));
     out[r] = total;
   }
 }
@@ -90,8 +93,11 @@ SLUICE_INLINE void folded_lines(T* into, const T* x, int64_t step, int64_t n) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
     const T* v = x + i;
-    const T low = joined<kind>(joined<kind>(v[0], v[step]), joined<kind>(v[2 * step], v[3 * step]));
-    const T high = joined<kind>(joined<kind>(v[4 * step], v[5 * step]), joined<kind>(v[6 * step], v[7 * step]));
+    const T first = joined<kind>(share_of<kind>(v[0]), share_of<kind>(v[step])),
+            second = joined<kind>(share_of<kind>(v[2 * step]), share_of<kind>(v[3 * step])),
+            third = joined<kind>(share_of<kind>(v[4 * step]), share_of<kind>(v[5 * step])),
+            fourth = joined<kind>(share_of<kind>(v[6 * step]), share_of<kind>(v[7 * step]));
+    const T low = joined<kind>(first, second), high = joined<kind>(third, fourth);
     into[i] = joined<kind>(into[i], joined<kind>(low, high));
   }
 }
@@ -102,7 +108,7 @@ SLUICE_INLINE void folded_narrow(T* into, const T* x, int64_t lines) {
   T lanes[kWidth];
   for (int64_t i = 0; i < kWidth; ++i) lanes[i] = into[i];
   for (int64_t line = 0; line < lines; ++line)
-    for (int64_t i = 0; i < kWidth; ++i) lanes[i] = joined<kind>(lanes[i], x[line * kWidth + i]);
+    for (int64_t i = 0; i < kWidth; ++i) lanes[i] = joined<kind>(lanes[i], share_of<kind>(x[line * kWidth + i]));
   for (int64_t i = 0; i < kWidth; ++i) into[i] = lanes[i];
 }
 
@@ -115,7 +121,7 @@ SLUICE_INLINE void folded_stack(T* into, const T* x, int64_t n, int64_t lines) {
   }
   for (int64_t line = 0; line < lines; ++line, x += n)
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) into[i] = joined<kind>(into[i], x[i]);
+    for (int64_t i = 0; i < n; ++i) into[i] = joined<kind>(into[i], share_of<kind>(x[i]));
 }
 
 // For several instruction sets, which templates cannot be compiled for.
@@ -137,6 +143,7 @@ SLUICE_INLINE void folded_stack(T* into, const T* x, int64_t n, int64_t lines) {
     operator Folds<int64_t>() const { return NAME##_i64; } \
   } NAME;
 FOLDS(fold_sum, kSum)
+FOLDS(fold_squares, kSquares)
 FOLDS(fold_prod, kProd)
 FOLDS(fold_max, kMax)
 FOLDS(fold_min, kMin)
@@ -158,6 +165,7 @@ Folds<T> folds_of(Kind kind) {
     switch (kind) {
       case Kind::kSum:
       case Kind::kMean: return fold_sum;
+      case Kind::kSquares: return fold_squares;
       case Kind::kProd: return fold_prod;
       case Kind::kMax:
       case Kind::kAny: return fold_max;

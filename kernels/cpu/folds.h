@@ -9,7 +9,7 @@
 
 namespace sluice::cpu {
 
-enum class ReductionKind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
+enum class ReductionKind : uint8_t { kSum, kMean, kSquares, kProd, kMax, kMin, kAny, kAll };
 
 inline constexpr int64_t kFoldLanes = 64;  // of a run, reduced side by side
 inline constexpr int64_t kShortRow = 128;  // rows up to here are short
@@ -23,7 +23,8 @@ SLUICE_INLINE T joined(T a, T b) {
     using Wrapping = std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, T>;
     switch (kind) {
       case ReductionKind::kSum:
-      case ReductionKind::kMean: return static_cast<T>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
+      case ReductionKind::kMean:
+      case ReductionKind::kSquares: return static_cast<T>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
       case ReductionKind::kProd: return static_cast<T>(static_cast<Wrapping>(a) * static_cast<Wrapping>(b));
       case ReductionKind::kMax:
       case ReductionKind::kAny: return (a != a) | (a > b) ? a : b;  // without branches
@@ -33,6 +34,16 @@ SLUICE_INLINE T joined(T a, T b) {
   }
 }
 
+// What is joined of an element.
+template <ReductionKind kind, class T>
+SLUICE_INLINE T share_of(T a) {
+  if constexpr (kind == ReductionKind::kSquares)
+    return joined<ReductionKind::kProd>(a, a);
+  else
+    return a;
+}
+
+// In all of them x are elements, whose shares are joined, and what they give are shares.
 template <class T>
 struct Folds {
   // x[0], ..., x[n - 1] as one.

@@ -9,12 +9,14 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kLargestFactor = 13;
-
+// Fours and primes; what is left at the end has none up to kLargestFactor.
 std::vector<int64_t> factors_of(int64_t n) {
   std::vector<int64_t> factors;
-  for (int64_t f : {4, 2, 3, 5, 7, 11, 13})
+  const auto take = [&](int64_t f) {
     for (; n % f == 0; n /= f) factors.push_back(f);
+  };
+  take(4), take(2);
+  for (int64_t f = 3; f <= kLargestFactor; f += 2) take(f);
   if (n > 1) factors.push_back(n);
   return factors;
 }

@@ -7,6 +7,9 @@
 
 namespace sluice::cpu {
 
+// The largest prime that has a stage: those of larger ones cost more than a convolution.
+inline constexpr int64_t kLargestFactor = 61;
+
 // How lines of a length are transformed in a direction: plain data.
 //
 // A length of small prime factors goes through one stage per factor, each of which reads lines of one array and writes

@@ -97,21 +97,34 @@ void run_stage(const typename FourierPlan<C>::Stage& stage, bool inverse, const 
   }
 }
 
-// Of any radix.
+// Of any odd radix: of elements j and radix - j the sum is taken times cosines, and the difference times sines.
 template <class V, class C>
-void run_other_stage(const typename FourierPlan<C>::Stage& stage, const Pair<V>* x, Pair<V>* y) {
-  const int64_t r = stage.radix, s = stage.stride, m = stage.lines;
+void run_odd_stage(const typename FourierPlan<C>::Stage& stage, const Pair<V>* x, Pair<V>* y) {
+  const int64_t r = stage.radix, s = stage.stride, m = stage.lines, pairs = r / 2;
+  Pair<V> sums[kLargestFactor / 2], differences[kLargestFactor / 2];
   for (int64_t p = 0; p < m; ++p) {
     const std::complex<C>* w = stage.twiddles.data() + p * (r - 1);
     const Pair<V>* in = x + s * p;
     Pair<V>* out = y + s * r * p;
-    for (int64_t q = 0; q < s; ++q)
-      for (int64_t k = 0; k < r; ++k) {
-        Pair<V> sum = in[q];
-        for (int64_t j = 1; j < r; ++j)
-          sum = sum + times(in[q + s * m * j], stage.roots[static_cast<size_t>(j * k % r)]);
-        out[q + s * k] = k == 0 ? sum : times(sum, w[k - 1]);
+    for (int64_t q = 0; q < s; ++q) {
+      Pair<V> total = in[q];
+      for (int64_t j = 0; j < pairs; ++j) {
+        const Pair<V> near = in[q + s * m * (j + 1)], far = in[q + s * m * (r - j - 1)];
+        sums[j] = near + far, differences[j] = near - far;
+        total = total + sums[j];
       }
+      out[q] = total;
+      for (int64_t k = 1; k <= pairs; ++k) {
+        Pair<V> even = in[q], odd{};
+        for (int64_t j = 0, at = k; j < pairs; ++j, at += at + k < r ? k : k - r) {  // at: (j + 1) * k modulo r
+          even = even + scaled(sums[j], stage.roots[static_cast<size_t>(at)].real());
+          odd = odd + scaled(differences[j], stage.roots[static_cast<size_t>(at)].imag());
+        }
+        const Pair<V> side = turned(odd, true);
+        out[q + s * k] = times(even + side, w[k - 1]);
+        out[q + s * (r - k)] = times(even - side, w[r - k - 1]);
+      }
+    }
   }
 }
 
@@ -124,7 +137,7 @@ Pair<V>* run_stages(const FourierPlan<C>& plan, Pair<V>* line, Pair<V>* spare) {
       case 3: run_stage<3, V, C>(stage, plan.inverse, line, spare); break;
       case 4: run_stage<4, V, C>(stage, plan.inverse, line, spare); break;
       case 5: run_stage<5, V, C>(stage, plan.inverse, line, spare); break;
-      default: run_other_stage<V, C>(stage, line, spare);
+      default: run_odd_stage<V, C>(stage, line, spare);
     }
     std::swap(line, spare);
   }

@@ -192,58 +192,108 @@ class RunningExtremum final : public PreparedKernel {
   const LoadFn load_;
 };
 
+// Of neighbouring lines a row after the other; of others several at once, since each step of a line waits for the last.
 template <class T>
 class LinearRecurrence final : public PreparedKernel {
  public:
   LinearRecurrence(const plan::KernelQuery& q, int threads)
       : lines_(q),
+        adds_(q.inputs[0].shape == q.inputs[1].shape),
+        is_tile_(is_tile(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))),
         threads_(threads),
         load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))),
         store_(tile_store(tile_type(q.inputs[0].dtype), q.outputs[0].dtype)) {}
 
-  void run(const KernelArgs& args) const override {
-    lines_.for_each_panel(threads_, kTile, [&](const auto& at, int64_t lines) {
-      if (lines > 1) return panel(args, at, lines);
-      T a[kTile], b[kTile];
-      Total y = 0;
-      for (int64_t done = 0; done < lines_.length(); done += kTile) {
-        const int64_t m = std::min(kTile, lines_.length() - done);
-        load_(input(args, 0, at[0] + lines_.bytes(0, done * lines_.step(0))), lines_.step(0), a, m);
-        load_(input(args, 1, at[1] + lines_.bytes(1, done * lines_.step(1))), lines_.step(1), b, m);
-        for (int64_t i = 0; i < m; ++i) {
-          y = next(a[i], y, b[i], done + i == 0);
-          b[i] = static_cast<T>(y);
-        }
-        store_(b, static_cast<char*>(args.outputs[0]) + at[2] + lines_.bytes(2, done * lines_.step(2)), lines_.step(2),
-               m);
-      }
-    });
-  }
+  void run(const KernelArgs& args) const override { adds_ ? run_as<true>(args) : run_as<false>(args); }
 
  private:
   using Total = std::conditional_t<kIsComplex<T>, std::complex<double>,
                                    std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>>;
+  using Places = std::array<int64_t, kMaxOperands>;  // of a line in its operands, in bytes
+  // Of more lines abreast, whose elements often lie whole pages apart, the first-level cache cannot hold the next ones.
+  static constexpr int64_t kAbreast = 4, kPiece = 256;
 
-  static Total next(T a, Total y, T b, bool first) {
-    return (first ? Total{0} : product(static_cast<Total>(a), y)) + static_cast<Total>(b);
+  // kAdds: of all elements of b; else the first of a line is all there is.
+  template <bool kAdds>
+  void run_as(const KernelArgs& args) const {
+    if (lines_.neighbours())
+      return lines_.for_each_panel(threads_, kTile,
+                                   [&](const auto& at, int64_t lines) { panel<kAdds>(args, at, lines); });
+    const int64_t tasks = std::min<int64_t>(lines_.count(), 4 * std::max(threads_, 1));
+    lines_.for_each_group_of_tasks(threads_, tasks, kAbreast,
+                                   [&](int64_t, const auto& group) { abreast<kAdds>(args, group); });
   }
 
-  // Neighbouring lines, side by side.
-  void panel(const KernelArgs& args, const std::array<int64_t, kMaxOperands>& at, int64_t lines) const {
-    T a[kTile], b[kTile];
-    Total y[kTile] = {};
-    for (int64_t i = 0; i < lines_.length(); ++i) {
-      load_(input(args, 0, at[0] + lines_.bytes(0, i * lines_.step(0))), 1, a, lines);
-      load_(input(args, 1, at[1] + lines_.bytes(1, i * lines_.step(1))), 1, b, lines);
-      for (int64_t k = 0; k < lines; ++k) {
-        y[k] = next(a[k], y[k], b[k], i == 0);
-        b[k] = static_cast<T>(y[k]);
+  template <bool kAdds>
+  static Total next(T a, Total y, T b) {
+    const Total carried = product(static_cast<Total>(a), y);
+    if constexpr (kAdds)
+      return carried + static_cast<Total>(b);
+    else
+      return carried;
+  }
+
+  const char* in(const KernelArgs& args, int operand, const Places& at, int64_t i) const {
+    return input(args, operand, at[operand] + lines_.bytes(operand, i * lines_.step(operand)));
+  }
+  char* out(const KernelArgs& args, const Places& at, int64_t i) const {
+    return static_cast<char*>(args.outputs[0]) + at[2] + lines_.bytes(2, i * lines_.step(2));
+  }
+
+  // m elements of a line from element i on: where they lie, or loaded into `space`.
+  const T* elements(const KernelArgs& args, int operand, const Places& at, int64_t i, int64_t m, T* space) const {
+    if (direct(operand)) return reinterpret_cast<const T*>(in(args, operand, at, i));
+    load_(in(args, operand, at, i), lines_.step(operand), space, m);
+    return space;
+  }
+  bool direct(int operand) const { return is_tile_ && lines_.step(operand) == 1; }
+
+  // Fewer lines than kAbreast: the last one is computed several times, and is the same each time.
+  template <bool kAdds>
+  void abreast(const KernelArgs& args, const std::vector<Places>& group) const {
+    T of_a[kAbreast][kPiece], of_b[kAbreast][kPiece], made[kAbreast][kPiece];
+    const T *a[kAbreast], *b[kAbreast] = {};
+    T* to[kAbreast];
+    Total y[kAbreast] = {};
+    for (int64_t done = 0; done < lines_.length(); done += kPiece) {
+      const int64_t m = std::min(kPiece, lines_.length() - done), first = done == 0 ? 1 : 0;
+      for (size_t l = 0; l < kAbreast; ++l) {
+        const Places& at = group[std::min(l, group.size() - 1)];
+        a[l] = elements(args, 0, at, done, m, of_a[l]);
+        if (kAdds || first) b[l] = elements(args, 1, at, done, kAdds ? m : 1, of_b[l]);
+        to[l] = direct(2) ? reinterpret_cast<T*>(out(args, at, done)) : made[l];
+        if (first) y[l] = static_cast<Total>(to[l][0] = b[l][0]);
       }
-      store_(b, static_cast<char*>(args.outputs[0]) + at[2] + lines_.bytes(2, i * lines_.step(2)), 1, lines);
+      for (int64_t i = first; i < m; ++i) [&]<size_t... L>(std::index_sequence<L...>) {
+          ((y[L] = next<kAdds>(a[L][i], y[L], kAdds ? b[L][i] : T(0)), to[L][i] = static_cast<T>(y[L])), ...);
+        }
+      (std::make_index_sequence<kAbreast>());
+      for (size_t l = 0; l < group.size() && !direct(2); ++l)
+        store_(made[l], out(args, group[l], done), lines_.step(2), m);
+    }
+  }
+
+  template <bool kAdds>
+  void panel(const KernelArgs& args, const Places& at, int64_t lines) const {
+    T a[kTile], b[kTile];
+    Total y[kTile];
+    for (int64_t i = 0; i < lines_.length(); ++i) {
+      if (kAdds || i == 0) load_(in(args, 1, at, i), 1, b, lines);
+      if (i == 0) {
+        for (int64_t k = 0; k < lines; ++k) y[k] = static_cast<Total>(a[k] = b[k]);
+      } else {
+        load_(in(args, 0, at, i), 1, a, lines);
+        for (int64_t k = 0; k < lines; ++k) {
+          y[k] = next<kAdds>(a[k], y[k], b[k]);
+          a[k] = static_cast<T>(y[k]);
+        }
+      }
+      store_(a, out(args, at, i), 1, lines);
     }
   }
 
   const Lines lines_;
+  const bool adds_, is_tile_;
   const int threads_;
   const LoadFn load_;
   const StoreFn store_;

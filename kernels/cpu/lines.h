@@ -32,6 +32,12 @@ class Lines {
 
   int64_t count() const { return nest_->size(); }
   int64_t length() const { return length_; }
+  // Whether lines lie side by side in all operands.
+  bool neighbours() const {
+    for (size_t k = 0; k < steps_.size(); ++k)
+      if (nest_->inner_stride(static_cast<int>(k)) != 1) return false;
+    return true;
+  }
   int64_t step(int operand) const { return steps_[operand]; }
   // `step` elements of the operand, in bytes.
   int64_t bytes(int operand, int64_t step) const { return step * sizes_[operand]; }
@@ -45,12 +51,10 @@ class Lines {
   // f(offsets in bytes, lines): up to `most` lines whose elements lie side by side in all operands, or one.
   template <class F>
   void for_each_panel(int threads, int64_t most, const F& f) const {
-    bool neighbours = true;
-    for (size_t k = 0; k < steps_.size(); ++k) neighbours &= nest_->inner_stride(static_cast<int>(k)) == 1;
+    const int64_t step = neighbours() ? most : 1;
     parallel_ranges(threads, count(), std::max<int64_t>(kGrain / std::max<int64_t>(length_, 1), 1),
                     [&](int64_t begin, int64_t end) {
                       nest_->for_segments(begin, end, [&](const auto& offsets, int64_t n) {
-                        const int64_t step = neighbours ? most : 1;
                         for (int64_t i = 0; i < n; i += step) f(places(offsets, i), std::min(step, n - i));
                       });
                     });

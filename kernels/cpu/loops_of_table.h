@@ -57,8 +57,10 @@ SLUICE_CLONES [[maybe_unused]] static bool all_near(const void* const* in, int64
   return far == 0;
 }
 
-#define FLOATS1(NAME, WEIGHT, ...)                            \
-  LOOP1(SLUICE_CLONES, NAME##_f32, float, float, __VA_ARGS__) \
+#define CLONES_kLight SLUICE_LIGHT_CLONES
+#define CLONES_kHeavy SLUICE_CLONES
+#define FLOATS1(NAME, WEIGHT, ...)                              \
+  LOOP1(CLONES_##WEIGHT, NAME##_f32, float, float, __VA_ARGS__) \
   LOOP1(, NAME##_f64, double, double, __VA_ARGS__)
 #define NUMBERS1(NAME, WEIGHT, FLOATS, ...) \
   FLOATS1(NAME, WEIGHT, FLOATS)             \
@@ -67,8 +69,8 @@ SLUICE_CLONES [[maybe_unused]] static bool all_near(const void* const* in, int64
   LOOP1(SLUICE_CLONES, NAME##_f32, float, bool, FLOATS) \
   LOOP1(, NAME##_f64, double, bool, FLOATS)             \
   LOOP1(, NAME##_i64, i64, bool, __VA_ARGS__)
-#define FLOATS2(NAME, WEIGHT, ...)                            \
-  LOOP2(SLUICE_CLONES, NAME##_f32, float, float, __VA_ARGS__) \
+#define FLOATS2(NAME, WEIGHT, ...)                              \
+  LOOP2(CLONES_##WEIGHT, NAME##_f32, float, float, __VA_ARGS__) \
   LOOP2(, NAME##_f64, double, double, __VA_ARGS__)
 #define INTEGERS2(NAME, ...) LOOP2(, NAME##_i64, i64, i64, __VA_ARGS__)
 #define NUMBERS2(NAME, WEIGHT, FLOATS, ...) \

@@ -32,10 +32,8 @@ class Reduce final : public PreparedKernel {
   using Total = std::conditional_t<kIsComplex<T>, std::complex<double>,
                                    std::conditional_t<std::is_same_v<T, int64_t>, int64_t, double>>;
 
-  // squares: of x * x rather than x.
-  Reduce(const plan::KernelQuery& q, const ReductionAxes& axes, Kind kind, bool squares, Loop combine, int threads)
+  Reduce(const plan::KernelQuery& q, const ReductionAxes& axes, Kind kind, Loop combine, int threads)
       : kind_(kind),
-        squares_(squares),
         combine_(combine),
         folds_(folds_of<T>(kind)),
         threads_(threads),
@@ -47,7 +45,7 @@ class Reduce final : public PreparedKernel {
     const DType in = q.inputs[0].dtype;
     const TileType tile = tile_type(in);
     load_ = tile_load(in, tile);
-    direct_ = is_tile(in, tile) && kind != Kind::kAny && kind != Kind::kAll && !squares;
+    direct_ = is_tile(in, tile) && kind != Kind::kAny && kind != Kind::kAll;
     store_ = tile_store(tile, q.outputs[0].dtype);
     // Memory order decides what is vectorised: along the reduced axis, or across neighbouring outputs.
     by_column_ = outputs_.inner_stride(kIn) == 1 && outputs_.inner() > 1 && std::abs(reduced_.inner_stride(0)) != 1;
@@ -122,6 +120,7 @@ class Reduce final : public PreparedKernel {
     switch (kind_) {
       case Kind::kSum:
       case Kind::kMean:
+      case Kind::kSquares:
       case Kind::kAny: return 0;
       case Kind::kProd:
       case Kind::kAll: return 1;
@@ -134,7 +133,8 @@ class Reduce final : public PreparedKernel {
   Total join(Total a, Total b) const {
     switch (kind_) {
       case Kind::kSum:
-      case Kind::kMean: return joined<Kind::kSum>(a, b);
+      case Kind::kMean:
+      case Kind::kSquares: return joined<Kind::kSum>(a, b);
       case Kind::kProd: return joined<Kind::kProd>(a, b);
       case Kind::kMax:
       case Kind::kAny: return joined<Kind::kMax>(a, b);
@@ -152,7 +152,8 @@ class Reduce final : public PreparedKernel {
     };
     switch (kind_) {
       case Kind::kSum:
-      case Kind::kMean: return each(std::integral_constant<Kind, Kind::kSum>());
+      case Kind::kMean:
+      case Kind::kSquares: return each(std::integral_constant<Kind, Kind::kSum>());
       case Kind::kProd: return each(std::integral_constant<Kind, Kind::kProd>());
       case Kind::kMax:
       case Kind::kAny: return each(std::integral_constant<Kind, Kind::kMax>());
@@ -167,8 +168,6 @@ class Reduce final : public PreparedKernel {
     load_(from, stride, space, n);
     if (!kIsComplex<T> && (kind_ == Kind::kAny || kind_ == Kind::kAll))
       for (int64_t i = 0; i < n; ++i) space[i] = space[i] != T(0);
-    if constexpr (std::is_floating_point_v<T>)
-      for (int64_t i = 0; squares_ && i < n; ++i) space[i] *= space[i];
     return space;
   }
 
@@ -270,7 +269,7 @@ class Reduce final : public PreparedKernel {
       for (int64_t at = 0; at < n; at += most) {
         const int64_t m = std::min(most, n - at);
         const T* t = tile(x + (offset + at * stride) * in_size_, stride, space, m);
-        if (m < kShort)
+        if (m < kShort && kind_ != Kind::kSquares)
           for (int64_t i = 0; i < m; ++i) total = join(total, static_cast<Total>(t[i]));
         else
           total = join(total, static_cast<Total>(folds_.run(t, m)));
@@ -325,7 +324,7 @@ class Reduce final : public PreparedKernel {
     for (; line < lines; ++line) {
       for (int64_t at = 0; at < width; at += kTile) {
         const int64_t part = std::min(kTile, width - at);
-        combine(lanes + at, tile(x + (line * step + at) * in_size_, 1, space, part), part);
+        folds_.stack(lanes + at, tile(x + (line * step + at) * in_size_, 1, space, part), part, 1);
       }
     }
   }
@@ -343,7 +342,6 @@ class Reduce final : public PreparedKernel {
   }
 
   const Kind kind_;
-  const bool squares_;
   const Loop combine_;
   const Folds<T> folds_;
   const int threads_;
@@ -361,25 +359,24 @@ std::unique_ptr<PreparedKernel> make_complex(const plan::KernelQuery& q, const R
                                              const LoopSet* set, Loop LoopSet::*loop, int threads) {
   SLUICE_CHECK_KIND(kUnsupported, set != nullptr, "{}: no cpu kernel for {}; complex numbers have no order", q.op,
                     dtype_name(q.inputs[0].dtype));
-  return std::make_unique<Reduce<T>>(q, axes, kind, false, set->*loop, threads);
+  return std::make_unique<Reduce<T>>(q, axes, kind, set->*loop, threads);
 }
 
-PrepareFn prepare(Kind kind, const char* combine_op, bool squares = false) {
+PrepareFn prepare(Kind kind, const char* combine_op) {
   const LoopSet* set = find_loops(*find_scalar_op(combine_op));
   const ScalarOp* complex_op = find_complex_op(combine_op);
   const LoopSet* complex_set = complex_op ? find_loops(*complex_op) : nullptr;
-  return [kind, squares, set, complex_set](const plan::KernelQuery& q,
-                                           const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+  return [kind, set, complex_set](const plan::KernelQuery& q,
+                                  const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
     const ReductionAxes axes = reduction_axes(q);
     switch (tile_type(q.inputs[0].dtype)) {
-      case TileType::kFloat: return std::make_unique<Reduce<float>>(q, axes, kind, squares, set->f32, context.threads);
-      case TileType::kDouble:
-        return std::make_unique<Reduce<double>>(q, axes, kind, squares, set->f64, context.threads);
+      case TileType::kFloat: return std::make_unique<Reduce<float>>(q, axes, kind, set->f32, context.threads);
+      case TileType::kDouble: return std::make_unique<Reduce<double>>(q, axes, kind, set->f64, context.threads);
       case TileType::kComplexFloat:
         return make_complex<std::complex<float>>(q, axes, kind, complex_set, &LoopSet::c64, context.threads);
       case TileType::kComplexDouble:
         return make_complex<std::complex<double>>(q, axes, kind, complex_set, &LoopSet::c128, context.threads);
-      default: return std::make_unique<Reduce<int64_t>>(q, axes, kind, squares, set->i64, context.threads);
+      default: return std::make_unique<Reduce<int64_t>>(q, axes, kind, set->i64, context.threads);
     }
   };
 }
@@ -427,7 +424,7 @@ void add_reduction_kernels(KernelTable& table) {
                                  }});
   };
   add("sum", prepare(Kind::kSum, "add"));
-  add("sum_of_squares", prepare(Kind::kSum, "add", true));
+  add("sum_of_squares", prepare(Kind::kSquares, "add"));
   add("mean", prepare(Kind::kMean, "add"));
   add("prod", prepare(Kind::kProd, "mul"));
   add("amax", prepare(Kind::kMax, "maximum"));

@@ -16,8 +16,6 @@ namespace sluice::cpu {
 
 namespace {
 
-constexpr int64_t kLine = 64;  // parts of a line would be read and written one by one
-
 void stream_lines(const char* x, char* y, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 16)
     _mm_stream_si128(reinterpret_cast<__m128i*>(y + at), _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + at)));
@@ -44,11 +42,11 @@ void streamed_copy(const void* from, void* to, int64_t bytes) {
   static const bool halves = __builtin_cpu_supports("avx");
   const auto* x = static_cast<const char*>(from);
   auto* y = static_cast<char*>(to);
-  const int64_t head = std::min(bytes, static_cast<int64_t>(-reinterpret_cast<uintptr_t>(y) % kLine));
-  const int64_t lines = (bytes - head) / kLine * kLine, tail = bytes - head - lines;
-  std::memcpy(y, x, static_cast<size_t>(head));
+  const int64_t head = std::min(bytes, static_cast<int64_t>(-reinterpret_cast<uintptr_t>(y) % kStreamedLine));
+  const int64_t lines = (bytes - head) / kStreamedLine * kStreamedLine, tail = bytes - head - lines;
+  if (head > 0) std::memcpy(y, x, static_cast<size_t>(head));
   (halves ? stream_lines_by_halves : stream_lines)(x + head, y + head, lines);
-  std::memcpy(y + head + lines, x + head + lines, static_cast<size_t>(tail));
+  if (tail > 0) std::memcpy(y + head + lines, x + head + lines, static_cast<size_t>(tail));
 }
 
 void finish_streams() { _mm_sfence(); }

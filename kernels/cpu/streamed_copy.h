@@ -4,6 +4,8 @@
 
 namespace sluice::cpu {
 
+inline constexpr int64_t kStreamedLine = 64;  // bytes; parts of one would be read and written one by one
+
 // Of the cache that the cores share; INT64_MAX where it is unknown, or where there are no such stores.
 int64_t streaming_bytes();
 

@@ -12,6 +12,8 @@
 
 namespace sluice::cpu {
 
+// Elements of a piece that is streamed: of small ones, the next loads are under way while one is written.
+inline constexpr int64_t kStreamedTile = 128;
 inline constexpr int64_t kLightGrain = 32768, kHeavyGrain = 4096;  // elements worth a thread
 
 // How an operand comes into, or goes out of, the tiles that are computed on.
@@ -58,6 +60,7 @@ class TileWalk {
     }
     use_rows();
     streams_ = !by_rows_ && bytes_touched() > streaming_bytes();
+    tile_ = streams_ ? std::min(kStreamedTile, options_.tile) : options_.tile;
   }
 
   // In ranges that threads share, calls f(in, out, element, n), where f = make() is of one range: in[k] is the tile of
@@ -136,7 +139,7 @@ class TileWalk {
   // streams: outputs of more bytes than the cache holds are computed in tiles there, and written past it.
   template <class F>
   int run_segments(const KernelArgs& args, int64_t begin, int64_t end, bool streams, F& f) const {
-    const int64_t piece = all_direct_ && !streams ? options_.direct : options_.tile;
+    const int64_t piece = all_direct_ && !streams && options_.direct > options_.tile ? options_.direct : tile_;
     int error = 0;
     int64_t element = begin;
     alignas(64) char tiles[kBytes];
@@ -144,6 +147,7 @@ class TileWalk {
       const Addresses at = addresses(args, offsets);
       for (int64_t done = 0, m = 0; done < n; done += m) {
         m = std::min(piece, n - done);
+        if (streams && done == 0) m = std::min(m, piece - past_line(at));
         const void* in[kMost] = {};
         void *out[kMost] = {}, *to[kMost] = {};
         for (int k = 0; k < count_; ++k) {
@@ -203,6 +207,12 @@ class TileWalk {
     return error;
   }
 
+  // How many elements the first output begins behind a line: the pieces behind the first one are whole lines.
+  int64_t past_line(const Addresses& at) const {
+    const auto address = reinterpret_cast<uintptr_t>(at[inputs_]);
+    return static_cast<int64_t>(address % kStreamedLine) / operands_[inputs_].size;
+  }
+
   template <class Offsets>
   Addresses addresses(const KernelArgs& args, const Offsets& offsets) const {
     Addresses at{};
@@ -247,7 +257,7 @@ class TileWalk {
   Nest rest_;  // the axes around rows
   std::array<int64_t, kMost> tile_at_{};
   std::array<Rows, kMost> rows_{};
-  int64_t row_count_ = 0;
+  int64_t row_count_ = 0, tile_ = 0;
   bool all_direct_ = true, by_rows_ = false, streams_ = false;
 };
 

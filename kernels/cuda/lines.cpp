@@ -68,7 +68,8 @@ __device__ inline A join(A a, A b) {{
                          .put = "      out0[to(unit) + i * kToStep] = total.at;\n"})}};
 }
 
-// y = a * y + b. A thread goes along a line, since products of factors may overflow where the numbers do not.
+// y = a * y + b, or a * y where b has the first elements alone. A thread goes along a line, since products of factors
+// may overflow where the numbers do not.
 Generated linear_recurrence(const plan::KernelQuery& query) {
   const Lines lines = lines_of(query);
   const TensorSpec &a = query.inputs[0], &b = query.inputs[1], &out = query.outputs[0];
@@ -80,11 +81,15 @@ Generated linear_recurrence(const plan::KernelQuery& query) {
   writer.constant("kLength", lines.length);
   writer.constant("kAStep", a.strides[lines.dim]);
   writer.constant("kBStep", b.strides[lines.dim]);
+  writer.constant("kAdds", a.shape == b.shape);
   writer.constant("kToStep", out.strides[lines.dim]);
   return {{writer.each("", lines.count, R"(    Total y = 0;
     for (Index k = 0; k < kLength; ++k) {
-      const Total carried = k == 0 ? (Total)0 : (Total)load(in0[a_at(i) + k * kAStep]) * y;
-      y = carried + (Total)load(in1[b_at(i) + k * kBStep]);
+      if (k > 0) y = (Total)load(in0[a_at(i) + k * kAStep]) * y;
+      if (k == 0)
+        y = (Total)load(in1[b_at(i)]);
+      else if (kAdds)
+        y += (Total)load(in1[b_at(i) + k * kBStep]);
       store(out0 + to(i) + k * kToStep, (C)y);
     }
 )")}};

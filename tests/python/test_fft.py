@@ -11,7 +11,8 @@ import sluice as sl
 LINES = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]
 SEVERAL = [name + end for name in LINES for end in "2n"]
 OF_REAL = {"rfft", "ihfft"}
-LENGTHS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17, 19, 25, 30, 31, 49, 64, 97, 100, 121, 128, 169, 202, 210, 211, 1000, 1009]
+LENGTHS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17, 19, 25, 30, 31, 49, 64, 97, 100, 121, 128, 169, 202, 210, 211, 437, 1000, 1009,
+           1054, 2021, 2046, 2419, 3422, 3599, 4087]
 
 
 def sample(name, seed, shape, dtype):

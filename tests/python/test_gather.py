@@ -95,3 +95,31 @@ def test_an_index_beyond_the_axis_is_named(at, wrong):
     for beyond in (3000, -3001):
         with pytest.raises(IndexError, match=f"index out of range: {beyond} is out of bounds for dimension 0 with size 3000"):
             ours(x).take(sl.tensor([1, beyond]))
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (3, 4), (0, 4), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("index_shape", [(0,), (1, 0), (0, 7), (2, 0, 9)], ids=str)
+def test_an_index_without_elements_has_any_shape(shape, index_shape):
+    def calls(m, x, index, src):
+        yield m.gather(x, -1, index)
+        yield m.scatter(x, 0, index, src)
+        yield m.scatter(x, 0, index, 2.5)
+        yield m.scatter_add(x, 0, index, src)
+        for reduce in ("sum", "prod", "mean", "amax"):
+            yield m.scatter_reduce(x, 0, index, src, reduce, include_self=False)
+
+    numbers = torch.from_numpy(np.asarray(RANDOM.normal(0, 9, shape)))
+    for dtype in ("int64", "int32", "float32"):
+        results = []
+        for m in (sl, torch):
+            x = (ours(numbers) if m is sl else numbers.clone()).requires_grad_()
+            made = list(calls(m, x, m.empty(index_shape, dtype=getattr(m, dtype)), m.ones(2, 2, dtype=m.float64)))
+            sum(y.sum() * 2 for y in made[:4]).backward()  # torch has no gradient of reductions by such an index
+            results.append([*(y.detach() for y in made), x.grad])
+        for mine, theirs in zip(*results):
+            assert tuple(mine.shape) == tuple(theirs.shape) and mine.dtype == sl.float64
+            np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+    with pytest.raises(IndexError, match="gather"):
+        sl.gather(ours(numbers), 3, sl.empty(index_shape, dtype=sl.int64))
+    with pytest.raises(RuntimeError, match="src"):
+        sl.scatter(ours(numbers), 0, sl.empty(index_shape, dtype=sl.int64), sl.ones(2, 2))

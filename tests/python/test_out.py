@@ -15,6 +15,8 @@ CALLS = {
     "add scaled": lambda m, x, y, **o: m.add(x, y, alpha=2, **o),
     "sqrt": lambda m, x, y, **o: m.sqrt(x, **o),
     "clamp": lambda m, x, y, **o: m.clamp(x, 0.2, 0.7, **o),
+    "clamp by tensors": lambda m, x, y, **o: m.clamp(x, y * 0.5, y, **o),
+    "pow 3": lambda m, x, y, **o: m.pow(x, 3, **o),
     "lerp": lambda m, x, y, **o: m.lerp(x, y, 0.3, **o),
     "addcmul": lambda m, x, y, **o: m.addcmul(x, x, y, value=3, **o),
     "matmul": lambda m, x, y, **o: m.matmul(x, y, **o),
@@ -42,7 +44,7 @@ def test_a_result_is_computed_in_out(name):
     assert ours.data_ptr() == address and ours._version > version
 
 
-@pytest.mark.parametrize("name", ["add", "sqrt", "matmul", "gather", "cat"])
+@pytest.mark.parametrize("name", ["add", "sqrt", "matmul", "gather", "cat", "clamp", "pow 3"])
 def test_a_call_of_one_op_takes_no_memory_for_its_result(name):
     call, (x, _), (y, _), out = CALLS[name], pair(0), pair(1), sl.empty(256, 256)
     call(sl, x, y, out=out)

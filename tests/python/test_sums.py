@@ -24,6 +24,7 @@ def test_every_set_of_axes_of_every_order(shape):
                 parts = np.prod([theirs.shape[a] for a in axes])
                 close(ours.sum(axes), theirs.sum(axes), parts ** 0.5)
                 close(ours.amax(axes), theirs.max(axes), 0)
+                close(sl.linalg.vector_norm(ours, dim=axes), np.sqrt(np.square(theirs).sum(axes)), 1)
 
 
 @pytest.mark.parametrize("shape", SHAPES[:12], ids=str)
@@ -33,6 +34,7 @@ def test_parts_of_a_tensor(shape):
     for axis in range(len(shape)):
         close(ours.sum(axis), theirs.sum(axis), theirs.shape[axis] ** 0.5)
         close(ours.mean(axis), theirs.mean(axis), 1)
+        close(ours.norm(dim=axis), np.sqrt(np.square(theirs).sum(axis)), 1)
 
 
 def test_short_rows_keep_nans_and_infinities():

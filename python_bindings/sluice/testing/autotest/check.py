@@ -68,7 +68,7 @@ def check(case: Case, row: Row, library: Any, graph: bool = False, granularity: 
     verdict = Verdict("", theirs.error is None)
 
     def judged(text: str | None, how: str) -> bool:
-        if text is None or known(case.op, how, text):
+        if text is None or known(case.op, how, text, str(case)):
             return False
         verdict.text, verdict.how = text, how
         return True
@@ -96,7 +96,7 @@ def check(case: Case, row: Row, library: Any, graph: bool = False, granularity: 
         if planned.error is None:
             planned.values = [(p, places.get(p)) for p, _ in reference.values]
         how = "global" if spread else "graph"
-        if planned.error is not None and LIMITS.search(str(planned.error)) and known(case.op, how, str(planned.error)):
+        if planned.error is not None and LIMITS.search(str(planned.error)) and known(case.op, how, str(planned.error), str(case)):
             return verdict
         judged(difference(planned, reference, precision, factor, truth), how)
     return verdict

@@ -1,0 +1,16 @@
+#pragma once
+// Elementwise ops without kernels of their own: those of what they decompose into run as one, in one pass over memory.
+#include <span>
+
+#include "graph/op_def.h"
+
+namespace sluice::ops {
+
+// x within [min, max], all of one dtype; max where the bounds cross, NaN where one of the three is.
+Value clamp_between(const Value& x, const Value& min, const Value& max);
+// x * x * x, of floating and complex numbers.
+Value cube(const Value& x);
+
+std::span<const OpDef* const> composed_ops();
+
+}  // namespace sluice::ops
