@@ -1,6 +1,7 @@
 #pragma once
 // What the graph binding files share.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,9 @@ struct PyCaptured {
   std::vector<std::pair<int, std::vector<std::string>>> stacks;  // user frames by first node
 };
 
+// Where this thread makes tensors that are not told where: of the innermost scope, or the default; none: the cpu.
+std::optional<DeviceId> placement_device();
+
 plan::Space space_named(const std::string& name);  // "host", "pinned:cuda:0", "sim:0"
 
 // Memory for sessions that take turns (runtime/shared_arenas.h).
@@ -33,6 +37,7 @@ struct PyArenas {
 // Of this process, as SLUICE_CACHE says; null: plans are compiled each time.
 std::shared_ptr<PlanCache> process_plans();
 
+void bind_bound_call(nb::module_& m);
 void bind_captured(nb::module_& m);
 void bind_family(nb::module_& m);
 void bind_graph_session(nb::module_& m);
