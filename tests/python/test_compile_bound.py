@@ -117,6 +117,7 @@ def add(x, y, z=0):
     return (x + y * 2 + z, x.sum())
 
 
+@pytest.mark.filterwarnings("ignore:compile.*graph break")  # a parameter among the arguments
 @pytest.mark.parametrize("other", ARGUMENTS.values(), ids=ARGUMENTS)
 def test_other_arguments_are_seen(other):
     compiled = warmed(add, sl.ones(2, 3), sl.ones(3), dynamic=False)

@@ -8,7 +8,7 @@ from typing import Any
 from sluice import _C
 
 MODES = {"default": "plans as nn.Graph makes them",
-         "reduce-overhead": "results are exchanged and not copied: the plan keeps memory for those in flight",
+         "reduce-overhead": "short steps run in the calling thread; results are exchanged and not copied: the plan keeps memory for those in flight",
          "max-autotune": "several plans of each graph are timed, and the fastest is kept; explain() lists them"}
 _SHORT = 1e-4  # seconds of a step that runs in the calling thread: to wake another costs a part of it
 OPTIONS = {"recompile_limit": 8, "max_size": 65536, "fallback_random": False, "outputs_buffer_size": None, "cores": None}
