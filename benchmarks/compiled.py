@@ -17,7 +17,7 @@ def net_and_input(torch, name):
     if name == "mlp":
         return nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.ReLU())]), torch.randn(64, 256)
     if name == "mlp1":
-        return nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(256, 256), nn.ReLU())]), torch.randn(1, 256)
+        return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)), torch.randn(1, 64)
     if name == "cnn":
         layers = [nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1),
                   nn.BatchNorm2d(64), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)]
@@ -61,7 +61,7 @@ def side(name, compiled, train, mode=None):
                 parameters[0].grad.sum().item()
             else:
                 with torch.no_grad():
-                    call(x).sum().item()
+                    call(x).sync()
 
     run(1)
     return run

@@ -25,6 +25,21 @@ std::shared_ptr<Turns> turns_of(const SessionCore::Loaded& loaded) {
 // Of results, while they are copied.
 constexpr double kBytesPerNs = 8;
 
+// A step that takes longer is worth that its caller makes itself another team of threads, if it needs one again.
+constexpr double kWorthATeamNs = 2e6;
+
+// What the longest of its actors is predicted to compute on several cores.
+double longest_on_several_cores_ns(const plan::Plan& plan) {
+  double longest = 0;
+  for (const plan::Actor& actor : plan.actors) {
+    double cost_ns = 0;
+    for (const plan::Instr& instr : actor.program)
+      if (instr.kind == plan::InstrKind::kRun) cost_ns += plan.kernels[instr.index].cost_ns;
+    if (plan.streams[actor.stream].cores > 1) longest = std::max(longest, cost_ns);
+  }
+  return longest;
+}
+
 }  // namespace
 
 SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
@@ -71,6 +86,7 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
   const SessionOptions& options = loaded_->options;
   brief_sinks_ = (!options.on_output || options.on_output_inline) &&
                  static_cast<double>(bytes) <= kBytesPerNs * loaded_->bindings.inline_ns;
+  computes_long_ = !manual_ && longest_on_several_cores_ns(plan) > std::max(kWorthATeamNs, loaded_->bindings.inline_ns);
   lends_outputs_ = std::any_of(ports_.outputs.begin(), ports_.outputs.end(),
                                [](const PortInfo& port) { return port.copied.empty(); });
   if (!fed_.empty() && max_in_flight_ > room) {

@@ -46,8 +46,9 @@ def eager(library, batch, side):
     return run
 
 
-def graph_of(passes, batch, side, packed=False, search=False, amp=False):
-    """The task as an nn.Graph with `passes` alone, beside those that every plan needs; and its images."""
+def graph_of(passes, batch, side, packed=True, search=False, amp=False):
+    """The task as an nn.Graph as it is by default, but of the compiler's passes with `passes` alone, beside those that every plan
+    needs; and its images."""
     import sluice
 
     task = program("sluice")
@@ -97,17 +98,17 @@ RUNGS = [
     ("once", "the second forward pass left out", (graph, dict(passes=ONCE)), 1),
     ("batch", "16 images at a time", (graph, dict(passes=ONCE)), 16),
     ("amp", "bfloat16", (graph, dict(passes=ONCE, amp=True)), 16),
-    ("fused", "ops fused, weights packed", (graph, dict(passes=FUSED, amp=True, packed=True)), 16),
-    ("search", "the fastest implementation of each convolution",
-     (graph, dict(passes=FUSED, amp=True, packed=True, search=True)), 16),
+    ("fused", "ops fused", (graph, dict(passes=FUSED, amp=True)), 16),
+    ("search", "the fastest implementation of each convolution", (graph, dict(passes=FUSED, amp=True, search=True)), 16),
 ]
-# Of the rung "batch", one at a time.
+BATCH = dict(passes=ONCE)
+# Beside the rung "batch", one at a time: (name, what it does, without it, with it).
 SWITCHES = [
-    ("amp", "enable_amp", dict(passes=ONCE, amp=True)),
-    ("search", "enable_kernel_trial_run", dict(passes=ONCE, search=True)),
-    ("fuse_add", "batch norm, addition and relu in the convolution", dict(passes=(*ONCE, "fuse_convolution"))),
-    ("fuse_pad", "allow_fuse_pad_to_conv", dict(passes=(*ONCE, "fuse_pad"))),
-    ("packed", "enable_pack_weights", dict(passes=ONCE, packed=True)),
+    ("amp", "enable_amp", BATCH, dict(passes=ONCE, amp=True)),
+    ("search", "enable_kernel_trial_run", BATCH, dict(passes=ONCE, search=True)),
+    ("fuse_add", "batch norm, addition and relu in the convolution", BATCH, dict(passes=(*ONCE, "fuse_convolution"))),
+    ("fuse_pad", "allow_fuse_pad_to_conv", BATCH, dict(passes=(*ONCE, "fuse_pad"))),
+    ("packed", "enable_pack_weights, as by default", dict(passes=ONCE, packed=False), BATCH),
 ]
 
 
@@ -136,10 +137,16 @@ def climb(options):
 
 
 def ablation(options):
-    ways = [((graph, how), 16) for how in (dict(passes=ONCE), *(how for *_, how in SWITCHES))]
-    plain, *times = measured("options", ways, options)
-    return [(f"switch.{name}", what, plain[0], here[0], max(plain[1], here[1]))
-            for (name, what, _), here in zip(SWITCHES, times)]
+    ways: list[dict] = []
+    for *_, without, having in SWITCHES:
+        ways += [how for how in (without, having) if how not in ways]
+    times = measured("options", [((graph, how), 16) for how in ways], options)
+
+    def line(name, what, without, having):
+        (below, noise), (here, more) = times[ways.index(without)], times[ways.index(having)]
+        return f"switch.{name}", what, below, here, max(noise, more)
+
+    return [line(*switch) for switch in SWITCHES]
 
 
 def tables(ladder, switches, side):

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/relu_in_place.h"
+#include "kernels/cpu/strided.h"
 
 namespace sluice::cpu {
 
@@ -147,13 +148,11 @@ void OnednnProduct::run_block(const Block& block, const void* a, const void* b, 
 
 void OnednnProduct::run(const void* a, const void* b, const void* bias, const void* residual, void* c,
                         void* workspace) const {
-  const auto run = [&](const Block& block) { run_block(block, a, b, bias, residual, c, workspace); };
-  if (teams_ == 1) {  // outside of all regions: within one, even of one thread, oneDNN's would start threads each time
-    std::for_each(blocks_.begin(), blocks_.end(), run);
-  } else {
-#pragma omp parallel for num_threads(teams_) schedule(static)
-    for (size_t i = 0; i < blocks_.size(); ++i) run(blocks_[i]);
-  }
+  // Within a region, even of one thread, oneDNN's would start its threads anew each time.
+  parallel_ranges(teams_, static_cast<int64_t>(blocks_.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      run_block(blocks_[static_cast<size_t>(i)], a, b, bias, residual, c, workspace);
+  });
   if (product_.activation == "relu") relu_in_place(product_.c.dtype, c, numel(product_.c.shape), product_.threads);
 }
 

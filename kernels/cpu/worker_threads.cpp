@@ -22,6 +22,8 @@ constexpr int64_t kHoldNs = 2'000 * kMillisecond;  // after the last sign of oth
 constexpr double kWaited = 0.1;                    // of the time that a thread wanted a core
 constexpr double kOthers = 0.15;                   // of what the cores have
 
+thread_local bool has_team = false;
+
 bool environment_decides() {
   const char* const names[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"};
   return std::any_of(std::begin(names), std::end(names), [](const char* name) { return std::getenv(name) != nullptr; });
@@ -38,7 +40,15 @@ WorkerThreads::~WorkerThreads() {
   if (idle_.joinable()) idle_.join();
 }
 
+void WorkerThreads::take_team() noexcept { has_team = true; }
+
+// A team that something else than kernels has made stays.
+void WorkerThreads::leave_team() const noexcept {
+  if (has_team && spin_ != Spin::kNever) has_team = omp_pause_resource_all(omp_pause_soft) != 0;
+}
+
 void WorkerThreads::look() noexcept {
+  take_team();
   if (spin_ == Spin::kAlways || forks_ != fork_count()) return;
   if (spin_ == Spin::kNever) {
     if (spins()) set_braked(true);

@@ -95,6 +95,11 @@ DType widest(FormArgs& args, DType narrow) {
 
 }  // namespace
 
+AutocastState autocast_now() {
+  const Region now = state().now();
+  return {now.enabled, now.dtype, now.cache};
+}
+
 void register_autocast(const std::string& name, BoundForm* form) { forms_by_name()[name].push_back(form); }
 
 void autocast_arguments(const BoundForm& form, FormArgs& args) {

@@ -130,6 +130,11 @@ void bind_trace(nb::module_& m) {
 
 }  // namespace
 
+std::optional<DeviceId> placement_device() {
+  const std::optional<DeviceId> placed = current_placement_device();
+  return placed ? placed : default_device;
+}
+
 void bind_graph(nb::module_& m) {
   bind_trace(m);
   nb::class_<PyScope<PlacementScope>>(m, "PlacementScope")
@@ -165,17 +170,13 @@ void bind_graph(nb::module_& m) {
              new (self) PyScope<OriginScope>{std::make_unique<OriginScope>(parse_role(role))};
            })
       .def("close", &PyScope<OriginScope>::close);
-  m.def(
-      "placement_device",
-      [] {
-        const std::optional<DeviceId> placed = current_placement_device();
-        return placed ? placed : default_device;
-      },
-      "Where tensors are made that are not told where: of the innermost scope, or the default; None: the cpu.");
+  m.def("placement_device", &placement_device,
+        "Where tensors are made that are not told where: of the innermost scope, or the default; None: the cpu.");
   m.def(
       "set_default_device", [](const std::optional<DeviceId>& device) { default_device = device; },
       nb::arg("device").none(), "Of this thread.");
   bind_graph_session(m);
+  bind_bound_call(m);
   bind_host_functions(m);
 }
 

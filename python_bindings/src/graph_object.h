@@ -1,6 +1,7 @@
 #pragma once
 // What the graph binding files share.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,9 @@ struct PyCaptured {
   std::vector<std::pair<int, std::vector<std::string>>> stacks;  // user frames by first node
 };
 
+// Where this thread makes tensors that are not told where: of the innermost scope, or the default; none: the cpu.
+std::optional<DeviceId> placement_device();
+
 plan::Space space_named(const std::string& name);  // "host", "pinned:cuda:0", "sim:0"
 
 // Memory for sessions that take turns (runtime/shared_arenas.h).
@@ -45,6 +49,7 @@ nb::list inputs_of(GraphSession& session);
 nb::list passes_of(const CompileResult& result);
 nb::list layouts_of(const GraphSession& session);
 
+void bind_bound_call(nb::module_& m);
 void bind_captured(nb::module_& m);
 void bind_family(nb::module_& m);
 void bind_graph_session(nb::module_& m);

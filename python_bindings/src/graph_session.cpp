@@ -4,15 +4,9 @@
 #include <nanobind/stl/map.h>
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
-#include <mutex>
-#include <set>
 
-#include "actors/stream_executor.h"
 #include "base/file.h"
-#include "base/fork.h"
-#include "base/interrupt.h"
 #include "bindings.h"
 #include "graph_object.h"
 #include "live_graphs.h"
@@ -26,96 +20,6 @@
 
 namespace sluice::python {
 namespace {
-
-class PyGraph;
-struct LiveGraphs {
-  std::mutex mutex;
-  const ForkLock fork_lock{mutex};
-  std::set<PyGraph*> graphs;
-  std::vector<std::shared_ptr<GraphSession>> left;  // let go before their steps were done
-};
-LiveGraphs& live_graphs() {
-  static auto* live = new LiveGraphs();
-  return *live;
-}
-
-// Of whoever lets a graph go. Steps that take longer go on without it, since their results may be held.
-constexpr auto kPatience = std::chrono::milliseconds(1500);
-
-void leave(std::shared_ptr<GraphSession> session) {
-  std::lock_guard lock(live_graphs().mutex);
-  live_graphs().left.push_back(std::move(session));
-}
-
-// REQUIRES: the GIL is not held.
-void end_graphs_left() {
-  std::vector<std::shared_ptr<GraphSession>> left;
-  {
-    std::lock_guard lock(live_graphs().mutex);
-    left.swap(live_graphs().left);
-  }
-  for (std::shared_ptr<GraphSession>& session : left)
-    if (!session->wait_done(Timeout::zero())) leave(std::move(session));
-}
-
-// Holds a GraphSession that can be ended before its Python object is: by close(), or at exit. Whoever is in a call of
-// it keeps it meanwhile.
-class PyGraph {
- public:
-  explicit PyGraph(std::unique_ptr<GraphSession> session) : session_(std::move(session)) {
-    if (!on_stream_thread()) {
-      GilRelease release;
-      end_graphs_left();
-    }
-    std::lock_guard lock(live_graphs().mutex);
-    live_graphs().graphs.insert(this);
-  }
-  PyGraph(const PyGraph&) = delete;
-  ~PyGraph() {
-    std::shared_ptr<GraphSession> ending = take();
-    {
-      std::lock_guard lock(live_graphs().mutex);
-      live_graphs().graphs.erase(this);
-    }
-    if (!ending) return;
-    if (on_stream_thread()) {  // a host function held it last, in a step that goes on
-      leave(std::move(ending));
-      return;
-    }
-    const UninterruptedScope here;
-    GilRelease release;  // its steps in flight may need it
-    if (!closing_ && !ending->wait_done(kPatience)) leave(std::move(ending));
-    ending.reset();
-    end_graphs_left();
-  }
-  std::shared_ptr<GraphSession> get() const {
-    std::shared_ptr<GraphSession> session = held();
-    if (!session) fail(ErrorKind::kRuntime, "graph: it was closed; compile it again to call it");
-    return session;
-  }
-  // Null once closed.
-  std::shared_ptr<GraphSession> held() const {
-    std::lock_guard lock(live_graphs().mutex);
-    return session_;
-  }
-  std::shared_ptr<GraphSession> held_locked() const { return session_; }  // REQUIRES: the lock of live_graphs() held
-  std::shared_ptr<GraphSession> take() {
-    std::lock_guard lock(live_graphs().mutex);
-    return std::move(session_);
-  }
-  // Throws kTimeout naming who is stuck; then it can be closed again, and is abandoned when it is let go.
-  void close() {
-    closing_ = true;
-    if (const std::shared_ptr<GraphSession> session = held()) session->close();
-    take();
-  }
-
- private:
-  static bool on_stream_thread() { return actors::StreamExecutor::current() != nullptr; }
-
-  std::shared_ptr<GraphSession> session_;  // under the lock of live_graphs()
-  std::atomic<bool> closing_{false};
-};
 
 template <class T>
 void read(const nb::dict& d, const char* key, T* value) {
@@ -253,42 +157,6 @@ nb::tuple load_members(const std::string& dir, const nb::dict& options, const nb
 }
 
 }  // namespace
-
-void finish_all_graphs(std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  const UninterruptedScope here;
-  std::vector<std::shared_ptr<GraphSession>> graphs;
-  {
-    std::lock_guard lock(live_graphs().mutex);
-    graphs.swap(live_graphs().left);
-    for (PyGraph* graph : live_graphs().graphs) graphs.push_back(graph->held_locked());
-  }
-  for (const std::shared_ptr<GraphSession>& graph : graphs) {
-    if (graph == nullptr || !graph->session().valid()) continue;
-    try {
-      graph->session().wait_all(
-          std::max<Timeout>(deadline - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0)));
-    } catch (const std::exception&) {
-      // The steps' own handles carry their errors.
-    }
-  }
-}
-
-void close_graphs_of_ranks() {
-  std::vector<std::shared_ptr<GraphSession>> graphs;
-  {
-    std::lock_guard lock(live_graphs().mutex);
-    for (PyGraph* graph : live_graphs().graphs) graphs.push_back(graph->held_locked());
-  }
-  for (const std::shared_ptr<GraphSession>& graph : graphs) {
-    if (graph == nullptr || !graph->of_ranks()) continue;
-    try {
-      graph->close();
-    } catch (const Error&) {
-      // The job's failure, which whoever waits for a step is told.
-    }
-  }
-}
 
 void bind_graph_session(nb::module_& m) {
   bind_family(m);
@@ -435,13 +303,7 @@ void bind_graph_session(nb::module_& m) {
         return moved_plan({texts}, name, to, default_eager().ops()).texts;
       },
       Release(), nb::arg("texts"), nb::arg("name"), nb::arg("device"));
-  m.def(
-      "graphs_left",
-      [] {
-        std::lock_guard lock(live_graphs().mutex);
-        return live_graphs().left.size();
-      },
-      "How many graphs were let go before their steps were done; they end later.");
+  m.def("graphs_left", &graphs_left, "How many graphs were let go before their steps were done; they end later.");
   m.def("check_member",
         [](const plan::Family& family, size_t member, PyGraph& g) { check_member(family, member, *g.get()); });
   m.def("family_ledger", &family_ledger_of, nb::arg("members"), nb::arg("shared_arenas"), nb::arg("held"));

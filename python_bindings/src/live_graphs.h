@@ -1,13 +1,43 @@
 #pragma once
 // Graphs that hold sessions on the default engine, so that exit can end them first.
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 
-namespace sluice::collective {
+namespace sluice {
+class GraphSession;
+namespace collective {
 class World;
 }
+}  // namespace sluice
 
 namespace sluice::python {
+
+// Holds a GraphSession that can be ended before its Python object is: by close(), or at exit. Whoever is in a call of
+// it keeps it meanwhile.
+class PyGraph {
+ public:
+  explicit PyGraph(std::unique_ptr<GraphSession> session);
+  PyGraph(const PyGraph&) = delete;
+  ~PyGraph();
+  // Throws kRuntime once closed.
+  std::shared_ptr<GraphSession> get() const;
+  // Null once closed.
+  std::shared_ptr<GraphSession> held() const;
+  // Throws kTimeout naming who is stuck; then it can be closed again, and is abandoned when it is let go.
+  void close();
+
+ private:
+  friend struct LiveGraphs;
+  std::shared_ptr<GraphSession> take();
+
+  std::shared_ptr<GraphSession> session_;  // under the lock of all live graphs
+  std::atomic<bool> closing_{false};
+};
+
+// How many graphs were let go before their steps were done; they end later.
+size_t graphs_left();
 
 // All without the GIL held: kernels may be Python functions.
 // Waits for the steps in flight.

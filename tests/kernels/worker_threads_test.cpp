@@ -9,6 +9,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -48,6 +50,41 @@ TEST(WorkerThreads, ThatNeverSpinBurnNothingAfterAKernel) {
   int calm = 0;
   while (calm < 5 && Clock::now() < deadline) calm = burnt_after_a_kernel_ms() < 0.7 ? calm + 1 : 0;
   EXPECT_EQ(calm, 5);
+}
+
+// On a thread of its own, in a process of its own: what is wrong, or 0.
+int what_is_wrong_with_leaving_a_team() {
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+  };
+  const auto alone = threads();
+  const auto ends = [&] {  // it has ended, and the system shows it a moment longer
+    const auto deadline = Clock::now() + std::chrono::seconds(20);
+    while (threads() > alone && Clock::now() < deadline) std::this_thread::yield();
+    return threads() == alone;
+  };
+  WorkerThreads workers(Spin::kAlways);
+  kernel_on_two_cores();
+  workers.leave_team();
+  if (threads() != alone + 1) return 1;  // nobody has said that it is of kernels of ours
+  for (int i = 0; i < 3; ++i) {
+    WorkerThreads::take_team();
+    kernel_on_two_cores();
+    if (threads() != alone + 1) return 2;
+    workers.leave_team();
+    if (!ends()) return 3;
+  }
+  return 0;
+}
+
+TEST(WorkerThreads, OfAThreadThatGivesItsWorkToAnotherEnd) {
+  const WorkerThreads here(Spin::kAlways);  // so that a child has no team of its parent's
+  const auto child = [](int) {
+    int wrong = -1;
+    std::thread([&] { wrong = what_is_wrong_with_leaving_a_team(); }).join();
+    return wrong;
+  };
+  EXPECT_EQ(in_processes(1, child), std::vector<int>{0});
 }
 
 TEST(WorkerThreads, ThatAlwaysSpinAreLeftAlone) {

@@ -1,5 +1,6 @@
 """What each rung of the way from an eager program to a fast service rests on (the figures are those of benchmarks)."""
 
+import os
 import pathlib
 import sys
 import time
@@ -111,6 +112,45 @@ def test_one_core_is_one_core():  # ORT-03
     wall, used = time.perf_counter() - wall, time.process_time() - used
     assert used <= 1.1 * wall + 0.05, (used, wall)
     assert {stream["cores"] for stream in graph.plan["streams"]} == {1}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_the_threads_of_eager_kernels_end_where_a_long_step_has_some_of_its_own(run_script):  # LAD-02
+    """Else all of them sleep between any two kernels, as long as there are more than cores."""
+    ran = run_script("""
+import os, time
+import sluice as sl
+sl.set_num_threads(2)
+threads = lambda: len(os.listdir("/proc/self/task"))
+square = lambda x: (x @ x) * 0.01
+
+class Products(sl.nn.Graph):
+    def build(self, x):
+        for _ in range(4):
+            x = square(x)
+        return x
+
+graph, short, x = Products(), Products(), sl.randn(512, 512)
+graph.config.set_cores(2)
+short.config.set_cores(2)
+small = sl.randn(8, 8)
+expected = x
+for _ in range(4):
+    expected = square(expected)
+graph(x).sync(), short(small).sync()
+for _ in range(3):
+    square(x)
+    before = threads()
+    short(small).sync()
+    assert threads() == before, (before, threads())  # not worth it
+    made, deadline = graph(x).sync(), time.monotonic() + 20
+    while threads() >= before and time.monotonic() < deadline:
+        os.sched_yield()  # it has ended, and the system shows it a moment longer
+    assert threads() == before - 1, (before, threads())
+    assert sl.allclose(made, expected, rtol=1e-4, atol=1e-4)
+print("ended")
+""", GOMP_SPINCOUNT="1000")  # so that nothing else starts or ends threads
+    assert ran.stdout == "ended\n", ran.stderr
 
 
 def test_a_chain_of_convolutions_is_reordered_at_its_ends_alone():  # MF-13

@@ -71,8 +71,15 @@ class Region:
         self._warned = False
         self.sizes = sizes.Sizes(self.settings)
         self._last: Any = None
+        self._bound: Any = None  # of the program that ran last
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        bound = self._bound
+        if bound is not None and not kwargs and not eager.is_eager() and not guards.is_disabled():
+            made = bound(args)
+            if made is not None:
+                self.counter.count("calls")
+                return made
         if _C.is_tracing() or self.settings.backend == "eager" or eager.is_eager() or guards.is_disabled():
             return self._eager(*args, **kwargs)
         self.counter.count("calls")
@@ -133,7 +140,13 @@ class Region:
         return self._eager(*args, **kwargs)
 
     def _ran(self, program: Program, fitted: Any) -> Any:
-        return debugging.compared(self, program, fitted) if self.settings.backend == "debug" else program(fitted)
+        if self.settings.backend == "debug":
+            return debugging.compared(self, program, fitted)
+        result = program(fitted)
+        if program.bound is None or program.bound is self._bound:  # it is the program, but something is another object
+            program.bind(fitted, self.modules)
+        self._bound = program.bound
+        return result
 
     def _compiled(self, key: Any, fitted: Any, environment: Environment) -> Program:
         program = Program(self.name, self.traced, fitted, environment, self.settings, self.counter)

@@ -187,6 +187,12 @@ class Environment:
                 return where
         return None
 
+    def identities(self) -> tuple[list[Any], list[Any]] | None:
+        """(dict, key) and cells whose contents are as they were for as long as they are the same; None where that says too little."""
+        if self._containers or not all(isinstance(table, dict) for _, table, _, _ in self._entries):
+            return None
+        return [(table, name) for _, table, name, _ in self._entries], [cell for _, cell, _ in self._cells]
+
     def restore(self) -> None:
         """Puts back what was there when this was made."""
         for _, table, name, then in self._entries:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import sluice
 from sluice import _C
-from sluice._precision import precisions
+from sluice._precision import precisions, _settings
 
 from sluice._compile.nests import specs_of
 
@@ -34,7 +33,7 @@ class disabled:
 
 
 def _flags() -> tuple[Any, ...]:
-    return (_C.is_grad_enabled(), sluice.get_default_dtype(), _C.autocast_state(), _C.placement_device(), tuple(precisions().values()))
+    return (*_C.call_flags(), tuple(precisions().values()))
 
 
 _FLAGS = ("grad mode", "default dtype", "autocast", "default device", "float32 precision")
@@ -42,6 +41,11 @@ _FLAGS = ("grad mode", "default dtype", "autocast", "default device", "float32 p
 
 def key_of(arguments: Any, modules: list[Any]) -> Any:
     return arguments.key, specs_of(arguments.tensors), _flags(), tuple([m.training for m in modules])
+
+
+def identities(modules: list[Any]) -> list[Any]:
+    """(dict, key) of what key_of() says besides arguments and flags of the thread."""
+    return [(_settings, name) for name in _settings] + [(vars(m), "training") for m in modules]
 
 
 def _spec(spec: Any) -> str:

@@ -12,7 +12,7 @@ from sluice._trace import hooked, tracing_lock
 from sluice.autograd.passes import wants_inputs
 from sluice.nn.modules.module import Module
 
-from sluice._compile import autotune, debugging
+from sluice._compile import autotune, debugging, guards
 from sluice._compile.backends import CompiledGraph, given_to
 from sluice._compile.backward import Backward, example_of, gradients
 from sluice._compile.breaks import Break
@@ -20,6 +20,8 @@ from sluice._compile.capture import Aliases, Output, Run, Traced
 from sluice._compile.environment import Attributes
 from sluice._compile.saved import Places, Saved
 from sluice._compile.text import Lines
+
+_MOST_BINDS = 16  # objects that are other ones at each call are left to Python
 
 
 class Program:
@@ -37,6 +39,8 @@ class Program:
         self.group: Any = None  # of sizes, if it is for several
         self.owners = frozenset(id(o) for o in arguments.objects if isinstance(o, Module))
         self._tried: list[str] = []
+        self.bound: Any = None
+        self._binds = 0
         self.backward_ops: list[str] = []  # where all results have a gradient
         self._backwards: dict[Any, Backward] = {}
         modules, outer = environment.modules, dict(environment.tensors)
@@ -151,6 +155,24 @@ class Program:
     def changed(self) -> str | None:
         """What the code has read and is not as it was when this was made; None: all is."""
         return self.environment.changed() or self._graph._watch.changed(self._graph)
+
+    def bind(self, fitted: Any, modules: list[Any]) -> None:
+        """Makes `bound`, which takes the arguments of calls like this one; None where Python has to look at each. modules: whose modes
+        count."""
+        self.bound = None
+        ours, graphs = self.environment.identities(), self._graph._watch.identities()
+        plain = fitted.cuts is None and isinstance(fitted.key, int) and self.outputs and all(o.kind == "plan" for o in self.outputs)
+        if self._grads or self.written or self.device is not None or not plain or ours is None or graphs is None:
+            return
+        call = self._graph._call
+        if self.settings.backend != "plan" or call.first_steps is not None or self._binds == _MOST_BINDS:
+            return
+        self._binds += 1
+        same = _C.SameObjects([], ours[0] + guards.identities(modules), [], ours[1])
+        kind, number = self.results.nest
+        numbers = [number] if kind == "tensor" else range(len(self.outputs))
+        self.bound = _C.BoundCall(call.session, fitted.tensors, [graphs[0], same], graphs[1], [self.outputs[n].value for n in numbers],
+                                  None if kind == "tensor" else self.results.build)
 
     def variables(self) -> Any:
         """(name, tensor) of what the plan may read and write."""

@@ -8,8 +8,9 @@ from typing import Any
 from sluice import _C
 
 MODES = {"default": "plans as nn.Graph makes them",
-         "reduce-overhead": "results are exchanged and not copied: the plan keeps memory for those in flight",
+         "reduce-overhead": "short steps run in the calling thread; results are exchanged and not copied: the plan keeps memory for those in flight",
          "max-autotune": "several plans of each graph are timed, and the fastest is kept; explain() lists them"}
+_SHORT = 1e-4  # seconds of a step that runs in the calling thread: to wake another costs a part of it
 OPTIONS = {"recompile_limit": 8, "max_size": 65536, "fallback_random": False, "outputs_buffer_size": None, "cores": None}
 
 
@@ -53,5 +54,7 @@ class Settings:
         if self.options["cores"] is not None:
             graph.config.set_cores(self.options["cores"])
         graph.config._options["zero_copy"] = exchange or self.mode == "reduce-overhead"
+        if self.mode == "reduce-overhead":
+            graph.config.set_inline_up_to(_SHORT)
         if self.mode == "max-autotune":
             graph.config.enable_choose_best_memory_allocation()

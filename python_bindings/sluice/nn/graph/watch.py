@@ -182,6 +182,10 @@ class Watch:
             self._remember()  # other objects of the same value
         return None
 
+    def identities(self) -> tuple[Any, list[Any]] | None:
+        """(SameObjects, TakenContents) that say whether anything has changed; None where that takes more."""
+        return None if self._by_value else (self._objects, self._taken)
+
     def _remember(self) -> None:
         entries = [(vars(this), name) for _, this, name, _ in self._plain] + [(vars(this), "training") for _, this, _ in self._modes]
         self._objects = _C.SameObjects([entries for _, entries, _ in self._tables], entries, [tensor for _, tensor, _, _ in self._memory])
