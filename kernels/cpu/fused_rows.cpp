@@ -1,6 +1,7 @@
 // Rows through elementwise steps and reductions as one kernel. A block of short rows, or a piece of a long one, is in
 // the cache from the first phase to the last; of rows longer than that, what a later phase reads is kept in the
 // workspace.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -103,6 +104,22 @@ class FusedRows final : public PreparedKernel {
     return follows ? Access::kDirect : Access::kMoved;
   }
 
+  // A result whose memory a value may use until it is written, as the last of its phase; it is in the cache then. -1:
+  // none.
+  int lender_of(size_t v) const {
+    const auto& values = program_.values();
+    for (const RowProgram::Phase& phase : program_.phases()) {
+      if (!phase.elements) continue;
+      const int last = phase.elements->out[0];
+      const RowProgram::Value& value = values[static_cast<size_t>(last)];
+      if (value.home == Home::kOutput && !streams(value) && value.size() == values[v].size() &&
+          values[v].made < value.made && values[v].read <= value.made &&
+          std::find(lender_.begin(), lender_.end(), last) == lender_.end())
+        return last;
+    }
+    return -1;
+  }
+
   int64_t spread_length() const { return std::min(tile_, length_); }
 
   // Gives each value that needs one its place in a block's memory, or in that of a run.
@@ -113,6 +130,7 @@ class FusedRows final : public PreparedKernel {
     place_.assign(values.size(), -1);
     spread_.assign(values.size(), -1);
     access_.assign(values.size(), Access::kDirect);
+    lender_.assign(values.size(), -1);
     for (size_t v = 0; v < values.size(); ++v) {
       const RowProgram::Value& value = values[v];
       const auto add = [&](WorkspaceLayout& to, int64_t n) {
@@ -126,7 +144,8 @@ class FusedRows final : public PreparedKernel {
         if (access_[v] == Access::kSame || (access_[v] == Access::kMoved && !is_long_)) place_[v] = add(shared, whole);
         if (access_[v] == Access::kMoved && is_long_) place_[v] = add(local, run);
       } else if (value.home == Home::kKept) {
-        place_[v] = add(shared, whole);
+        lender_[v] = lender_of(v);
+        if (lender_[v] < 0) place_[v] = add(shared, whole);
       } else if (value.home == Home::kRun) {
         place_[v] = add(local, run);
       } else if (value.home == Home::kOutput && streams(value)) {
@@ -210,6 +229,8 @@ class FusedRows final : public PreparedKernel {
       else
         frame.at[v] = place;
     }
+    for (size_t v = 0; v < values.size(); ++v)
+      if (lender_[v] >= 0) frame.at[v] = frame.at[static_cast<size_t>(lender_[v])];
     int64_t done = 0;
     nest_.for_segments(first_row, first_row + rows, [&](const auto& offsets, int64_t n) {
       for (size_t v = 0; v < values.size(); ++v) {
@@ -407,6 +428,7 @@ class FusedRows final : public PreparedKernel {
   const LongRow row_;
   const bool is_long_;
   std::vector<Access> access_;           // of values that are inputs of elements
+  std::vector<int> lender_;              // of kept values: the result in whose memory it is; -1: it has its own
   std::vector<int64_t> place_;           // of values: in the block's memory or a run's; -1: has none there
   std::vector<int64_t> spread_;          // of values of rows: where each stands for all elements of its row
   std::vector<std::vector<int>> fresh_;  // by phase: which values of rows it is the first to spread

@@ -101,6 +101,8 @@ class RowProgram::Builder {
   void choose_homes() {
     for (size_t v = 0; v < values_.size(); ++v) {
       Value& value = values_[v];
+      value.made = phase_[v];
+      value.read = last_[v];
       if (!is_full(static_cast<int>(v)) || phase_[v] < 0) continue;
       const bool folded = std::any_of(body_.calls.begin(), body_.calls.end(), [&](const AttrCall& call) {
         return folds(call) && call.operands[0] == static_cast<int>(v);

@@ -22,6 +22,7 @@ class RowProgram {
     bool row = false;  // also of an input or an output
     Home home = Home::kPassing;
     int index = -1;            // of the input, or of the output
+    int made = -1, read = -1;  // phases: in which a step makes it, and in which it is read for the last time
     bool read_again = false;   // in a later phase than it is made in, or by a reduction
     bool in_elements = false;  // read by steps of elements
     int64_t size() const { return static_cast<int64_t>(dtype_size(dtype)); }
