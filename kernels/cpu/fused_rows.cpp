@@ -16,7 +16,7 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kRowTile = 1024;       // elements that a phase's steps take at a time
+constexpr int64_t kRowTile = 1024;  // elements of short rows that steps take at a time; of longer ones it is a tile
 constexpr int64_t kTileScratch = 32768;  // bytes of what passes between them, which stay in the first-level cache
 constexpr int64_t kManyRows = 16;        // fewer long ones are shared out in pieces
 
@@ -82,7 +82,7 @@ class FusedRows final : public PreparedKernel {
     tile_ = std::clamp<int64_t>(fits / kFoldLanes * kFoldLanes, kFoldLanes,
                                 program_.random() ? kTile : kRowTile);  // random steps take no more than a tile
     block_ = std::clamp<int64_t>(tile_ / std::max<int64_t>(length_, 1), 1, std::max<int64_t>(rows_, 1));
-    if (block_ > 1) tile_ = block_ * length_;
+    tile_ = block_ > 1 ? block_ * length_ : std::min(tile_, kTile);
   }
 
   // Whether all rows read the same.
@@ -112,7 +112,7 @@ class FusedRows final : public PreparedKernel {
       if (!phase.elements) continue;
       const int last = phase.elements->out[0];
       const RowProgram::Value& value = values[static_cast<size_t>(last)];
-      if (value.home == Home::kOutput && !streams(value) && value.size() == values[v].size() &&
+      if (value.home == Home::kOutput && !value.row && value.size() == values[v].size() &&
           values[v].made < value.made && values[v].read <= value.made &&
           std::find(lender_.begin(), lender_.end(), last) == lender_.end())
         return last;
@@ -148,7 +148,7 @@ class FusedRows final : public PreparedKernel {
         if (lender_[v] < 0) place_[v] = add(shared, whole);
       } else if (value.home == Home::kRun) {
         place_[v] = add(local, run);
-      } else if (value.home == Home::kOutput && streams(value)) {
+      } else if (value.home == Home::kOutput && streams(v)) {
         place_[v] = add(local, tile_);
       }
     }
@@ -175,7 +175,12 @@ class FusedRows final : public PreparedKernel {
     workspace_bytes_ = static_cast<uint64_t>((by_pieces_ ? 1 : workers_) * shared_bytes_ + workers_ * local_bytes_);
   }
 
-  bool streams(const RowProgram::Value& value) const { return streams_ && !value.row && !value.read_again; }
+  // Is it a result that nobody reads here, nor lies in the cache already?
+  bool streams(size_t v) const {
+    const RowProgram::Value& value = program_.values()[v];
+    return streams_ && value.home == Home::kOutput && !value.row && !value.read_again &&
+           std::find(lender_.begin(), lender_.end(), static_cast<int>(v)) == lender_.end();
+  }
   // Values that each run has for itself: their places are of a run's first element.
   bool is_local(size_t v) const {
     const RowProgram::Value& value = program_.values()[v];
@@ -384,18 +389,17 @@ class FusedRows final : public PreparedKernel {
       for (size_t k = 0; k < outputs.size(); ++k) {
         const auto v = static_cast<size_t>(outputs[k]);
         to[k] = address(frame, v, at, first);
-        out[k] = values[v].home == Home::kOutput && streams(values[v]) ? frame.local + place_[v] : to[k];
+        out[k] = streams(v) ? frame.local + place_[v] : to[k];
       }
       call(p, false, program,
            {in.data(), out.data(), states.data(), frame.first_row * length_ + at, m, frame.local + scratch_, tile_},
            error);
       for (size_t k = 0; k < outputs.size(); ++k) {
         if (out[k] == to[k]) continue;
-        const RowProgram::Value& value = values[static_cast<size_t>(outputs[k])];
-        if (value.home == Home::kOutput && streams(value))
-          streamed_copy(out[k], to[k], m * value.size());
-        else
-          std::memcpy(to[k], out[k], static_cast<size_t>(m * value.size()));
+        const auto v = static_cast<size_t>(outputs[k]);
+        const int64_t bytes = m * values[v].size();
+        streams(v) ? streamed_copy(out[k], to[k], bytes)
+                   : static_cast<void>(std::memcpy(to[k], out[k], static_cast<size_t>(bytes)));
       }
     }
   }

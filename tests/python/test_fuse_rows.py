@@ -84,20 +84,20 @@ TOLERANCES = {"float32": 2e-6, "float64": 1e-14, "bfloat16": 3e-2, "float16": 4e
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_softmax_that_is_written_out_is_one_kernel(dtype, shape):  # PT-17
+def test_a_softmax_that_is_written_out_is_one_kernel(dtype, shape):
     check(softmax, random(*shape, dtype=dtype), tolerance=TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_layer_norm_that_is_written_out_is_one_kernel(dtype, shape):  # PT-17
+def test_a_layer_norm_that_is_written_out_is_one_kernel(dtype, shape):
     x = random(*shape, dtype=dtype), random(shape[-1], dtype=dtype, seed=1), random(shape[-1], dtype=dtype, seed=2)
     check(layer_norm, *x, tolerance=TOLERANCES[dtype] * 10)
     check(rms_norm, *x[:2], tolerance=TOLERANCES[dtype] * 10)
 
 
 @pytest.mark.parametrize("shape", [(1, 1 << 20), (2, 150_000), (20, 5000)])
-def test_rows_longer_than_the_cache_keep_their_bits_however_many_threads(shape):  # PT-17
+def test_rows_longer_than_the_cache_keep_their_bits_however_many_threads(shape):
     x = random(*shape)
     graph = check(softmax, x)
     assert_same(graph(x), torch.softmax(theirs(x), -1), 1e-6)
@@ -110,7 +110,7 @@ def test_rows_longer_than_the_cache_keep_their_bits_however_many_threads(shape):
         sl.set_num_threads(threads)
 
 
-def test_steps_before_and_behind_are_in_it_and_several_results_leave_it():  # PT-17
+def test_steps_before_and_behind_are_in_it_and_several_results_leave_it():
     def attend(lib, x, mask, scale):
         scores = x * scale + mask
         top = scores.amax(-1, keepdim=True)
@@ -122,7 +122,7 @@ def test_steps_before_and_behind_are_in_it_and_several_results_leave_it():  # PT
     check(attend, random(2, 3, 9, 40), random(2, 1, 1, 40, seed=1), random(2, 1, 9, 1, seed=2), tolerance=1e-5)
 
 
-def test_norms_with_a_residual_give_both():  # PT-17
+def test_norms_with_a_residual_give_both():
     def block(lib, x, y, w, b):
         x = x + y
         return x, layer_norm(lib, x, w, b)
@@ -142,7 +142,7 @@ def test_norms_with_a_residual_give_both():  # PT-17
     lambda lib, x: (x.abs() / x.abs().amax((-2, -1), keepdim=True)).mean((-2, -1)),
     lambda lib, x: (x.sum((0, 1, 2), keepdim=True) + x).tanh(),
 ])
-def test_reductions_may_drop_their_axes(function):  # PT-17
+def test_reductions_may_drop_their_axes(function):
     x = random(3, 4, 9)
     graph, plain = Compute(lambda x: function(sl, x)), Compute(lambda x: function(sl, x), "fuse_rows")
     got = graph(x)
@@ -153,7 +153,7 @@ def test_reductions_may_drop_their_axes(function):  # PT-17
         assert_same(ours, other, 1e-5)
 
 
-def test_what_is_not_a_number_stays_so():  # PT-17
+def test_what_is_not_a_number_stays_so():
     x = random(6, 70).numpy()
     x[0, 3], x[1, 5], x[2, 0], x[3] = np.nan, np.inf, -np.inf, -np.inf
     got = Compute(lambda x: softmax(sl, x))(sl.from_numpy(x)).numpy()
@@ -161,13 +161,13 @@ def test_what_is_not_a_number_stays_so():  # PT-17
     np.testing.assert_array_equal(np.isnan(got), np.isnan(softmax(sl, sl.from_numpy(x)).numpy()))
 
 
-def test_rows_may_be_none_or_empty():  # PT-17
+def test_rows_may_be_none_or_empty():
     assert check(softmax, random(0, 7))(random(0, 7)).shape == (0, 7)
     y, total = Compute(lambda x: (x / x.sum(-1, keepdim=True), x.sum(-1, keepdim=True) + 1))(random(3, 0))
     assert y.shape == (3, 0) and total.numpy().tolist() == [[1.0]] * 3
 
 
-def test_operands_lie_as_they_come():  # PT-17
+def test_operands_lie_as_they_come():
     w, b = random(30, seed=1), random(30, seed=2)
     for x in (random(30, 40).t(), random(40, 60)[:, ::2], random(8, 2, 5, 30).transpose(1, 2), random(40, 90)[:, 30:60],
               random(1, 30).expand(8, 30)):
@@ -185,7 +185,7 @@ def test_operands_lie_as_they_come():  # PT-17
     assert ops(graph).count("fused_rows") == 2
 
 
-def test_dropout_is_a_step_of_a_row():  # PT-17
+def test_dropout_is_a_step_of_a_row():
     drop = nn.Dropout(0.4)
     x, results = random(2, 3, 8, 70), []
     for off in ((), ("fuse_rows",), ("fuse_rows", "fuse_elementwise")):
@@ -198,7 +198,7 @@ def test_dropout_is_a_step_of_a_row():  # PT-17
     assert ops(graph) == ["fused_rows", "add"]  # the second counts the calls of dropout
 
 
-def test_training_keeps_the_bits_of_every_gradient():  # PT-17
+def test_training_keeps_the_bits_of_every_gradient():
     def step(x, w, b):
         x, w, b = (t.detach().requires_grad_() for t in (x, w, b))
         y = softmax(sl, layer_norm(sl, x, w, b))
@@ -211,7 +211,7 @@ def test_training_keeps_the_bits_of_every_gradient():  # PT-17
     assert ops(graph).count("fused_rows") >= 2, ops(graph)
 
 
-def test_a_reader_in_between_and_other_axes_end_a_cluster():  # PT-17
+def test_a_reader_in_between_and_other_axes_end_a_cluster():
     def f(x, w):
         d = x - x.mean(-1, keepdim=True)
         z = d @ w  # reads d, so what follows is another kernel
@@ -223,7 +223,7 @@ def test_a_reader_in_between_and_other_axes_end_a_cluster():  # PT-17
     assert ops(graph).count("fused_rows") == 2 and "sum" in ops(graph), ops(graph)
 
 
-def test_additions_stay_apart_where_they_are_asked_to():  # PT-17
+def test_additions_stay_apart_where_they_are_asked_to():
     x, w, b = random(5, 40), random(40, seed=1), random(40, seed=2)
     graph = Compute(lambda *xs: layer_norm(sl, *xs))
     graph.config.allow_fuse_add_to_output(False)
@@ -231,7 +231,7 @@ def test_additions_stay_apart_where_they_are_asked_to():  # PT-17
     assert "add" in ops(graph)
 
 
-def test_the_source_can_be_read(tmp_path):  # PT-17
+def test_the_source_can_be_read(tmp_path):
     x, w, b = random(4, 40), random(40, seed=1), random(40, seed=2)
     graph = Compute(lambda *xs: softmax(sl, layer_norm(sl, *xs)))
     graph(x, w, b)
@@ -254,7 +254,7 @@ def test_the_source_can_be_read(tmp_path):  # PT-17
     np.testing.assert_allclose(got, softmax(torch, layer_norm(torch, *[theirs(t) for t in (x, w, b)])).numpy(), atol=1e-6)
 
 
-def test_compiled_functions_have_it(tmp_path):  # PT-17
+def test_compiled_functions_have_it(tmp_path):
     x = random(12, 300)
     code = ("import sluice as sl, numpy as np; x = sl.from_numpy(np.ones((12, 300), np.float32))\n"
             "f = sl.compile(lambda x: (x.exp() / x.exp().sum(-1, keepdim=True)))\nf(x)")
