@@ -163,7 +163,7 @@ AttrGraph extremes_body() {
   return {2,
           {{"add", {}, {0, 1}},
            {"amin", over({-1}), {2}},
-           {"prod", over({-1}), {0}},
+           {"prod", over({-1}), {2}},
            {"abs", {}, {2}},
            {"amax", over({-1}), {5}},
            {"mul", {}, {3, 6}},
