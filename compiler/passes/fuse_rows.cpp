@@ -226,7 +226,8 @@ class Clusters {
       return false;
     if (node.op->random && form != Form::kWhole) return false;
     return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
-      if (cluster_of(input) != c) return form != Form::kSqueezed || shape_of(input).rank() == 0;
+      // Where the axes of rows are dropped, a number goes with any of them if it has been broadcast to some.
+      if (cluster_of(input) != c) return form != Form::kSqueezed || (shape_of(input).rank() == 0 && shape.rank() > 0);
       return form == Form::kSqueezed ? form_of(input) == Form::kSqueezed : form_of(input) != Form::kSqueezed;
     });
   }

@@ -211,6 +211,15 @@ def test_training_keeps_the_bits_of_every_gradient():
     assert ops(graph).count("fused_rows") >= 2, ops(graph)
 
 
+def test_what_all_rows_come_to_goes_with_ops_that_broadcast_nothing():
+    def f(x, scale):
+        x = x.detach().requires_grad_()
+        return sl.autograd.grad(nn.functional.silu(x.exp().sum((0, 1))) * scale, x)[0]
+
+    xs = random(3, 4), random(1).reshape(())
+    assert bits(Compute(f)(*xs)) == bits(Compute(f, "fuse_rows")(*xs)) == bits(f(*xs))
+
+
 def test_a_reader_in_between_and_other_axes_end_a_cluster():
     def f(x, w):
         d = x - x.mean(-1, keepdim=True)
