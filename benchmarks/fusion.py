@@ -1,8 +1,10 @@
 """fusion.*: a plan with what the compiler's passes fuse against the same plan without one of them (`without`), or against a copy.
 
 fusion.chain.*: twelve elementwise ops; `.pass` against a copy of as many bytes: 1 is one pass over memory. fusion.sum4: a + b + c + d.
-fusion.dropout: dropout and a residual. fusion.linear: a product, a row, and gelu. fusion.bce: the mean of a binary cross-entropy, with
-its gradient. fusion.batch_norm: the training step of residual blocks. fusion.updates.*: AdamW of many small parameters; of clipped
+fusion.softmax.*, fusion.layer_norm.*: written out in arithmetic and sums of rows, against the one kernel that the functions of these
+names are; `.cached`: of as much as stays in the cache, `.plain`: against the same plan without fuse_rows. fusion.dropout: dropout and
+a residual. fusion.linear: a product, a row, and gelu. fusion.bce: the mean of a binary cross-entropy, with its gradient.
+fusion.batch_norm: the training step of residual blocks. fusion.updates.*: AdamW of many small parameters; of clipped
 gradients.
 """
 import os
@@ -23,6 +25,26 @@ def light(torch, x, row):
     return torch.maximum((y - 1.5) * y, x).relu() * 2.0 + y
 
 
+def softmax(x):
+    e = (x - x.amax(-1, keepdim=True)).exp()
+    return e / e.sum(-1, keepdim=True)
+
+
+def layer_norm(x, weight, bias):
+    d = x - x.mean(-1, keepdim=True)
+    return d * ((d * d).mean(-1, keepdim=True) + 1e-5).rsqrt() * weight + bias
+
+
+def rows_of(name, torch):
+    """Written out, or, of ".kernel", the function."""
+    x = torch.randn(256 if ".cached" in name else 4096, 1024)
+    if name.startswith("softmax"):
+        return (lambda x: torch.softmax(x, -1)) if name.endswith(".kernel") else softmax, (x,)
+    if name.endswith(".kernel"):
+        return lambda x, w, b: torch.nn.functional.layer_norm(x, (1024,), w, b), (x, torch.randn(1024), torch.randn(1024))
+    return layer_norm, (x, torch.randn(1024), torch.randn(1024))
+
+
 def residual_blocks(torch, blocks=4, channels=64):
     nn = torch.nn
 
@@ -41,6 +63,8 @@ def residual_blocks(torch, blocks=4, channels=64):
 
 def forward_of(name, torch):
     """The function and its arguments."""
+    if name.startswith(("softmax", "layer_norm")):
+        return rows_of(name, torch)
     big = torch.randn(1024, 4096)
     if name.startswith("chain.light"):
         return lambda x, row: light(torch, x, row), (big, torch.randn(4096))
@@ -146,7 +170,13 @@ def train_side(name, without=None):
     return run
 
 
+ROWS = [(f"{op}{size}{peer}", (infer_side, op + size),
+         (infer_side, op + size, ("fuse_rows",)) if peer else (infer_side, f"{op}{size}.kernel"),
+         "without fuse_rows" if peer else f"the kernel {op}")
+        for op in ("softmax", "layer_norm") for size, peer in (("", ""), (".cached", ""), ("", ".plain"))]
+
 LINES = [  # name, ours, peer, what the peer is
+    *ROWS,
     ("chain", (infer_side, "chain"), (infer_side, "chain", ("fuse_elementwise",)), "without fuse_elementwise"),
     ("chain.light", (infer_side, "chain.light"), (infer_side, "chain.light", ("fuse_elementwise",)), "without fuse_elementwise"),
     ("chain.light.pass", (infer_side, "chain.light"), (copy_side,), "a copy"),

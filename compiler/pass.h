@@ -29,6 +29,8 @@ struct PassContext {
   DeviceId device_for(const OpDef& op, const graph::Placement& placement) const;
   // Has the device a kernel that runs the op: its own, or the one that it is compiled to.
   bool has_kernel(const OpDef& op, DeviceKind kind) const;
+  // Does the device say that the node may be a step of what is fused there?
+  bool can_fuse(const graph::Graph& graph, const graph::Node& node) const;
   // Contents of a constant variable, or null when unknown.
   const void* constant_data(const std::string& name) const;
 };
@@ -60,6 +62,7 @@ int fuse_convolution(graph::Graph& graph, PassContext& context);
 int fuse_elementwise(graph::Graph& graph, PassContext& context);
 int fuse_pad(graph::Graph& graph, PassContext& context);
 int fuse_quantized(graph::Graph& graph, PassContext& context);
+int fuse_rows(graph::Graph& graph, PassContext& context);
 int fuse_updates(graph::Graph& graph, PassContext& context);
 int loops(graph::Graph& graph, PassContext& context);
 int patterns(graph::Graph& graph, PassContext& context);

@@ -96,7 +96,7 @@ struct KernelDef {
   std::vector<plan::InPlacePair> in_place = {};                                       // output may overwrite input
   // By name, the usual one first; of those that a query can ask for by plan::kImplementation. Null: there is one.
   std::function<std::vector<std::string>(const plan::KernelQuery&, const PrepareContext&)> implementations = nullptr;
-  bool (*can_fuse)(const plan::KernelQuery&) = nullptr;  // may be a step of the device's kernel "fused"; null: never
+  bool (*can_fuse)(const plan::KernelQuery&) = nullptr;  // plan::Target::can_fuse; null: never
   // The attribute that names the program's HostFunction which it calls, and which needs no workspace; "": it has code
   // of its own.
   std::string function = {};

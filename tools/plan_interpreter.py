@@ -250,10 +250,10 @@ def steps(calls, x, dtypes):  # all values of a nested graph, each rounded as if
         x.append(load(encode(y, dtypes[-1]), dtypes[-1]))
     return x
 
-@op("fused", "fused_reduce")
+@op("fused", "fused_reduce", "fused_rows")
 def _fused(a, x, out):
-    y = steps(a["body"]["calls"], x, a["dtypes"])[-1]
-    return [y if a["op"] == "fused" else REDUCTIONS[a["reduction"]](wide(y))]
+    y = steps(a["body"]["calls"], x, a["dtypes"])
+    return [REDUCTIONS[a["reduction"]](wide(y[-1])) if a["op"] == "fused_reduce" else y[i] for i in a["body"]["outputs"]]
 
 @op("multi_update")  # of each call first what is replaced, then of each the others
 def _multi_update(a, x, out):

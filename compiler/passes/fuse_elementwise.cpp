@@ -92,15 +92,8 @@ class Chains {
   }
 
   bool can_be_step(const Node& node) const {
-    const DeviceId device = context_.device_of(node);
-    if (!ops::can_be_step(*node.op) || !context_.target.has_kernel("fused", device.kind)) return false;
-    plan::KernelQuery query{node.op->name, name_attrs(*node.op, node.attrs), {}, {}, device};
-    for (ValueId input : node.inputs) {
-      if (input == graph::kNoValue) return false;
-      query.inputs.push_back(TensorSpec::contiguous(graph_.type(input)));
-    }
-    query.outputs = {TensorSpec::contiguous(graph_.type(node.outputs[0]))};
-    return context_.target.can_fuse(query);
+    return ops::can_be_step(*node.op) && context_.target.has_kernel("fused", context_.device_of(node).kind) &&
+           context_.can_fuse(graph_, node);
   }
 
   int root_of_all(const std::vector<int>& readers) const {

@@ -32,6 +32,7 @@ constexpr Pass kGraphPasses[] = {
     {"simplify", "", simplify},
     {"common_subexpressions", "", common_subexpressions},
     {"dead_code", "", dead_code},
+    {"fuse_rows", "Makes one op of elementwise ops and the reductions of rows among them.", fuse_rows},
     {"fuse_elementwise", "Makes one op of elementwise ops that follow one another.", fuse_elementwise},
     {"fuse_updates", "Makes one op of an optimizer's steps for many parameters, and of what scales gradients.",
      fuse_updates},
@@ -51,6 +52,16 @@ DeviceId PassContext::device_for(const OpDef& op, const graph::Placement& placem
   for (const DeviceId& device : options.devices)
     if (has_kernel(op, device.kind)) return device;
   return options.device;
+}
+
+bool PassContext::can_fuse(const graph::Graph& graph, const graph::Node& node) const {
+  plan::KernelQuery query{node.op->name, name_attrs(*node.op, node.attrs), {}, {}, device_of(node)};
+  for (graph::ValueId input : node.inputs) {
+    if (input == graph::kNoValue) return false;
+    query.inputs.push_back(TensorSpec::contiguous(graph.type(input)));
+  }
+  query.outputs = {TensorSpec::contiguous(graph.type(node.outputs[0]))};
+  return target.can_fuse(query);
 }
 
 const void* PassContext::constant_data(const std::string& name) const {

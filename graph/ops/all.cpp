@@ -14,6 +14,7 @@
 #include "graph/ops/fused_batch_norm.h"
 #include "graph/ops/fused_convolution.h"
 #include "graph/ops/fused_matmul.h"
+#include "graph/ops/fused_rows.h"
 #include "graph/ops/global.h"
 #include "graph/ops/host.h"
 #include "graph/ops/images.h"
@@ -64,6 +65,7 @@ const OpRegistry& builtin_ops() {
         ops::embedding_ops(),
         ops::optimizer_updates_ops(),
         ops::fused_ops(),
+        ops::fused_rows_ops(),
         ops::micro_batches_ops(),
         ops::branches_ops(),
         ops::loops_ops(),

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "kernels/c/printer.h"
+#include "kernels/c/steps.h"
 #include "kernels/cpu/strided.h"
 
 namespace sluice::c {
@@ -10,13 +10,6 @@ namespace {
 
 constexpr int kMostOperands = kMostFusedInputs + kMostFusedOutputs;
 using Nest = cpu::LoopNestOf<kMostOperands>;
-
-// A step on values v0, v1, ...: its text, the condition under which it has none and the error then, and its dtype.
-struct Step {
-  std::string value, bad;
-  int error = 0;
-  DType dtype;
-};
 
 void check_operands(const std::string& op, size_t operands, size_t wanted) {
   SLUICE_CHECK(operands == wanted, "{}: {} operands; needs {}", op, operands, wanted);
@@ -28,6 +21,8 @@ std::string cast_text(const std::string& value, DType from, DType to) {
   if (is_floating(from) && !is_floating(to)) return fmt::format("(i64){}", value);
   return fmt::format("({}){}", compute_type(to), value);
 }
+
+}  // namespace
 
 Step step(const std::string& op, const NamedAttrs& attrs, const std::vector<std::string>& values,
           const std::vector<DType>& dtypes, Shared& shared) {
@@ -50,6 +45,26 @@ Step step(const std::string& op, const NamedAttrs& attrs, const std::vector<std:
           bad.empty() ? "" : fmt::format("{}({})", bad, operands), error,
           scalar->gives_bool ? DType::kBool : dtypes[0]};
 }
+
+Step rounded_step(const AttrCall& call, const std::vector<DType>& dtypes, Shared& shared) {
+  std::vector<std::string> values;
+  std::vector<DType> of;
+  for (const int operand : call.operands) {
+    values.push_back(fmt::format("v{}", operand));
+    of.push_back(dtypes.at(static_cast<size_t>(operand)));
+  }
+  Step made = step(call.op, call.attrs, values, of, shared);
+  made.value = fmt::format("({})({})", memory_type(made.dtype), made.value);
+  return made;
+}
+
+std::string define(Lines& lines, size_t number, const Step& made) {
+  if (!made.bad.empty()) lines.add(fmt::format("if ({}) return {};", made.bad, made.error));
+  lines.add(fmt::format("const {} v{} = {};", compute_type(made.dtype), number, made.value));
+  return fmt::format("v{}", number);
+}
+
+namespace {
 
 std::string place(const Nest& nest, int operand) {
   Strides strides;
@@ -88,13 +103,6 @@ std::string element_loops(const plan::KernelQuery& query, const Body& body) {
   return lines.text();
 }
 
-// Adds a value made by a step, and returns its name.
-std::string define(Lines& lines, size_t number, const Step& made) {
-  if (!made.bad.empty()) lines.add(fmt::format("if ({}) return {};", made.bad, made.error));
-  lines.add(fmt::format("const {} v{} = {};", compute_type(made.dtype), number, made.value));
-  return fmt::format("v{}", number);
-}
-
 std::string print_one(const plan::KernelQuery& query, Shared& shared) {
   std::vector<std::string> values;
   std::vector<DType> dtypes;
@@ -114,17 +122,8 @@ std::string print_fused(const plan::KernelQuery& query, Shared& shared) {
     std::vector<DType> dtypes;
     for (const TensorSpec& in : query.inputs) dtypes.push_back(in.dtype);
     for (const AttrCall& call : steps.calls) {
-      std::vector<std::string> values;
-      std::vector<DType> of;
-      for (const int operand : call.operands) {
-        values.push_back(fmt::format("v{}", operand));
-        of.push_back(dtypes.at(static_cast<size_t>(operand)));
-      }
-      const Step made = step(call.op, call.attrs, values, of, shared);
-      // Rounded as if it were stored.
-      Step rounded = made;
-      rounded.value = fmt::format("({})({})", memory_type(made.dtype), made.value);
-      define(lines, dtypes.size(), rounded);
+      const Step made = rounded_step(call, dtypes, shared);
+      define(lines, dtypes.size(), made);
       dtypes.push_back(made.dtype);
     }
     std::vector<std::string> results;

@@ -176,6 +176,7 @@ const Printers& printers() {
     Printers made;
     add_elementwise(made);
     add_reductions(made);
+    add_rows(made);
     add_products(made);
     add_pooling(made);
     add_movement(made);

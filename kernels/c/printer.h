@@ -73,7 +73,7 @@ using Print = std::string (*)(const plan::KernelQuery& query, Shared& shared);
 struct Printer {
   Print print = nullptr;
   std::vector<plan::InPlacePair> in_place = {};  // output may overwrite input
-  bool fuses = false;                            // may be a step of "fused"
+  bool fuses = false;                            // may be a step of "fused", or of "fused_rows"
 };
 using Printers = std::map<std::string, Printer>;
 
@@ -82,6 +82,7 @@ const Printers& printers();  // by op
 // One function for a family; printers() calls them all.
 void add_elementwise(Printers& printers);
 void add_reductions(Printers& printers);
+void add_rows(Printers& printers);
 void add_products(Printers& printers);
 void add_pooling(Printers& printers);
 void add_movement(Printers& printers);

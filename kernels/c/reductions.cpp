@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "kernels/c/printer.h"
+#include "kernels/c/steps.h"
 
 namespace sluice::c {
 namespace {
@@ -41,16 +41,11 @@ Axes axes_of(const plan::KernelQuery& query) {
   return axes;
 }
 
-// What is done with each element: where it begins, and how it goes on with `v`.
-struct Fold {
-  std::string begin, next;
-};
+}  // namespace
 
-Fold fold_of(const plan::KernelQuery& query, Shared& shared) {
-  const std::string& op = query.op;
-  const DType dtype = query.inputs[0].dtype;
+Fold fold_of(const std::string& op, DType dtype, Shared& shared) {
   const bool floating = is_floating(dtype);
-  if (op == "sum") return {"0", "a + v"};
+  if (op == "sum" || op == "mean") return {"0", "a + v"};
   if (op == "prod") return {"1", floating ? "a * v" : "(i64)((u64)a * (u64)v)"};
   if (op == "any") return {"0", "a | (v != 0)"};
   if (op == "all") return {"1", "a & (v != 0)"};
@@ -60,11 +55,13 @@ Fold fold_of(const plan::KernelQuery& query, Shared& shared) {
   return {floating && largest ? "-INFINITY" : end, shared.scalar(*extremum, dtype) + "(a, v)"};
 }
 
+namespace {
+
 // A sum of floats is one of the sums along its last axis, which keeps long ones near to what is right.
 std::string print_reduce(const plan::KernelQuery& query, Shared& shared) {
   const TensorSpec& in = query.inputs.at(0);
   const Axes axes = axes_of(query);
-  const Fold fold = fold_of(query, shared);
+  const Fold fold = fold_of(query.op, in.dtype, shared);
   const char* const type = query.op == "any" || query.op == "all" ? "i64" : compute_type(in.dtype);
   Lines lines;
   lines.loops("i", in.shape, axes.kept);
@@ -124,7 +121,8 @@ std::string print_running_sum(const plan::KernelQuery& query, Shared&) {
 }  // namespace
 
 void add_reductions(Printers& printers) {
-  for (const char* op : {"sum", "prod", "amax", "amin", "any", "all"}) printers[op] = {.print = print_reduce};
+  for (const char* op : {"sum", "prod", "amax", "amin"}) printers[op] = {.print = print_reduce, .fuses = true};
+  for (const char* op : {"any", "all"}) printers[op] = {.print = print_reduce};
   printers["cumsum"] = {.print = print_running_sum};
   for (const char* op : {"argmax", "argmin"}) printers[op] = {.print = print_place};
 }

@@ -3,11 +3,9 @@
 #include "kernels/cpu/reduction.h"
 
 #include <algorithm>
-#include <limits>
-#include <type_traits>
 
 #include "kernels/cpu/families.h"
-#include "kernels/cpu/folds.h"
+#include "kernels/cpu/joins.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/strided.h"
@@ -29,11 +27,11 @@ template <class T>
 class Reduce final : public PreparedKernel {
  public:
   static constexpr int kOut = ReductionAxes::kOut, kIn = ReductionAxes::kIn;
-  using Total = std::conditional_t<kIsComplex<T>, std::complex<double>,
-                                   std::conditional_t<std::is_same_v<T, int64_t>, int64_t, double>>;
+  using Total = typename Joins<T>::Total;
 
   Reduce(const plan::KernelQuery& q, const ReductionAxes& axes, Kind kind, Loop combine, int threads)
       : kind_(kind),
+        joins_{kind},
         combine_(combine),
         folds_(folds_of<T>(kind)),
         threads_(threads),
@@ -51,8 +49,7 @@ class Reduce final : public PreparedKernel {
     by_column_ = outputs_.inner_stride(kIn) == 1 && outputs_.inner() > 1 && std::abs(reduced_.inner_stride(0)) != 1;
     group_ = by_column_ ? std::clamp<int64_t>(outputs_.size(), 1, kColumns) : 1;
     const int64_t groups = (outputs_.size() + group_ - 1) / group_;
-    if (groups < 16 && reduced_.size() * group_ >= 2 * kChunk)
-      chunks_ = std::clamp<int64_t>(reduced_.size() * group_ / kChunk, 1, kMostChunks);
+    chunks_ = parts_of_lines(groups, reduced_.size() * group_);
     // Where a reduced axis lies around the kept ones, its elements are walked outermost, as memory has them.
     turns_ = !by_column_ && reduced_.outer_rank() > 0 && outputs_.size() > 1 && reduced_.size() >= kRun &&
              reduced_.outer_dim(0) >= 2 * kTurn &&
@@ -97,7 +94,7 @@ class Reduce final : public PreparedKernel {
         const int64_t m = std::min(kTile, count - at);
         for (int64_t i = 0; i < m; ++i, ++o) {
           totals[i] = partials[o];
-          for (int64_t chunk = 1; chunk < chunks_; ++chunk) totals[i] = join(totals[i], partials[chunk * n + o]);
+          for (int64_t chunk = 1; chunk < chunks_; ++chunk) totals[i] = joins_.join(totals[i], partials[chunk * n + o]);
         }
         give(offsets[kOut] + at * outputs_.inner_stride(kOut), outputs_.inner_stride(kOut), totals, m);
       }
@@ -105,63 +102,6 @@ class Reduce final : public PreparedKernel {
   }
 
  private:
-  Total identity() const {
-    if constexpr (kIsComplex<T>)
-      return kind_ == Kind::kProd ? 1.0 : 0.0;
-    else
-      return number_identity();
-  }
-
-  template <class N = Total>
-  N number_identity() const {
-    constexpr bool kFloating = std::is_same_v<N, double>;
-    constexpr N kLow = kFloating ? -std::numeric_limits<N>::infinity() : std::numeric_limits<N>::lowest();
-    constexpr N kHigh = kFloating ? std::numeric_limits<N>::infinity() : std::numeric_limits<N>::max();
-    switch (kind_) {
-      case Kind::kSum:
-      case Kind::kMean:
-      case Kind::kSquares:
-      case Kind::kAny: return 0;
-      case Kind::kProd:
-      case Kind::kAll: return 1;
-      case Kind::kMax: return kLow;
-      case Kind::kMin: return kHigh;
-    }
-    return 0;
-  }
-
-  Total join(Total a, Total b) const {
-    switch (kind_) {
-      case Kind::kSum:
-      case Kind::kMean:
-      case Kind::kSquares: return joined<Kind::kSum>(a, b);
-      case Kind::kProd: return joined<Kind::kProd>(a, b);
-      case Kind::kMax:
-      case Kind::kAny: return joined<Kind::kMax>(a, b);
-      case Kind::kMin:
-      case Kind::kAll: return joined<Kind::kMin>(a, b);
-    }
-    return a;
-  }
-
-  // totals[i] joined with values[i].
-  void join_all(Total* totals, const T* values, int64_t n) const {
-    const auto each = [&](auto kind) {
-      for (int64_t i = 0; i < n; ++i)
-        totals[i] = joined<decltype(kind)::value>(totals[i], static_cast<Total>(values[i]));
-    };
-    switch (kind_) {
-      case Kind::kSum:
-      case Kind::kMean:
-      case Kind::kSquares: return each(std::integral_constant<Kind, Kind::kSum>());
-      case Kind::kProd: return each(std::integral_constant<Kind, Kind::kProd>());
-      case Kind::kMax:
-      case Kind::kAny: return each(std::integral_constant<Kind, Kind::kMax>());
-      case Kind::kMin:
-      case Kind::kAll: return each(std::integral_constant<Kind, Kind::kMin>());
-    }
-  }
-
   // n elements as a tile: in place, or, at most kTile, loaded into `space`.
   const T* tile(const char* from, int64_t stride, T* space, int64_t n) const {
     if (direct_ && stride == 1) return reinterpret_cast<const T*>(from);
@@ -195,11 +135,11 @@ class Reduce final : public PreparedKernel {
   // All outputs over a range of the outermost reduced axis, one element of it after the other.
   void turn(const char* x, int64_t chunk, Total* partials) const {
     const int64_t dim = reduced_.outer_dim(0);
-    std::fill(partials, partials + outputs_.size(), identity());
+    std::fill(partials, partials + outputs_.size(), joins_.identity());
     for (int64_t i = dim * chunk / chunks_; i < dim * (chunk + 1) / chunks_; ++i)
       reduce(x + i * reduced_.outer_stride(0, 0) * in_size_, 0, outputs_.size(), rest_, 0, rest_.size(),
              [&, to = partials](int64_t, int64_t, const Total* totals, int64_t n) mutable {
-               for (int64_t k = 0; k < n; ++k) to[k] = join(to[k], totals[k]);
+               for (int64_t k = 0; k < n; ++k) to[k] = joins_.join(to[k], totals[k]);
                to += n;
              });
   }
@@ -256,23 +196,23 @@ class Reduce final : public PreparedKernel {
     for (int64_t at = 0; at < m; at += kTile) {
       const int64_t part = std::min(kTile, m - at);
       folds_.rows(from + at * step, step, n, space, part);
-      std::fill(totals + at, totals + at + part, identity());
-      join_all(totals + at, space, part);
+      std::fill(totals + at, totals + at + part, joins_.identity());
+      joins_.join_all(totals + at, space, part);
     }
   }
 
   Total row(const char* x, const LoopNest& nest, int64_t first, int64_t last) const {
     alignas(64) T space[kTile];
-    Total total = identity();
+    Total total = joins_.identity();
     const int64_t stride = nest.inner_stride(0), most = direct_ && stride == 1 ? kRun : kTile;
     const auto take = [&](int64_t offset, int64_t n) {
       for (int64_t at = 0; at < n; at += most) {
         const int64_t m = std::min(most, n - at);
         const T* t = tile(x + (offset + at * stride) * in_size_, stride, space, m);
         if (m < kShort && kind_ != Kind::kSquares)
-          for (int64_t i = 0; i < m; ++i) total = join(total, static_cast<Total>(t[i]));
+          for (int64_t i = 0; i < m; ++i) total = joins_.join(total, static_cast<Total>(t[i]));
         else
-          total = join(total, static_cast<Total>(folds_.run(t, m)));
+          total = joins_.join(total, static_cast<Total>(folds_.run(t, m)));
       }
     };
     if (nest.outer_rank() == 0)
@@ -290,12 +230,12 @@ class Reduce final : public PreparedKernel {
     // One after the other they round more often than several at a time.
     const int64_t most = step == m && m * packed < kWideLine ? kFlush / 2 : kFlush;
     int64_t taken = 0;
-    std::fill(totals, totals + m, identity());
-    const auto empty = [&] { std::fill(lanes, lanes + m * packed, static_cast<T>(identity())); };
+    std::fill(totals, totals + m, joins_.identity());
+    const auto empty = [&] { std::fill(lanes, lanes + m * packed, static_cast<T>(joins_.identity())); };
     const auto flush = [&] {
       for (int64_t left = packed; left > 1; left -= left / 2)
         combine(lanes, lanes + (left - left / 2) * m, left / 2 * m);
-      join_all(totals, lanes, m);
+      joins_.join_all(totals, lanes, m);
       taken = 0;
     };
     empty();
@@ -331,17 +271,15 @@ class Reduce final : public PreparedKernel {
 
   void write(const KernelArgs& args, int64_t offset, int64_t stride, const Total* totals, int64_t n) const {
     T values[kTile];
-    using Scale = std::conditional_t<kIsComplex<T>, double, Total>;
-    const Scale scale = static_cast<Scale>(kind_ == Kind::kMean ? reduced_.size() : 1);
     for (int64_t at = 0; at < n; at += kTile) {
       const int64_t m = std::min(kTile, n - at);
-      for (int64_t i = 0; i < m; ++i)
-        values[i] = static_cast<T>(kind_ == Kind::kMean ? totals[at + i] / scale : totals[at + i]);
+      for (int64_t i = 0; i < m; ++i) values[i] = joins_.result(totals[at + i], reduced_.size());
       store_(values, static_cast<char*>(args.outputs[0]) + (offset + at * stride) * out_size_, stride, m);
     }
   }
 
   const Kind kind_;
+  const Joins<T> joins_;
   const Loop combine_;
   const Folds<T> folds_;
   const int threads_;
@@ -383,19 +321,24 @@ PrepareFn prepare(Kind kind, const char* combine_op) {
 
 }  // namespace
 
+Ints reduced_dims(const NamedAttrs& attrs) {
+  for (const auto& [name, value] : attrs) {
+    if (name != "dim") continue;
+    if (const Ints* list = std::get_if<Ints>(&value)) return *list;
+    if (const int64_t* one = std::get_if<int64_t>(&value)) return {*one};
+  }
+  return {};
+}
+
 ReductionAxes reduction_axes(const plan::KernelQuery& q) {
   SLUICE_CHECK(q.inputs.size() == 1 && q.outputs.size() == 1, "{}: {} inputs and {} outputs; needs one of each", q.op,
                q.inputs.size(), q.outputs.size());
   const TensorSpec &in = q.inputs[0], &out = q.outputs[0];
   std::array<bool, kMaxRank> is_reduced{};
-  Ints dims;
+  const Ints dims = reduced_dims(q.attrs);
   bool keepdim = false;
-  for (const auto& [name, value] : q.attrs) {
+  for (const auto& [name, value] : q.attrs)
     if (name == "keepdim") keepdim = std::get<bool>(value);
-    if (name != "dim") continue;
-    if (const Ints* list = std::get_if<Ints>(&value)) dims = *list;
-    if (const int64_t* one = std::get_if<int64_t>(&value)) dims = {*one};
-  }
   if (dims.empty()) is_reduced.fill(true);
   for (int64_t d : dims)
     if (in.shape.rank() > 0) is_reduced[normalize_axis(d, in.shape.rank(), q.op.c_str())] = true;
@@ -417,20 +360,46 @@ ReductionAxes reduction_axes(const plan::KernelQuery& q) {
   return {LoopNest(kept, kept_strides), LoopNest(reduced, alone), LoopNest::in_order(reduced, alone)};
 }
 
+namespace {
+
+struct Named {
+  const char* op;
+  Kind kind;
+  const char* combine;  // the op that joins two elements
+};
+constexpr Named kReductions[] = {
+    {"sum", Kind::kSum, "add"},      {"mean", Kind::kMean, "add"},
+    {"prod", Kind::kProd, "mul"},    {"amax", Kind::kMax, "maximum"},
+    {"amin", Kind::kMin, "minimum"}, {"any", Kind::kAny, "maximum"},
+    {"all", Kind::kAll, "minimum"},  {"sum_of_squares", Kind::kSquares, "add"},
+};
+
+// Rows of floats lie in row-major order. Those of images may not: they are left to kernels that read them as they lie.
+bool can_fuse(const plan::KernelQuery& q) {
+  const int rank = q.inputs[0].shape.rank(), reduced = static_cast<int>(reduced_dims(q.attrs).size());
+  return is_floating(q.inputs[0].dtype) && (rank < 4 || reduced != rank - 2) && folds_rows(q.op);
+}
+
+}  // namespace
+
+std::optional<ReductionKind> folds_rows(std::string_view op) {
+  for (const Named& named : kReductions)
+    if (op == named.op && named.kind != Kind::kAny && named.kind != Kind::kAll && named.kind != Kind::kSquares)
+      return named.kind;
+  return std::nullopt;
+}
+
 void add_reduction_kernels(KernelTable& table) {
   const auto add = [&](const char* op, PrepareFn prepare) {
-    table.add(DeviceKind::kCpu, {.op = op, .prepare = std::move(prepare), .layouts = [](const plan::KernelQuery&) {
-                                   return plan::LayoutPreference{{plan::Layout::kAny}, {plan::Layout::kAny}};
-                                 }});
+    table.add(DeviceKind::kCpu, {.op = op,
+                                 .prepare = std::move(prepare),
+                                 .layouts =
+                                     [](const plan::KernelQuery&) {
+                                       return plan::LayoutPreference{{plan::Layout::kAny}, {plan::Layout::kAny}};
+                                     },
+                                 .can_fuse = can_fuse});
   };
-  add("sum", prepare(Kind::kSum, "add"));
-  add("sum_of_squares", prepare(Kind::kSquares, "add"));
-  add("mean", prepare(Kind::kMean, "add"));
-  add("prod", prepare(Kind::kProd, "mul"));
-  add("amax", prepare(Kind::kMax, "maximum"));
-  add("amin", prepare(Kind::kMin, "minimum"));
-  add("any", prepare(Kind::kAny, "maximum"));
-  add("all", prepare(Kind::kAll, "minimum"));
+  for (const Named& named : kReductions) add(named.op, prepare(named.kind, named.combine));
   add("argmax", prepare_arg_extremum(true));
   add("argmin", prepare_arg_extremum(false));
   add("cumsum", prepare_cumsum());

@@ -70,6 +70,7 @@ void add_cuda_kernels(KernelTable& table) {
   add_elementwise_kernels(table);
   add_fused_kernel(table);
   add_reduction_kernels(table);
+  add_fused_rows_kernel(table);
   add_movement_kernels(table);
   add_creation_kernels(table);
   add_indexing_kernels(table);

@@ -8,7 +8,8 @@ namespace sluice::cuda {
 void add_elementwise_kernels(KernelTable& table);  // those of expressions(), cast, where
 void add_fused_kernel(KernelTable& table);         // chains of these
 void add_reduction_kernels(KernelTable& table);
-void add_movement_kernels(KernelTable& table);  // but copy
+void add_fused_rows_kernel(KernelTable& table);  // elementwise steps with reductions among them
+void add_movement_kernels(KernelTable& table);   // but copy
 void add_creation_kernels(KernelTable& table);
 void add_indexing_kernels(KernelTable& table);
 void add_random_kernels(KernelTable& table);

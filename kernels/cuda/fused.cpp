@@ -2,22 +2,16 @@
 // the bits of its ops one by one.
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/families.h"
+#include "kernels/cuda/steps.h"
 
 namespace sluice::cuda {
-namespace {
 
-constexpr const char* kRounding = R"(template <class D, class V> __device__ inline auto rounded(V v) {
+const char* const kRounding = R"(template <class D, class V> __device__ inline auto rounded(V v) {
   D stored;
   store(&stored, v);
   return load(stored);
 }
 )";
-
-// A step on values v0, v1, ...: its function, where it needs one, its call, and the dtype of what it gives.
-struct StepText {
-  std::string function, call;
-  DType dtype;
-};
 
 StepText text_of(const AttrCall& step, size_t number, const std::vector<DType>& dtypes) {
   const auto value = [&](size_t operand) { return fmt::format("v{}", step.operands[operand]); };
@@ -44,6 +38,13 @@ StepText text_of(const AttrCall& step, size_t number, const std::vector<DType>& 
           op->gives_bool ? DType::kBool : dtype};
 }
 
+std::string definition(const StepText& step, size_t number) {
+  return fmt::format("const {} v{} = rounded<{}>({});", compute_type(step.dtype), number, c_type(step.dtype),
+                     step.call);
+}
+
+namespace {
+
 Generated fused(const plan::KernelQuery& query) {
   LoopBody body;
   std::string functions;
@@ -58,8 +59,7 @@ Generated fused(const plan::KernelQuery& query) {
   for (const AttrCall& step : steps.calls) {
     const StepText text = text_of(step, dtypes.size(), dtypes);
     functions += text.function;
-    body.before += fmt::format("    const {} v{} = rounded<{}>({});\n", compute_type(text.dtype), dtypes.size(),
-                               c_type(text.dtype), text.call);
+    body.before += "    " + definition(text, dtypes.size()) + "\n";
     dtypes.push_back(text.dtype);
   }
   body.functions = functions_for(functions) + kRounding + functions;

@@ -11,10 +11,10 @@ namespace sluice {
 class FakeTarget : public plan::Target {
  public:
   std::set<std::string> missing = {"fused_conv", "fused_batch_norm", "fused_matmul", "fused_reduce",
-                                   "multi_update"};                     // ops without a kernel, on every device
+                                   "fused_rows", "multi_update"};       // ops without a kernel, on every device
   std::set<std::string> missing_on_sim = {"all_gather", "all_to_all"};  // the host's run there
   bool conv_channels_last = true;
-  bool fuses = false;  // elementwise ops
+  bool fuses = false;  // elementwise ops, and reductions of rows
 
   std::vector<plan::DeviceDesc> devices() const override {
     return {{{0, DeviceKind::kCpu, 0}, true, false, 4, 0},
@@ -48,7 +48,7 @@ class FakeTarget : public plan::Target {
     }
     return pairs;
   }
-  bool can_fuse(const plan::KernelQuery& q) const override { return fuses && elementwise(q.op); }
+  bool can_fuse(const plan::KernelQuery& q) const override { return fuses && (elementwise(q.op) || reduces(q.op)); }
   double cost_ns(const plan::KernelQuery& q) const override {
     double bytes = 0;
     for (const TensorSpec& s : q.outputs) bytes += static_cast<double>(s.extent_bytes());
@@ -57,6 +57,10 @@ class FakeTarget : public plan::Target {
   std::string fingerprint() const override { return "fake"; }
 
  private:
+  static bool reduces(const std::string& op) {
+    static const std::set<std::string> kOps = {"sum", "mean", "amax"};
+    return kOps.contains(op);
+  }
   static bool elementwise(const std::string& op) {
     static const std::set<std::string> kOps = {"add",  "sub",     "mul", "div",           "neg",     "relu",   "exp",
                                                "tanh", "sigmoid", "abs", "relu_backward", "maximum", "dropout"};

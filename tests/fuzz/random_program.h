@@ -37,6 +37,7 @@ class RandomProgram {
   Value binary();
   Value compare();
   Value reduce();
+  Value rows();
   Value move();
   Value view();
   Value convert();

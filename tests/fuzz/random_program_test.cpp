@@ -81,9 +81,10 @@ Value RandomProgram::any_bool() {
 }
 
 Value RandomProgram::step() {
-  switch (draw(12)) {
+  switch (draw(13)) {
     case 0:
     case 1: return unary();
+    case 12: return rows();
     case 2:
     case 3:
     case 4: return binary();
@@ -160,6 +161,25 @@ Value RandomProgram::reduce() {
     case 2: return ops::amax(x, dim, keepdim);
     case 3: return ops::any(ops::gt(x, 0), dim, keepdim);
     default: return x.shape().rank() > 0 ? ops::softmax(x, draw(x.shape().rank())) : ops::neg(x);
+  }
+}
+
+// Elements with what their rows come to, as norms have it. What is summed is whole.
+Value RandomProgram::rows() {
+  const Value x = any_float();
+  const int rank = x.shape().rank();
+  if (rank == 0) return ops::neg(x);
+  const int64_t dim = draw(4) == 0 ? draw(rank) : rank - 1;
+  const bool keepdim = draw(2) == 0;
+  const auto back = [&](const Value& row) { return keepdim ? row : ops::unsqueeze(row, dim); };
+  const Value centred = ops::sub(x, back(ops::amax(x, Ints{dim}, keepdim)));
+  const Value whole = ops::round(ops::hardtanh(centred, -9, 9));
+  const Value total = back(draw(2) == 0 ? ops::sum(whole, Ints{dim}, keepdim) : ops::mean(whole, Ints{dim}, keepdim));
+  switch (draw(4)) {
+    case 0: return ops::div(whole, ops::add(ops::abs(total), 1));
+    case 1: return ops::mul(ops::add(x, total), ops::amin(whole, Ints{dim}, true));
+    case 2: return ops::sub(total, ops::tanh(total));
+    default: return ops::where(ops::gt(centred, total), x, whole);
   }
 }
 

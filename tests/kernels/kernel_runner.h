@@ -16,6 +16,7 @@ inline const KernelTable& test_kernels() {
     KernelTable t;
     cpu::add_elementwise_kernels(t);
     cpu::add_fused_kernel(t);
+    cpu::add_fused_rows_kernel(t);
     cpu::add_reduction_kernels(t);
     cpu::add_movement_kernels(t);
     cpu::add_indexing_kernels(t);

@@ -14,7 +14,7 @@ from differential.program import source
 LARGEST = 240  # elements of a tensor
 BOUND = 50.0  # of a value, so that nothing grows without end
 PASSES = ["common_subexpressions", "fold_constants", "fuse_activation", "fuse_convolution", "fuse_elementwise", "fuse_pad", "fuse_bias",
-          "simplify", "decompose"]
+          "fuse_rows", "simplify", "decompose"]
 RANK = ["bfloat16", "float16", "float32", "float64"]
 
 

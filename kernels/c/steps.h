@@ -1,0 +1,30 @@
+#pragma once
+// Steps of bodies, which ops have alone, too.
+#include <string>
+#include <vector>
+
+#include "base/attr.h"
+#include "kernels/c/printer.h"
+
+namespace sluice::c {
+
+// A step on values v0, v1, ...: its text, the condition under which it has none and the error then, and its dtype.
+struct Step {
+  std::string value, bad;
+  int error = 0;
+  DType dtype;
+};
+Step step(const std::string& op, const NamedAttrs& attrs, const std::vector<std::string>& values,
+          const std::vector<DType>& dtypes, Shared& shared);
+// Of a body whose values have these dtypes: rounded as if it were stored.
+Step rounded_step(const AttrCall& call, const std::vector<DType>& dtypes, Shared& shared);
+// Adds a value made by a step, and returns its name.
+std::string define(Lines& lines, size_t number, const Step& made);
+
+// What a reduction does with each element: where it begins, and how `a` goes on with `v`. A mean is a sum at first.
+struct Fold {
+  std::string begin, next;
+};
+Fold fold_of(const std::string& op, DType dtype, Shared& shared);
+
+}  // namespace sluice::c
