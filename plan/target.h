@@ -58,7 +58,8 @@ class Target {
   virtual LayoutPreference layouts(const KernelQuery& query) const = 0;
   virtual uint64_t workspace_bytes(const KernelQuery& query) const = 0;
   virtual std::vector<InPlacePair> in_place(const KernelQuery& query) const = 0;
-  // May the call be a step of the device's "fused" or "fused_rows"? Asked of devices that have it; strides do not count.
+  // May the call be a step of the device's "fused" or "fused_rows"? Asked of devices that have it; strides do not
+  // count.
   virtual bool can_fuse(const KernelQuery& query) const = 0;
   // Which of query.packed the kernel wants packed, and how.
   virtual std::vector<PackedInput> packings(const KernelQuery& query) const {
