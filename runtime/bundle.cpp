@@ -102,15 +102,9 @@ void save_bundle(const std::string& directory, const Bundle& bundle) {
 
 namespace {
 
-// `path`: what errors call a file.
-template <class Path>
-Bundle bundle_of(const BundleTexts& texts, const Path& path) {
-  const auto text = [&](const char* file) -> const std::string& {
-    const auto found = texts.find(file);
-    SLUICE_CHECK(found != texts.end(), "{}: not there; a compiled graph has {}, {} and {}", path(file), kPlanFile,
-                 kGraphFile, kMetaFile);
-    return found->second;
-  };
+// `text`: of a file, asked for in this order; `path`: what errors call it.
+template <class Text, class Path>
+Bundle parse_bundle(const Text& text, const Path& path) {
   Bundle bundle;
   bundle.plan = plan::from_json(text(kPlanFile), path(kPlanFile));
   bundle.graph_text = text(kGraphFile);
@@ -123,16 +117,21 @@ Bundle bundle_of(const BundleTexts& texts, const Path& path) {
 }  // namespace
 
 Bundle bundle_of(const BundleTexts& texts, const std::string& name) {
-  return bundle_of(texts, [&](const char* file) { return name + "/" + file; });
+  const auto text = [&](const char* file) -> const std::string& {
+    const auto found = texts.find(file);
+    SLUICE_CHECK(found != texts.end(), "{}/{}: not there; a compiled graph has {}, {} and {}", name, file, kPlanFile,
+                 kGraphFile, kMetaFile);
+    return found->second;
+  };
+  return parse_bundle(text, [&](const char* file) { return name + "/" + file; });
 }
 
 Bundle load_bundle(const std::string& directory) { return load_bundle(BundleSource(directory), make_host_allocator()); }
 
 Bundle load_bundle(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given) {
-  Bundle bundle = bundle_of({{kPlanFile, source.text(kPlanFile)},
-                             {kGraphFile, source.utf8_text(kGraphFile)},
-                             {kMetaFile, source.text(kMetaFile)}},
-                            [&](const char* file) { return source.path(file); });
+  Bundle bundle = parse_bundle(
+      [&](const std::string& file) { return file == kGraphFile ? source.utf8_text(file) : source.text(file); },
+      [&](const char* file) { return source.path(file); });
   bundle.weights = load_weights(source, allocator, given, {&bundle.plan, 1}, bundle.shards.variables);
   return bundle;
 }
