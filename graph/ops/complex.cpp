@@ -92,17 +92,17 @@ std::optional<ViewSpec> of_other_size(const TensorSpec& input, int64_t from, int
   ViewSpec v{input.shape, input.strides, 0};
   const int last = v.shape.rank() - 1;
   if (from == to) return v;
-  v.shape[last] = elements_in(v.shape[last], from, to);
-  if (numel(v.shape) == 0) {  // no element is anywhere
-    v.strides = contiguous_strides(v.shape);
-    return v;
-  }
   bool fits = v.strides[last] == 1;
+  v.shape[last] = elements_in(v.shape[last], from, to);
   for (int i = 0; i < last; ++i) {
-    fits &= v.strides[i] * from % to == 0;
-    v.strides[i] = v.strides[i] * from / to;
+    fits &= from > to || v.strides[i] % (to / from) == 0;
+    fits &= !__builtin_mul_overflow(v.strides[i], std::max<int64_t>(from / to, 1), &v.strides[i]);
+    v.strides[i] /= std::max<int64_t>(to / from, 1);
   }
-  return fits ? std::optional(v) : std::nullopt;
+  if (fits) return v;
+  if (numel(v.shape) > 0) return std::nullopt;
+  v.strides = contiguous_strides(v.shape);  // no element is anywhere
+  return v;
 }
 
 int64_t bytes_of(DType dtype) { return static_cast<int64_t>(dtype_size(dtype)); }

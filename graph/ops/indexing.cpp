@@ -308,7 +308,9 @@ Value covered(const Value& src, const Value& index) {
 Value scattered(const OpDef& op, const Value& x, const Value& index, const Value& src, Attrs attrs) {
   if (names_nothing(op, x, index, std::get<int64_t>(attrs[0]))) {
     check_dtypes_agree(x.type(), src.type());
-    return copy(x);
+    const Ints none(std::max(x.rank(), 1), 0);
+    const Value of_src = reshape(slice(reshape(src, {-1}), {0}, {0}, {1}), none);
+    return reshape(call1(op, {line(x), zeros(Shape(none), DType::kInt64), of_src}, std::move(attrs)), x.shape().vec());
   }
   const Value places = line(index);
   return reshape(call1(op, {line(x), places, covered(line(src), places)}, std::move(attrs)), x.shape().vec());

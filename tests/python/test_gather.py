@@ -123,3 +123,11 @@ def test_an_index_without_elements_has_any_shape(shape, index_shape):
         sl.gather(ours(numbers), 3, sl.empty(index_shape, dtype=sl.int64))
     with pytest.raises(RuntimeError, match="src"):
         sl.scatter(ours(numbers), 0, sl.empty(index_shape, dtype=sl.int64), sl.ones(2, 2))
+
+
+def test_src_has_a_gradient_where_an_index_has_no_elements():
+    for m in (sl, torch):
+        for call in (m.scatter, m.scatter_add):
+            src = m.ones(0, 3, requires_grad=True)
+            call(m.zeros(2, 3), 0, m.empty(0, 3, dtype=m.int64), src).sum().backward()
+            assert tuple(src.grad.shape) == (0, 3)
