@@ -232,19 +232,9 @@ class Clusters {
     });
   }
 
-  // Has each of the operands whole rows, or one element for each?
   bool rows_fit(const std::vector<ValueId>& inputs, const Cluster& cluster, int axes) const {
-    const Shape& whole = cluster.whole;
     return std::all_of(inputs.begin(), inputs.end(), [&](ValueId input) {
-      if (cluster.states.contains(input)) return true;
-      const Shape& shape = shape_of(input);
-      int ones = 0, own = 0;
-      for (int axis = whole.rank() - axes; axis < whole.rank(); ++axis) {
-        const int mine = axis - whole.rank() + shape.rank();
-        ones += mine < 0 || shape[mine] == 1;
-        own += mine >= 0 && shape[mine] == whole[axis];
-      }
-      return ones == axes || own == axes;
+      return cluster.states.contains(input) || ops::goes_with_rows(shape_of(input), cluster.whole, axes);
     });
   }
 

@@ -79,13 +79,7 @@ std::vector<TensorType> infer_fused_rows(Types in, Present, const Attrs& attrs) 
   const std::vector<bool> states = states_of(body);
   for (size_t i = 0; i < in.size(); ++i) {
     const Shape& shape = in[i].shape;
-    int ones = 0, own = 0;
-    for (int axis = rows.whole.rank() - rows.axes; axis < rows.whole.rank(); ++axis) {
-      const int mine = axis - rows.whole.rank() + shape.rank();
-      ones += mine < 0 || shape[mine] == 1;
-      own += mine >= 0 && shape[mine] == rows.whole[axis];
-    }
-    SLUICE_CHECK(states[i] || ones == rows.axes || own == rows.axes,
+    SLUICE_CHECK(states[i] || goes_with_rows(shape, rows.whole, rows.axes),
                  "xs: an operand of {}; must have whole rows of {}, or one element for each", shape.str(),
                  rows.whole.str());
   }
@@ -215,6 +209,16 @@ int last_axes_reduced(const Attrs& attrs, const Shape& shape) {
   int64_t length = 1;
   for (const int axis : axes) length *= shape[axis];
   return axes.front() == first && length != 1 ? static_cast<int>(axes.size()) : 0;
+}
+
+bool goes_with_rows(const Shape& shape, const Shape& whole, int axes) {
+  int ones = 0, own = 0;
+  for (int axis = whole.rank() - axes; axis < whole.rank(); ++axis) {
+    const int mine = axis - whole.rank() + shape.rank();
+    ones += mine < 0 || shape[mine] == 1;
+    own += mine >= 0 && shape[mine] == whole[axis];
+  }
+  return ones == axes || own == axes;
 }
 
 std::span<const OpDef* const> fused_rows_ops() {

@@ -15,6 +15,8 @@ const OpDef& fused_rows_op();
 bool reduces_axes(const OpDef& op);
 // The number of axes, where a reduction of `shape` is over the last ones; else 0.
 int last_axes_reduced(const Attrs& attrs, const Shape& shape);
+// Has an operand, where the last `axes` of `whole` are reduced, whole rows or one element for each?
+bool goes_with_rows(const Shape& shape, const Shape& whole, int axes);
 
 std::span<const OpDef* const> fused_rows_ops();
 

@@ -11,27 +11,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import assert_same
+from fusing import Compute, ops
 
 import sluice as sl
 from sluice import nn
 from sluice._tools import find_tool
-
-IDLE = ("copy", "reorder")  # what only moves bytes
-
-
-class Compute(nn.Graph):
-    def __init__(self, function, *off):
-        super().__init__()
-        self.function = function
-        for name in off:
-            self.config.disable_pass(name)
-
-    def build(self, *xs):
-        return self.function(*xs)
-
-
-def ops(graph):
-    return [kernel["op"] for kernel in graph.plan["kernels"] if kernel["op"] not in IDLE]
 
 
 def bits(t):

@@ -5,27 +5,12 @@ import numpy as np
 import pytest
 import torch
 from conftest import assert_same, to_sl
+from fusing import Compute, ops
 
 import sluice as sl
 from sluice import nn
 
 F = nn.functional
-IDLE = ("copy", "reorder")  # what only moves bytes
-
-
-class Compute(nn.Graph):
-    def __init__(self, function, *off):
-        super().__init__()
-        self.function = function
-        for name in off:
-            self.config.disable_pass(name)
-
-    def build(self, *xs):
-        return self.function(*xs)
-
-
-def ops(graph):
-    return [kernel["op"] for kernel in graph.plan["kernels"] if kernel["op"] not in IDLE]
 
 
 def steps(graph):
