@@ -64,7 +64,7 @@ TEST(Stuck, DestroyingTheSessionAbandonsItAndTheEngineWorksOn) {
       for (int i = 0; i < 2; ++i) steps.push_back(submit(session, filled(1)));
       stuck.gate->wait_arrived(1);
     }
-    EXPECT_LT(seconds_since(start), 2.0);
+    EXPECT_LT(seconds_since(start), 4.5) << "it waited for the usual limit";
     for (StepHandle& step : steps) {
       EXPECT_TRUE(step.done());
       EXPECT_THAT(error_of([&] { result(step); }), HasSubstr("abandoned, since it did not end"));
@@ -114,7 +114,7 @@ TEST(Stuck, DestroyingTheEngineDoesNotHang) {
   Session beside = Session::load(other, pipeline({"add_one"}), {}, {.functions = functions()});
   const auto start = Clock::now();
   engine.reset();
-  EXPECT_LT(seconds_since(start), 2.0);
+  EXPECT_LT(seconds_since(start), 4.5) << "it waited for the usual limit";
   EXPECT_EQ(result(submit(beside, filled(1))), filled(2));
   EXPECT_THAT(error_of([&] { submit(session, filled(1)); }), HasSubstr("was stopped"));
   EXPECT_EQ(step.wait().kind(), ErrorKind::kCancelled);
