@@ -60,7 +60,8 @@ std::vector<onednn::Primitive::Arg> ConvEpilogue::row_args() const {
   return args;
 }
 
-ConvEpilogue::Pass ConvEpilogue::pass(bool channels_last, int threads) const {
+ConvEpilogue::Pass ConvEpilogue::pass(Product lies, int threads) const {
+  const bool channels_last = lies != Product::kContiguous, blocks = lies == Product::kChannelBlocks;
   const int64_t channels = y.shape[1], positions = numel(y.shape) / std::max<int64_t>(y.shape[0] * channels, 1);
   const bool same = !residual || is_channels_last(inputs[kResidual], "fused_conv") == channels_last;
   return dispatch_floating(y.dtype, "fused_conv", [&](auto t) -> Pass {
@@ -72,9 +73,17 @@ ConvEpilogue::Pass ConvEpilogue::pass(bool channels_last, int threads) const {
       if (length == 0) return;
       const auto finish = [&](int64_t line, int64_t begin, int64_t n) {
         Compute<T> tile[kTile];
-        const T* const from = static_cast<const T*>(product) + line * length + begin;
         T* const to = static_cast<T*>(result) + line * length + begin;
-        for (int64_t i = 0; i < n; ++i) tile[i] = load(from[i]);
+        if (blocks) {
+          const int64_t image = line / positions, position = line % positions;
+          const T* from = static_cast<const T*>(product) + image * length * positions + begin * positions +
+                          position * onednn::kBlock;
+          for (int64_t i = 0; i < n; i += onednn::kBlock, from += positions * onednn::kBlock)
+            for (int64_t j = 0; j < onednn::kBlock; ++j) tile[i + j] = load(from[j]);
+        } else {
+          const T* const from = static_cast<const T*>(product) + line * length + begin;
+          for (int64_t i = 0; i < n; ++i) tile[i] = load(from[i]);
+        }
         if (e.norm && channels_last) {
           for (int64_t i = 0; i < n; ++i) tile[i] = (tile[i] - mean[begin + i]) * scale[begin + i] + shift[begin + i];
         } else if (e.norm) {

@@ -29,10 +29,11 @@ struct ConvEpilogue {
   dnnl::post_ops post_ops() const;
   std::vector<onednn::Primitive::Arg> row_args() const;  // what post_ops() takes the rows as
 
-  // All of it as one pass over a product, contiguous or channels-last, to a result that lies like it and may be the
-  // product or the residual, which lies as its type says.
+  // All of it as one pass over a product to a result that lies like it, or channels-last where the product is in blocks
+  // of channels. It may be the residual, which lies as its type says, or a product that lies like it.
+  enum class Product { kContiguous, kChannelsLast, kChannelBlocks };
   using Pass = std::function<void(const void* product, void* result, const void* residual, const void* rows)>;
-  Pass pass(bool channels_last, int threads) const;
+  Pass pass(Product product, int threads) const;
 };
 
 }  // namespace sluice::cpu

@@ -28,6 +28,7 @@ struct Finish {
   ConvEpilogue::Pass pass;                    // null: oneDNN's
   std::unique_ptr<onednn::Primitive> add_to;  // brings the residual to where oneDNN adds to it
   uint64_t rows = 0, product = 0;
+  bool in_blocks = false;  // the product, which then never lies where the result does
   int threads = 1;
 };
 
@@ -69,7 +70,8 @@ class ConvKernel final : public PreparedKernel {
       if (finish_.epilogue->norm && !finish_.pass)
         for (int i = 0; i < 3; ++i) pointers[count++] = rows + i * finish_.epilogue->row_bytes();
       if (finish_.add_to && residual != out) finish_.add_to->run({residual, out, scratch});
-      if (finish_.pass && residual == out) pointers[2] = at_offset(args.workspace, finish_.product);
+      if (finish_.pass && (finish_.in_blocks || residual == out))
+        pointers[2] = at_offset(args.workspace, finish_.product);
     }
     pointers[count++] = scratch;
     primitive_->run(std::span<const void* const>(pointers.data(), count));
@@ -97,11 +99,15 @@ struct Layouts {
   onednn::ConvGeometry geometry;
 };
 // Which of its implementations a convolution is to be: "NAME", or "blocked NAME", which computes on operands of blocks
-// that oneDNN chooses, and reorders them before and after.
-constexpr std::string_view kBlocked = "blocked ";
+// that oneDNN chooses, and reorders them before and after. Winograd's have it in their names, and are blocked.
+constexpr std::string_view kBlocked = "blocked ", kWinograd = "wino";
 struct Choice {
   bool blocked = false;
   std::string name;
+
+  Implementation implementation() const {
+    return {.name = name, .winograd = blocked && name.find(kWinograd) != std::string::npos};
+  }
 };
 Choice choice_of(const KernelQuery& q) {
   const auto name = plan::beside<std::string>(q.attrs, plan::kImplementation, "");
@@ -146,27 +152,40 @@ std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const ConvOperand
   WorkspaceLayout workspace;
   const uint64_t rows = workspace.add(epilogue->norm ? 3 * epilogue->row_bytes() : 0);
   const uint64_t kept = workspace.add(epilogue->residual ? o.y.extent_bytes() : 0);
-  return make_kernel(workspace.bytes(), [=, loops = std::move(loops),
-                                         finish = epilogue->pass(is_channels_last(o.y, "fused_conv"), context.threads),
-                                         e = *epilogue](const KernelArgs& args) {
-    const void* residual = e.residual ? args.inputs[ConvEpilogue::kResidual] : nullptr;
-    if (residual != nullptr && residual == args.outputs[0])  // which the loops overwrite
-      residual = std::memcpy(at_offset(args.workspace, kept), residual, e.y.extent_bytes());
-    loops(args);
-    void* const coefficients = e.norm ? at_offset(args.workspace, rows) : nullptr;
-    if (e.norm) e.write_rows(args, coefficients);
-    finish(args.outputs[0], args.outputs[0], residual, coefficients);
-  });
+  return make_kernel(workspace.bytes(),
+                     [=, loops = std::move(loops),
+                      finish = epilogue->pass(is_channels_last(o.y, "fused_conv") ? ConvEpilogue::Product::kChannelsLast
+                                                                                  : ConvEpilogue::Product::kContiguous,
+                                              context.threads),
+                      e = *epilogue](const KernelArgs& args) {
+                       const void* residual = e.residual ? args.inputs[ConvEpilogue::kResidual] : nullptr;
+                       if (residual != nullptr && residual == args.outputs[0])  // which the loops overwrite
+                         residual = std::memcpy(at_offset(args.workspace, kept), residual, e.y.extent_bytes());
+                       loops(args);
+                       void* const coefficients = e.norm ? at_offset(args.workspace, rows) : nullptr;
+                       if (e.norm) e.write_rows(args, coefficients);
+                       finish(args.outputs[0], args.outputs[0], residual, coefficients);
+                     });
 }
 
-// What oneDNN makes of it; the loops, which need no workspace, where that cannot be or needs more than is allowed.
+// What oneDNN makes of it, which is the usual where this machine has no Winograd that is asked for; the loops, which
+// need no workspace, where that cannot be or needs more than is allowed.
+using Make = std::function<std::unique_ptr<PreparedKernel>(const Choice& choice)>;
 std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvRole result, const ConvOperands& o,
                                                      const ConvGeometry& g, const PrepareContext& context,
-                                                     const std::function<std::unique_ptr<PreparedKernel>()>& make,
-                                                     const ConvEpilogue* epilogue = nullptr) {
+                                                     const Make& make, const ConvEpilogue* epilogue = nullptr) {
   if (use_onednn(result, o)) {
     onednn::ThreadScope scope(context.threads);
-    std::unique_ptr<PreparedKernel> kernel = onednn::translate(q.op.c_str(), make);
+    const Choice choice = choice_of(q);
+    const auto chosen = [&] {
+      try {
+        return make(choice);
+      } catch (const dnnl::error&) {
+        if (!choice.implementation().winograd) throw;
+        return make({});
+      }
+    };
+    std::unique_ptr<PreparedKernel> kernel = onednn::translate(q.op.c_str(), chosen);
     if (kernel->workspace_bytes() <= plan::workspace_limit(q.attrs)) return kernel;
   }
   return prepare_loops(result, o, g, context, epilogue);
@@ -202,7 +221,12 @@ std::vector<std::string> all_implementations(const KernelQuery& q, ConvRole resu
     const ConvGeometry g = conv_geometry(q);
     std::vector<std::string> names, blocked;
     describe(layouts_of(o, g, q.op.c_str()), Implementation{.all = &names});
-    if (blocks) describe(layouts_of(o, g, q.op.c_str(), true), Implementation{.all = &blocked});
+    const Layouts in_blocks = layouts_of(o, g, q.op.c_str(), true);
+    if (blocks) describe(in_blocks, Implementation{.all = &blocked});
+    try {
+      describe(in_blocks, Implementation{.all = &blocked, .winograd = true});
+    } catch (const dnnl::error&) {  // there are none
+    }
     for (const std::string& name : blocked) names.push_back(std::string(kBlocked) + name);
     return names;
   });
@@ -211,9 +235,10 @@ std::vector<std::string> all_implementations(const KernelQuery& q, ConvRole resu
 std::vector<std::string> conv_implementations(const KernelQuery& q, const PrepareContext& context) {
   const ConvOperands o = forward_operands(q);
   const ConvEpilogue epilogue(q);
-  return all_implementations(
-      q, ConvRole::kOutput, o, context, !epilogue.any(),
-      [&](const Layouts& l, const Implementation& all) { return forward_pd(o, l, epilogue.post_ops(), all); });
+  const auto describe = [&](const Layouts& l, const Implementation& all) {
+    forward_pd(o, l, all.winograd ? dnnl::post_ops() : epilogue.post_ops(), all);
+  };
+  return all_implementations(q, ConvRole::kOutput, o, context, !epilogue.any(), describe);
 }
 std::vector<std::string> input_grad_implementations(const KernelQuery& q, const PrepareContext& context) {
   return all_implementations(q, ConvRole::kInput, input_grad_operands(q), context, true, input_grad_pd);
@@ -226,15 +251,15 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
   const ConvOperands o = forward_operands(q);
   const ConvGeometry g = conv_geometry(q);
   const ConvEpilogue epilogue(q);
-  const Choice choice = choice_of(q);
-  const auto make = [&]() -> std::unique_ptr<PreparedKernel> {
-    const Layouts l = layouts_of(o, g, q.op.c_str(), choice.blocked && !epilogue.any());
-    const auto description = [&](const dnnl::post_ops& post_ops) {
-      return forward_pd(o, l, post_ops, {.name = choice.name});
-    };
-    auto pd = description(epilogue.post_ops());
-    const bool by_pass = epilogue.norm && !onednn::finishes_rows(pd);
-    if (by_pass) pd = description({});
+  const auto make = [&](const Choice& choice) -> std::unique_ptr<PreparedKernel> {
+    const Implementation chosen = choice.implementation();
+    const bool plain = chosen.winograd || !epilogue.any();  // oneDNN does nothing else
+    const Layouts l = layouts_of(o, g, q.op.c_str(), choice.blocked && plain);
+    auto pd = forward_pd(o, l, plain ? dnnl::post_ops() : epilogue.post_ops(), chosen);
+    const bool by_pass = epilogue.any() && (plain || (epilogue.norm && !onednn::finishes_rows(pd)));
+    if (by_pass && !plain) pd = forward_pd(o, l, {}, chosen);
+    const bool in_blocks = by_pass && onednn::has_channel_blocks(pd.dst_desc());
+    if (by_pass && choice.blocked && !in_blocks) throw dnnl::error(dnnl_unimplemented, "blocks of another size");
     std::vector<onednn::Primitive::Arg> args = {
         {DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}};
     if (o.has_bias) args.push_back({DNNL_ARG_BIAS, l.bias});
@@ -244,14 +269,18 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
         std::make_unique<onednn::Primitive>(dnnl::convolution_forward(pd), args, pd.scratchpad_desc(), context.threads);
     Ports ports(context.threads);
     Port x = ports.input(l.x, pd.src_desc()), w = ports.input(l.w, pd.weights_desc(), q, 1),
-         y = ports.output(l.y, pd.dst_desc());
+         y = ports.output(l.y, in_blocks ? activation_desc(o.y, true) : pd.dst_desc());
     Finish finish;
     if (epilogue.any()) {
       finish.epilogue = epilogue;
       finish.threads = context.threads;
       if (epilogue.norm) finish.rows = ports.add(3 * epilogue.row_bytes());
-      if (by_pass) finish.pass = epilogue.pass(true, context.threads);
-      if (by_pass && epilogue.residual) finish.product = ports.add(epilogue.y.extent_bytes());
+      finish.in_blocks = in_blocks;
+      if (by_pass) {
+        using Product = ConvEpilogue::Product;
+        finish.pass = epilogue.pass(in_blocks ? Product::kChannelBlocks : Product::kChannelsLast, context.threads);
+        if (in_blocks || epilogue.residual) finish.product = ports.add(epilogue.y.extent_bytes());
+      }
       if (!by_pass && epilogue.residual) {
         const TensorSpec& residual = q.inputs[ConvEpilogue::kResidual];
         finish.add_to =
@@ -267,10 +296,9 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
 std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const PrepareContext& context) {
   const ConvOperands o = input_grad_operands(q);
   const ConvGeometry g = conv_geometry(q);
-  const Choice choice = choice_of(q);
-  return prepare_within_limit(q, ConvRole::kInput, o, g, context, [&] {
+  return prepare_within_limit(q, ConvRole::kInput, o, g, context, [&](const Choice& choice) {
     const Layouts l = layouts_of(o, g, "conv_input_grad", choice.blocked);
-    const auto pd = input_grad_pd(l, {.name = choice.name});
+    const auto pd = input_grad_pd(l, choice.implementation());
     auto primitive = std::make_unique<onednn::Primitive>(
         dnnl::convolution_backward_data(pd),
         std::vector<onednn::Primitive::Arg>{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
@@ -287,10 +315,9 @@ std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const P
 std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelQuery& q, const PrepareContext& context) {
   const ConvOperands o = weight_grad_operands(q);
   const ConvGeometry g = conv_geometry(q);
-  const Choice choice = choice_of(q);
-  return prepare_within_limit(q, ConvRole::kWeight, o, g, context, [&] {
+  return prepare_within_limit(q, ConvRole::kWeight, o, g, context, [&](const Choice& choice) {
     const Layouts l = layouts_of(o, g, "conv_weight_grad", choice.blocked);
-    const auto pd = weight_grad_pd(l, {.name = choice.name});
+    const auto pd = weight_grad_pd(l, choice.implementation());
     auto primitive = std::make_unique<onednn::Primitive>(
         dnnl::convolution_backward_weights(pd),
         std::vector<onednn::Primitive::Arg>{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},

@@ -63,6 +63,12 @@ Desc desc(DType dtype, const Shape& shape, const Strides& strides) { return chec
 
 Desc any_desc(DType dtype, const Shape& shape) { return checked_desc(dtype, shape, dnnl::memory::format_tag::any); }
 
+bool has_channel_blocks(const Desc& desc) {
+  const Dims shape = desc.dims();
+  return shape.size() == 4 && shape[1] % kBlock == 0 &&
+         desc == Desc(shape, dnnl::memory::data_type::f32, dnnl::memory::format_tag::nChw16c);
+}
+
 size_t bytes(const Desc& desc) { return desc.get_size(); }
 
 std::string format(const Desc& desc) {
@@ -73,7 +79,14 @@ std::string format(const Desc& desc) {
   blocks = desc.get_inner_blks(), blocked_axes = desc.get_inner_idxs();
 #else
   const dnnl_memory_desc_t& d = desc.data;
-  if (d.format_kind != dnnl_blocked || d.offset0 != 0) return "";
+  if (d.offset0 != 0) return "";
+  if (d.format_kind == dnnl_format_kind_wino) {
+    const dnnl_wino_desc_t& w = d.format_desc.wino_desc;
+    return fmt::format("winograd {} of {}x{} weights {}, tiles of {}, blocks {}x{} and {}x{}, scaled by {}",
+                       static_cast<int>(w.wino_format), w.oc, w.ic, w.r, w.alpha, w.oc_block, w.ic_block, w.oc2_block,
+                       w.ic2_block, w.adj_scale);
+  }
+  if (d.format_kind != dnnl_blocked) return "";
   const dnnl_blocking_desc_t& b = d.format_desc.blocking;
   dims.assign(d.dims, d.dims + d.ndims), padded.assign(d.padded_dims, d.padded_dims + d.ndims);
   strides.assign(b.strides, b.strides + d.ndims);
@@ -126,8 +139,10 @@ dnnl::matmul::primitive_desc matmul_pd(const Desc& a, const Desc& b, const Desc*
 #endif
 }
 
-static constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 static constexpr auto kForward = dnnl::prop_kind::forward_training;
+static dnnl::algorithm algorithm_of(const Implementation& implementation) {
+  return implementation.winograd ? dnnl::algorithm::convolution_winograd : dnnl::algorithm::convolution_direct;
+}
 
 // REQUIRES: what `first` was made with, a hint too, is there still, since oneDNN asks for others as for the first.
 template <class Description>
@@ -150,14 +165,16 @@ static dnnl::convolution_forward::primitive_desc forward_pd(const Desc& x, const
                                                             const dnnl::primitive_attr& attr,
                                                             const Implementation& implementation) {
   using Forward = dnnl::convolution_forward;
+  const dnnl::algorithm algorithm = algorithm_of(implementation);
+  const auto kind = implementation.winograd ? dnnl::prop_kind::forward_inference : kForward;  // which has more of them
 #if SLUICE_ONEDNN_3
-  const auto pd = bias ? Forward::primitive_desc(cpu_engine(), kForward, kDirect, x, w, *bias, y, g.strides, g.dilation,
+  const auto pd = bias ? Forward::primitive_desc(cpu_engine(), kind, algorithm, x, w, *bias, y, g.strides, g.dilation,
                                                  g.padding_low, g.padding_high, attr)
-                       : Forward::primitive_desc(cpu_engine(), kForward, kDirect, x, w, y, g.strides, g.dilation,
+                       : Forward::primitive_desc(cpu_engine(), kind, algorithm, x, w, y, g.strides, g.dilation,
                                                  g.padding_low, g.padding_high, attr);
 #else
-  auto d = bias ? Forward::desc(kForward, kDirect, x, w, *bias, y, g.strides, g.dilation, g.padding_low, g.padding_high)
-                : Forward::desc(kForward, kDirect, x, w, y, g.strides, g.dilation, g.padding_low, g.padding_high);
+  auto d = bias ? Forward::desc(kind, algorithm, x, w, *bias, y, g.strides, g.dilation, g.padding_low, g.padding_high)
+                : Forward::desc(kind, algorithm, x, w, y, g.strides, g.dilation, g.padding_low, g.padding_high);
   const auto pd = Forward::primitive_desc(d, attr, cpu_engine());
 #endif
   return choose(pd, implementation);
@@ -188,12 +205,13 @@ dnnl::convolution_backward_data::primitive_desc conv_input_grad_pd(const Desc& d
                                                                    const ConvGeometry& g,
                                                                    const Implementation& implementation) {
   using Backward = dnnl::convolution_backward_data;
-  auto hint = conv_pd(dx, w, nullptr, dy, g);
+  const dnnl::algorithm algorithm = algorithm_of(implementation);
+  auto hint = conv_pd(dx, w, nullptr, dy, g, {}, {.winograd = implementation.winograd});
 #if SLUICE_ONEDNN_3
-  const auto pd = Backward::primitive_desc(cpu_engine(), kDirect, dx, w, dy, g.strides, g.dilation, g.padding_low,
+  const auto pd = Backward::primitive_desc(cpu_engine(), algorithm, dx, w, dy, g.strides, g.dilation, g.padding_low,
                                            g.padding_high, hint, user_scratchpad());
 #else
-  const Backward::desc d(kDirect, dx, w, dy, g.strides, g.dilation, g.padding_low, g.padding_high);
+  const Backward::desc d(algorithm, dx, w, dy, g.strides, g.dilation, g.padding_low, g.padding_high);
   const auto attr = user_scratchpad();
   const auto pd = Backward::primitive_desc(d, attr, cpu_engine(), hint);
 #endif
@@ -204,12 +222,13 @@ dnnl::convolution_backward_weights::primitive_desc conv_weight_grad_pd(const Des
                                                                        const ConvGeometry& g,
                                                                        const Implementation& implementation) {
   using Backward = dnnl::convolution_backward_weights;
-  auto hint = conv_pd(x, dw, nullptr, dy, g);
+  const dnnl::algorithm algorithm = algorithm_of(implementation);
+  auto hint = conv_pd(x, dw, nullptr, dy, g, {}, {.winograd = implementation.winograd});
 #if SLUICE_ONEDNN_3
-  const auto pd = Backward::primitive_desc(cpu_engine(), kDirect, x, dw, dy, g.strides, g.dilation, g.padding_low,
+  const auto pd = Backward::primitive_desc(cpu_engine(), algorithm, x, dw, dy, g.strides, g.dilation, g.padding_low,
                                            g.padding_high, hint, user_scratchpad());
 #else
-  const Backward::desc d(kDirect, x, dw, dy, g.strides, g.dilation, g.padding_low, g.padding_high);
+  const Backward::desc d(algorithm, x, dw, dy, g.strides, g.dilation, g.padding_low, g.padding_high);
   const auto attr = user_scratchpad();
   const auto pd = Backward::primitive_desc(d, attr, cpu_engine(), hint);
 #endif

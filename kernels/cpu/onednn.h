@@ -27,6 +27,9 @@ Dims dims(const Shape& shape);
 Desc desc(DType dtype, const Shape& shape, const Strides& strides);
 inline Desc desc(const TensorSpec& spec) { return desc(spec.dtype, spec.shape, spec.strides); }
 Desc any_desc(DType dtype, const Shape& shape);  // the primitive chooses the layout
+// Whether these are images (N, C, H, W) of float32 in blocks of kBlock channels, (N, C / kBlock, H, W, kBlock).
+constexpr int64_t kBlock = 16;
+bool has_channel_blocks(const Desc& desc);
 size_t bytes(const Desc& desc);
 // The order of a blocked layout's elements in words: equal texts, equal orders, whatever the machine and the version of
 // oneDNN. "" for a layout that is not made of blocks.
@@ -46,10 +49,12 @@ class ThreadScope {
 
 // Which of its implementations a description is to name: that of `name`; oneDNN's own choice where it is "", or where
 // there is none of that name. `all`: null, or where to put the names of all, oneDNN's choice first, without references,
-// which are slow by two orders.
+// which are slow by two orders. `winograd`: among those that multiply transformed tiles (Lavin & Gray 2016), which
+// exist for some convolutions of float32 on operands of blocks; where there are none, a dnnl::error.
 struct Implementation {
   std::string_view name = {};
   std::vector<std::string>* all = nullptr;
+  bool winograd = false;
 };
 
 struct ConvGeometry {

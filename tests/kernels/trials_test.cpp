@@ -10,6 +10,7 @@
 
 #include "base/key.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/onednn.h"
 #include "plan/query.h"
 #include "streams/devices.h"
 
@@ -145,51 +146,105 @@ TEST_F(KernelTrialsTest, WhatDoesNotFitIsNotRun) {
   EXPECT_EQ(trials.stats().searches, 1u);  // this one was run
 }
 
-// Whatever may be chosen computes what the usual implementation does.
-TEST(ConvolutionTrials, EveryImplementationComputesTheSame) {
-  KernelTable table;
-  add_cpu_kernels(table);
-  const TensorSpec x = {DType::kFloat32, {2, 16, 12, 10}, channels_last_strides({2, 16, 12, 10})};
-  const TensorSpec y = {DType::kFloat32, {2, 24, 10, 8}, channels_last_strides({2, 24, 10, 8})};
-  const TensorSpec w = TensorSpec::contiguous({DType::kFloat32, {24, 16, 3, 3}});
-  const NamedAttrs attrs = {
-      {"stride", Ints{1, 1}}, {"padding", Ints{0, 0}}, {"dilation", Ints{1, 1}}, {"groups", int64_t{1}}};
-  const auto filled = [](const TensorSpec& spec) {
-    std::vector<float> data(static_cast<size_t>(numel(spec.shape)));
-    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>((i * 7919) % 64) / 64 - 0.5f;
-    return data;
-  };
-  int compared = 0;
-  for (const auto& [op, a, b, out] :
-       {std::tuple{"conv", x, w, y}, std::tuple{"conv_input_grad", y, w, x}, std::tuple{"conv_weight_grad", y, x, w}}) {
-    plan::KernelQuery q{.op = op, .attrs = attrs, .inputs = {a, b}, .outputs = {out}, .device = {}, .cores = 2};
-    if (q.op == "conv_input_grad") q.attrs.emplace_back("size", Ints{12, 10});
-    if (q.op == "conv_weight_grad") q.attrs.emplace_back("size", Ints{3, 3});
-    const KernelDef& def = table.get(op, DeviceKind::kCpu);
-    const std::vector<float> left = filled(a), right = filled(b);
+std::vector<float> filled(const TensorSpec& spec) {
+  std::vector<float> data(static_cast<size_t>(numel(spec.shape)));
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>((i * 7919) % 64) / 64 - 0.5f;
+  return data;
+}
+
+// Whatever may be chosen computes what the usual implementation does, in place too.
+class ConvolutionTrials : public ::testing::Test {
+ protected:
+  ConvolutionTrials() { add_cpu_kernels(table_); }
+
+  // Gives the names of all.
+  std::vector<std::string> compare(const plan::KernelQuery& q, int in_place = -1) {
+    const KernelDef& def = table_.get(q.op, DeviceKind::kCpu);
+    std::vector<std::vector<float>> given;
+    for (const TensorSpec& spec : q.inputs) given.push_back(filled(spec));
     const auto result = [&](const std::string& name) {
       plan::KernelQuery asked = q;
       if (!name.empty()) asked.attrs.emplace_back(plan::kImplementation, name);
       const auto kernel = def.prepare(asked, {.threads = 2});
-      std::vector<float> made(static_cast<size_t>(numel(out.shape)), NAN);
+      std::vector<float> made(static_cast<size_t>(numel(q.outputs[0].shape)), NAN);
       std::vector<std::byte> space(kernel->workspace_bytes() + 64);
       void* const workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(space.data()) + 63) / 64 * 64);
-      const void* const inputs[] = {left.data(), right.data()};
+      std::vector<const void*> inputs;
+      for (const std::vector<float>& data : given) inputs.push_back(data.data());
+      if (in_place >= 0) made = given[in_place];
+      if (in_place >= 0) inputs[in_place] = made.data();
       void* const outputs[] = {made.data()};
-      kernel->run({.inputs = inputs, .outputs = outputs, .workspace = workspace});
+      kernel->run({.inputs = inputs.data(), .outputs = outputs, .workspace = workspace});
       return made;
     };
     const std::vector<float> expected = result("");
     const std::vector<std::string> names = def.implementations(q, {.threads = 2});
-    EXPECT_GE(names.size(), 2u) << op;
-    for (const std::string& name : names) {
+    EXPECT_GE(names.size(), 2u) << q.op;
+    std::vector<std::string> all = names;
+    for (const char* const absent : {"blocked no such", "blocked no such wino"}) all.emplace_back(absent);
+    for (const std::string& name : all) {
       const std::vector<float> made = result(name);
-      for (size_t i = 0; i < made.size(); ++i) ASSERT_NEAR(made[i], expected[i], 1e-3) << op << " " << name << " " << i;
-      ++compared;
+      for (size_t i = 0; i < made.size(); ++i) {
+        EXPECT_NEAR(made[i], expected[i], 1e-3) << q.op << " " << name << " " << i;
+        if (HasFailure()) return names;
+      }
     }
     EXPECT_EQ(result("no such"), expected);  // of another machine
+    return names;
   }
-  EXPECT_GE(compared, 6);
+
+  KernelTable table_;
+};
+
+TensorSpec image(Shape shape) {
+  const Strides strides = channels_last_strides(shape);
+  return {DType::kFloat32, std::move(shape), strides};
+}
+TensorSpec plain(Shape shape) { return TensorSpec::contiguous({DType::kFloat32, std::move(shape)}); }
+
+TEST_F(ConvolutionTrials, EveryImplementationComputesTheSame) {
+  for (const int64_t out : {24, 32}) {  // 32 are blocks of 16
+    const TensorSpec x = image({2, 32, 15, 13}), y = image({2, out, 15, 13}), w = plain({out, 32, 3, 3});
+    const NamedAttrs attrs = {
+        {"stride", Ints{1, 1}}, {"padding", Ints{1, 1}}, {"dilation", Ints{1, 1}}, {"groups", int64_t{1}}};
+    for (const auto& [op, a, b, result] : {std::tuple{"conv", x, w, y}, std::tuple{"conv_input_grad", y, w, x},
+                                           std::tuple{"conv_weight_grad", y, x, w}}) {
+      plan::KernelQuery q{.op = op, .attrs = attrs, .inputs = {a, b}, .outputs = {result}, .device = {}, .cores = 2};
+      if (q.op == "conv_input_grad") q.attrs.emplace_back("size", Ints{15, 13});
+      if (q.op == "conv_weight_grad") q.attrs.emplace_back("size", Ints{3, 3});
+      compare(q);
+    }
+  }
+}
+
+// With all that a fused convolution does to its result: oneDNN does it, or a pass of ours where it cannot.
+TEST_F(ConvolutionTrials, EveryImplementationFinishesTheSame) {
+  bool winograd = false;
+  const TensorSpec x = image({2, 32, 15, 13}), w = plain({32, 32, 3, 3}), row = plain({32});
+  for (const char* const activation : {"none", "relu"}) {
+    for (const bool norm : {false, true}) {
+      for (const bool residual : {false, true}) {
+        for (const TensorSpec& y : {image({2, 32, 15, 13}), plain({2, 32, 15, 13})}) {
+          const TensorSpec none, some = norm ? row : none;
+          plan::KernelQuery q{.op = "fused_conv",
+                              .attrs = {{"stride", Ints{1, 1}},
+                                        {"padding", Ints{1, 1}},
+                                        {"dilation", Ints{1, 1}},
+                                        {"groups", int64_t{1}},
+                                        {"eps", 1.0},
+                                        {"activation", std::string(activation)}},
+                              .inputs = {x, w, none, some, some, some, some, residual ? y : none},
+                              .outputs = {y},
+                              .device = {},
+                              .cores = 2};
+          for (const std::string& name : compare(q)) winograd |= name.find("wino") != std::string::npos;
+          if (residual) compare(q, 7);
+        }
+      }
+    }
+  }
+  // oneDNN has them for AVX-512, where it also computes in bfloat16; version 3 has none.
+  EXPECT_EQ(winograd, DNNL_VERSION_MAJOR < 3 && cpu::onednn::supports(DType::kBFloat16));
 }
 
 }  // namespace
