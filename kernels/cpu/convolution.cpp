@@ -21,6 +21,16 @@ using onednn::Implementation;
 using plan::KernelQuery;
 using plan::Layout;
 
+// With the threads that are worth having.
+PrepareContext worth_having(PrepareContext context, const KernelQuery& q, const ConvOperands& o) {
+  const double products = static_cast<double>(numel(o.y.shape)) * static_cast<double>(numel(o.w.shape)) /
+                          static_cast<double>(std::max<int64_t>(o.w.shape[0], 1));
+  double bytes = 0;
+  for (const TensorSpec& spec : q.inputs) bytes += static_cast<double>(spec.extent_bytes());
+  context.threads = threads_for_product(context, 2 * products, bytes);
+  return context;
+}
+
 // What is added to a convolution, by oneDNN or in a pass of its own. In the workspace: the rows of coefficients, and
 // the product where the result's place has the residual.
 struct Finish {
@@ -216,7 +226,7 @@ template <class Describe>
 std::vector<std::string> all_implementations(const KernelQuery& q, ConvRole result, const ConvOperands& o,
                                              const PrepareContext& context, bool blocks, Describe describe) {
   if (!use_onednn(result, o)) return {};
-  const onednn::ThreadScope scope(context.threads);
+  const onednn::ThreadScope scope(worth_having(context, q, o).threads);
   return onednn::translate(q.op.c_str(), [&] {
     const ConvGeometry g = conv_geometry(q);
     std::vector<std::string> names, blocked;
@@ -247,8 +257,9 @@ std::vector<std::string> weight_grad_implementations(const KernelQuery& q, const
   return all_implementations(q, ConvRole::kWeight, weight_grad_operands(q), context, true, weight_grad_pd);
 }
 
-std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const PrepareContext& context) {
+std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const PrepareContext& given) {
   const ConvOperands o = forward_operands(q);
+  const PrepareContext context = worth_having(given, q, o);
   const ConvGeometry g = conv_geometry(q);
   const ConvEpilogue epilogue(q);
   const auto make = [&](const Choice& choice) -> std::unique_ptr<PreparedKernel> {
@@ -293,8 +304,9 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
   return prepare_within_limit(q, ConvRole::kOutput, o, g, context, make, &epilogue);
 }
 
-std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const PrepareContext& context) {
+std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const PrepareContext& given) {
   const ConvOperands o = input_grad_operands(q);
+  const PrepareContext context = worth_having(given, q, o);
   const ConvGeometry g = conv_geometry(q);
   return prepare_within_limit(q, ConvRole::kInput, o, g, context, [&](const Choice& choice) {
     const Layouts l = layouts_of(o, g, "conv_input_grad", choice.blocked);
@@ -312,8 +324,9 @@ std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const P
   });
 }
 
-std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelQuery& q, const PrepareContext& context) {
+std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelQuery& q, const PrepareContext& given) {
   const ConvOperands o = weight_grad_operands(q);
+  const PrepareContext context = worth_having(given, q, o);
   const ConvGeometry g = conv_geometry(q);
   return prepare_within_limit(q, ConvRole::kWeight, o, g, context, [&](const Choice& choice) {
     const Layouts l = layouts_of(o, g, "conv_weight_grad", choice.blocked);

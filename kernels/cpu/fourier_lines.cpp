@@ -31,7 +31,11 @@ class FourierLines final : public PreparedKernel {
 
   void run(const KernelArgs& args) const override {
     lines_.for_each_group_of_tasks(threads_, tasks_, static_cast<size_t>(width_), [&](int64_t task, const auto& group) {
-      FourierLinesAt at{.in_step = lines_.step(0), .out_step = lines_.step(1), .count = static_cast<int>(group.size())};
+      FourierLinesAt at{.in = {},
+                        .out = {},
+                        .in_step = lines_.step(0),
+                        .out_step = lines_.step(1),
+                        .count = static_cast<int>(group.size())};
       for (size_t l = 0; l < group.size(); ++l) {
         at.in[l] = static_cast<const char*>(args.inputs[0]) + group[l][0];
         at.out[l] = static_cast<char*>(args.outputs[0]) + group[l][1];

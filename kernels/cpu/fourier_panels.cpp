@@ -54,7 +54,7 @@ HWY_INLINE Pair<V> conjugate(const Pair<V>& a) {
 
 // The transform of a[0] to a[radix - 1] in place.
 template <int kRadix, class V, class C>
-HWY_INLINE void transform_few(Pair<V>* a, bool inverse, const std::complex<C>* roots) {
+HWY_INLINE void transform_few(Pair<V>* a, bool inverse, [[maybe_unused]] const std::complex<C>* roots) {
   if constexpr (kRadix == 2) {
     const Pair<V> b = a[0] - a[1];
     a[0] = a[0] + a[1];

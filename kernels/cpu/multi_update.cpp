@@ -13,7 +13,7 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kUpdateGrain = 16384;      // elements worth a thread
+constexpr int64_t kUpdateGrain = 32768;      // elements worth a thread
 constexpr int64_t kUpdatePiece = 8 * kTile;  // elements for which a gradient is made at a time
 constexpr int kMostUpdateOperands = 8;       // of a step
 constexpr int kMostUpdateOutputs = 256;
