@@ -22,6 +22,8 @@ PROGRAMS = [
     (("train.",), ROOT / "benchmarks/train.py"),
     (("engine_share.", "trace.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
     (("infer.",), ROOT / "benchmarks/infer.py"),
+    (("resnet50.", "bert.", "gpt2.", "mlp.", "mlp_small.", "lstm.", "peak.", "memory.", "packing.", "first."),
+     ROOT / "benchmarks/peers/peers.py"),
     (("eager.",), ROOT / "benchmarks/eager.py"),
     (("kernel.",), ROOT / "benchmarks/kernels.py"),
     (("attention.",), ROOT / "benchmarks/attention.py"),

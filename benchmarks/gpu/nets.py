@@ -1,4 +1,4 @@
-"""ResNet-50 and GPT-2 small, on either framework: `torch` is PyTorch or Sluice."""
+"""ResNet-50, BERT-base and GPT-2 small, on either framework: `torch` is PyTorch or Sluice."""
 
 
 def resnet50(torch, blocks, width, classes):
@@ -60,6 +60,36 @@ def gpt2(torch, layers, width, heads, length, words):
         def forward(self, tokens):
             x = self.norm(self.blocks(self.words(tokens) + self.places.weight))
             return F.linear(x, self.words.weight).reshape(-1, words)  # the head is the embedding
+
+    return Net()
+
+
+def bert(torch, layers, width, heads, length, words, classes):
+    """Devlin et al. 2018, without dropout, and a head on the first token; 12 layers of width 768 with 12 heads are BERT-base."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            n = x.shape[0]
+            q, k, v = self.qkv(x).reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
+            y = F.scaled_dot_product_attention(q, k, v)
+            x = self.norm1(x + self.out(y.transpose(1, 2).reshape(n, length, width)))
+            return self.norm2(x + self.down(F.gelu(self.up(x))))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places, self.norm = nn.Embedding(words, width), nn.Embedding(length, width), nn.LayerNorm(width)
+            self.blocks, self.head = nn.Sequential(*[Block() for _ in range(layers)]), nn.Linear(width, classes)
+
+        def forward(self, tokens):
+            return self.head(self.blocks(self.norm(self.words(tokens) + self.places.weight))[:, 0])
 
     return Net()
 
