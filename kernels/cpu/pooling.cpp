@@ -335,14 +335,6 @@ plan::LayoutPreference layouts(const KernelQuery& q) {
           std::vector(q.outputs.size(), plan::Layout::kContiguous)};
 }
 
-// Of max_pool's adjoint, which goes where indices say in either layout.
-plan::LayoutPreference layouts_backward(const KernelQuery& q) {
-  for (const TensorSpec& in : q.inputs)
-    if (spatial_layout(in) != plan::Layout::kContiguous) return channels_last_where_spatial(q);
-  return {std::vector(q.inputs.size(), plan::Layout::kContiguous),
-          std::vector(q.outputs.size(), plan::Layout::kContiguous)};
-}
-
 }  // namespace
 
 void add_pooling_kernels(KernelTable& table) {
@@ -352,7 +344,7 @@ void add_pooling_kernels(KernelTable& table) {
   };
   add("max_pool", prepare_as<kMax>, layouts);
   add("max_pool_values", prepare_as<kMaxValues>, layouts);
-  add("max_pool_backward", prepare_as<kMaxBackward>, layouts_backward);
+  add("max_pool_backward", prepare_as<kMaxBackward>, spatial_as_inputs_lie);  // goes where indices say
   add("avg_pool", prepare_as<kAvg>, layouts);
   add("avg_pool_backward", prepare_as<kAvgBackward>, channels_last_where_spatial);
 }

@@ -63,6 +63,14 @@ plan::LayoutPreference channels_last_where_spatial(const plan::KernelQuery& quer
   return preference;
 }
 
+plan::LayoutPreference spatial_as_inputs_lie(const plan::KernelQuery& query) {
+  for (const TensorSpec& in : query.inputs)
+    if (in.shape.rank() >= 3 && spatial_layout(in) != plan::Layout::kContiguous)
+      return channels_last_where_spatial(query);
+  return {std::vector(query.inputs.size(), plan::Layout::kContiguous),
+          std::vector(query.outputs.size(), plan::Layout::kContiguous)};
+}
+
 void contiguous_to_channels_last(const void* from, void* to, int64_t n, int64_t c, int64_t s, size_t elem_size,
                                  int threads) {
   switch (elem_size) {
