@@ -27,4 +27,13 @@ void parallel_ranges(int threads, int64_t n, int64_t grain, void (*f)(const void
   }
 }
 
+void parallel_jobs(int threads, int64_t n, void (*f)(const void*, int64_t, int), const void* context) {
+  if (threads <= 1 || n < 2) {
+    for (int64_t job = 0; job < n; ++job) f(context, job, 0);
+    return;
+  }
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (int64_t job = 0; job < n; ++job) f(context, job, omp_get_thread_num());
+}
+
 }  // namespace sluice::cpu
