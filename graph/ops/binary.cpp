@@ -32,10 +32,13 @@ Value share(const Value& g, const Value& loses, const Value& even) {
   return mul(g, sub(whole, cast(loses, g.dtype())));
 }
 
-// The gradient of b in a^b. 0^b is constant in b, though its logarithm is not finite.
+// The gradient of b in a^b. 0^b is constant in a real b >= 0, though its logarithm is not finite. g stands outside, as
+// in torch: the slope's own gradient is then not that of a result which may be NaN.
 Value power_slope(const Value& g, const Value& a, const Value& b, const Value& y) {
-  const Value zero = logical_and(eq(a, 0), ge(real_part(b), 0));
-  return where(zero, 0.0, mul(g, mul(y, log(where(zero, 1.0, a)))));
+  Value constant = ge(real_part(b), 0);
+  if (is_complex(b.dtype())) constant = logical_and(constant, eq(imaginary_part(b), 0));
+  const Value zero = logical_and(eq(a, 0), constant);
+  return mul(g, where(zero, 0.0, mul(y, log(where(zero, 1.0, a)))));
 }
 
 // a / (a^2 + b^2), 0 at the origin.
@@ -85,17 +88,18 @@ Value call_scalar(const QuotientDef& def, const Operand& a, const Operand& b) {
 struct PowerDef : ScalarDef {};
 Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
   const bool inexact = is_differentiable(result_dtype(a, b));
-  if (!a.is_number() && b.is_number() && !b.is_complex_number() && inexact) {
-    if (dtype_size(a.dtype()) == 2) b.check_fits(a.dtype(), "pow");
+  if (!a.is_number() && b.is_number() && b.complex_number().imag() == 0 && inexact) {
+    const double exponent = b.complex_number().real();
+    if (dtype_size(a.dtype()) == 2 && !b.is_complex_number()) b.check_fits(a.dtype(), "pow");
     const Value x = a.to(result_dtype(a, b));
     // Roots and reciprocals keep their result for the gradient; that of pow may be written to.
     const auto free = [](const Value& y) { return y.requires_grad() ? copy(y) : y; };
-    if (b.number() == 0.5) return free(sqrt(x));
-    if (b.number() == 1) return x.ptr() == a.value().ptr() ? copy(x) : x;
-    if (b.number() == 2) return mul(x, x);
-    if (b.number() == 3) return cube(x);
-    if (b.number() == -1) return free(reciprocal(x));
-    if (b.number() == -0.5) return free(rsqrt(x));
+    if (exponent == 0.5) return free(sqrt(x));
+    if (exponent == 1) return x.ptr() == a.value().ptr() ? copy(x) : x;
+    if (exponent == 2) return mul(x, x);
+    if (exponent == 3) return cube(x);
+    if (exponent == -1) return free(reciprocal(x));
+    if (exponent == -0.5) return free(rsqrt(x));
   }
   // As torch, the number 0 makes 1 of any complex number; a tensor's 0 makes NaN of 0 and of infinite ones.
   if (b.is_number() && b.complex_number() == 0.0 && is_complex(result_dtype(a, b)))

@@ -8,14 +8,13 @@
 
 #include "kernels/cpu/attention.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <limits>
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/simd_foreach.h"
+#include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 // clang-format off
 #include "kernels/cpu/attention_row-inl.h"
@@ -98,9 +97,8 @@ template <class T>
 void forward(const AttentionShape& s, const AttentionPointers& p) {
   constexpr int64_t kRows = RowTile<T>::kRows;
   const int64_t tiles = s.few ? s.rows : (s.rows + kRows - 1) / kRows, jobs = s.batch * s.heads * tiles;
-#pragma omp parallel for num_threads(s.threads) if (s.threads > 1) schedule(dynamic)
-  for (int64_t job = 0; job < jobs; ++job) {
-    char* scratch = static_cast<char*>(p.workspace) + s.scratch.bytes * static_cast<uint64_t>(omp_get_thread_num());
+  parallel_jobs(s.threads, jobs, [&](int64_t job, int worker) {
+    char* scratch = static_cast<char*>(p.workspace) + s.scratch.bytes * static_cast<uint64_t>(worker);
     const int64_t head = job / tiles;
     if (s.few) {
       forward_row<T>(s, p, scratch, head / s.heads, head % s.heads, job % tiles);
@@ -109,7 +107,7 @@ void forward(const AttentionShape& s, const AttentionPointers& p) {
       t.move(head / s.heads, head % s.heads, job % tiles);
       forward_tile(t);
     }
-  }
+  });
 }
 
 // Adds what the tile's rows give to the gradients of keys [key_begin, key_end), and makes their part of dq, (width,
@@ -189,44 +187,37 @@ void backward(const AttentionShape& s, const AttentionPointers& p) {
                 w = whole_vectors<C>(s.width), vw = whole_vectors<C>(s.value_width);
   const uint64_t part_size = static_cast<uint64_t>(s.batch * s.heads * s.rows * s.width);
   C* dq_parts = reinterpret_cast<C*>(static_cast<char*>(p.workspace) + s.dq_parts);
-#pragma omp parallel num_threads(s.threads) if (s.threads > 1)
-  {
-#pragma omp for schedule(dynamic)
-    for (int64_t job = 0; job < s.batch * s.own_heads * s.parts; ++job) {
-      RowTile<T> t{s, p,
-                   static_cast<char*>(p.workspace) + s.scratch.bytes * static_cast<uint64_t>(omp_get_thread_num())};
-      const int64_t part = job % s.parts, n = job / s.parts / s.own_heads, own = job / s.parts % s.own_heads;
-      const int64_t begin = part * s.part_keys, end = std::min(s.keys, begin + s.part_keys);
-      C *d_keys = t.at(s.scratch.d_keys), *d_values = t.at(s.scratch.d_values);
-      std::fill(d_keys, d_keys + (end - begin) * w, C(0));
-      std::fill(d_values, d_values + (end - begin) * vw, C(0));
-      for (int64_t h = own * group; h < (own + 1) * group; ++h) {
-        for (int64_t tile = 0; tile < tiles; ++tile) {
-          t.move(n, h, tile);
-          backward_tile(t, begin, end, d_keys, d_values);
-          const C *dq = t.at(s.scratch.out_lanes), scale = static_cast<C>(s.scale);
-          if (s.parts == 1) {
-            t.put(dq, s.width, scale, p.dq, s.dq);
-          } else {
-            C* to =
-                dq_parts + part_size * static_cast<uint64_t>(part) + ((n * s.heads + h) * s.rows + t.first) * s.width;
-            transpose(dq, kRows, s.width, t.rows, to, s.width, scale);
-          }
+  parallel_jobs(s.threads, s.batch * s.own_heads * s.parts, [&](int64_t job, int worker) {
+    RowTile<T> t{s, p, static_cast<char*>(p.workspace) + s.scratch.bytes * static_cast<uint64_t>(worker)};
+    const int64_t part = job % s.parts, n = job / s.parts / s.own_heads, own = job / s.parts % s.own_heads;
+    const int64_t begin = part * s.part_keys, end = std::min(s.keys, begin + s.part_keys);
+    C *d_keys = t.at(s.scratch.d_keys), *d_values = t.at(s.scratch.d_values);
+    std::fill(d_keys, d_keys + (end - begin) * w, C(0));
+    std::fill(d_values, d_values + (end - begin) * vw, C(0));
+    for (int64_t h = own * group; h < (own + 1) * group; ++h) {
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        t.move(n, h, tile);
+        backward_tile(t, begin, end, d_keys, d_values);
+        const C *dq = t.at(s.scratch.out_lanes), scale = static_cast<C>(s.scale);
+        if (s.parts == 1) {
+          t.put(dq, s.width, scale, p.dq, s.dq);
+        } else {
+          C* to = dq_parts + part_size * static_cast<uint64_t>(part) + ((n * s.heads + h) * s.rows + t.first) * s.width;
+          transpose(dq, kRows, s.width, t.rows, to, s.width, scale);
         }
       }
-      put_rows<T>(d_keys, w, end - begin, s.width, static_cast<T*>(p.dk) + s.dk.at(n, own, begin), s.dk);
-      put_rows<T>(d_values, vw, end - begin, s.value_width, static_cast<T*>(p.dv) + s.dv.at(n, own, begin), s.dv);
     }
-    if (s.parts > 1) {
-#pragma omp for schedule(static)
-      for (int64_t row = 0; row < s.batch * s.heads * s.rows; ++row) {
-        T* to = static_cast<T*>(p.dq) + s.dq.at(row / s.rows / s.heads, row / s.rows % s.heads, row % s.rows);
-        C* sum = dq_parts + row * s.width;
-        for (int64_t part = 1; part < s.parts; ++part)
-          for (int64_t c = 0; c < s.width; ++c) sum[c] += sum[static_cast<int64_t>(part_size) * part + c];
-        put_rows<T>(sum, s.width, 1, s.width, to, s.dq);
-      }
-    }
+    put_rows<T>(d_keys, w, end - begin, s.width, static_cast<T*>(p.dk) + s.dk.at(n, own, begin), s.dk);
+    put_rows<T>(d_values, vw, end - begin, s.value_width, static_cast<T*>(p.dv) + s.dv.at(n, own, begin), s.dv);
+  });
+  if (s.parts > 1) {
+    parallel_each(s.threads, s.batch * s.heads * s.rows, [&](int64_t row) {
+      T* to = static_cast<T*>(p.dq) + s.dq.at(row / s.rows / s.heads, row / s.rows % s.heads, row % s.rows);
+      C* sum = dq_parts + row * s.width;
+      for (int64_t part = 1; part < s.parts; ++part)
+        for (int64_t c = 0; c < s.width; ++c) sum[c] += sum[static_cast<int64_t>(part_size) * part + c];
+      put_rows<T>(sum, s.width, 1, s.width, to, s.dq);
+    });
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Batch norm by given statistics, per channel: what its own kernel and that of fused convolutions share.
+// Batch norm: what its kernels' loops are given, and by given statistics what that of fused convolutions shares.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -35,5 +36,30 @@ void inference_coefficients(const GivenStatistics& given, int64_t channels, Comp
     shift[c] = given.bias.at<T>(c, C(0));
   }
 }
+
+struct BatchNorm {
+  int64_t rows = 0, channels = 0;
+  int64_t positions = 0;  // of a channel of an image, where activations are contiguous; 0: they are channels-last
+  int64_t parts = 1;      // ranges of rows that are summed apart
+  // Operands in the statistics' dtype (float32 for 16-bit x) rather than x's.
+  bool float_weight = false, float_bias = false, float_mean = false, float_var = false;
+  double eps = 0;
+  bool relu = false;
+  double kept = 0, taken = 0, correction = 1;  // of the running statistics
+  int threads = 1;
+
+  int64_t part_begin(int64_t part) const { return rows * part / parts; }
+  // Rows whose values fit the first-level cache.
+  int64_t block() const { return std::clamp<int64_t>(4096 / std::max<int64_t>(channels, 1), 8, kMostRows); }
+  // Workspace, in doubles per channel: two sums per part, and room for four rows of coefficients.
+  uint64_t sums_bytes() const { return static_cast<uint64_t>((2 * parts + 8) * channels) * sizeof(double); }
+  static constexpr int64_t kMostRows = 256;
+};
+// x, y, residual, grad, result, masked and dx are rows x channels; the others per channel. Unused pointers are null.
+struct BatchNormPointers {
+  const void *x, *grad, *mean, *var, *weight, *bias, *residual, *result, *running_mean, *running_var;
+  void *y, *out_mean, *out_var, *d_weight, *d_bias, *masked, *next_mean, *next_var, *workspace;
+};
+using BatchNormFn = void (*)(const BatchNorm&, const BatchNormPointers&);
 
 }  // namespace sluice::cpu

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/strided.h"
 
 namespace sluice::cpu {
 namespace {
@@ -81,8 +82,7 @@ void for_each_position(const std::array<int64_t, 3>& sizes, F visit) {
 
 template <class T>
 void output(const Loops& l, const T* x, const T* w, const T* bias, T* y) {
-#pragma omp parallel for num_threads(l.threads) if (l.threads > 1) schedule(static)
-  for (int64_t job = 0; job < l.batch * l.groups * l.out; ++job) {
+  parallel_each(l.threads, l.batch * l.groups * l.out, [&](int64_t job) {
     const int64_t o = job % (l.groups * l.out), n = job / (l.groups * l.out), first = o / l.out * l.in;
     for_each_position(l.y, [&](const auto& at) {
       Compute<T> sum = l.bias ? Compute<T>(load(bias[o])) : Compute<T>(0);
@@ -92,18 +92,16 @@ void output(const Loops& l, const T* x, const T* w, const T* bias, T* y) {
       });
       store(y + offset(l.ys, n, o, at), sum);
     });
-  }
+  });
 }
 
 // Scatters along the same taps: a plane of x belongs to one job, so sums have one order.
 template <class T>
 void input(const Loops& l, const T* y, const T* w, T* x) {
   const int64_t plane = l.x[0] * l.x[1] * l.x[2];
-#pragma omp parallel num_threads(l.threads) if (l.threads > 1)
-  {
+  parallel_ranges(l.threads, l.batch * l.groups * l.in, 1, [&](int64_t begin, int64_t end) {
     std::vector<Compute<T>> sums(static_cast<size_t>(plane));
-#pragma omp for schedule(static)
-    for (int64_t job = 0; job < l.batch * l.groups * l.in; ++job) {
+    for (int64_t job = begin; job < end; ++job) {
       const int64_t channel = job % (l.groups * l.in), n = job / (l.groups * l.in), group = channel / l.in,
                     c = channel % l.in;
       std::fill(sums.begin(), sums.end(), Compute<T>(0));
@@ -118,13 +116,12 @@ void input(const Loops& l, const T* y, const T* w, T* x) {
       size_t p = 0;
       for_each_position(l.x, [&](const auto& i) { store(x + offset(l.xs, n, channel, i), sums[p++]); });
     }
-  }
+  });
 }
 
 template <class T>
 void weight(const Loops& l, const T* y, const T* x, T* w) {
-#pragma omp parallel for num_threads(l.threads) if (l.threads > 1) schedule(static)
-  for (int64_t job = 0; job < l.groups * l.out * l.in; ++job) {
+  parallel_each(l.threads, l.groups * l.out * l.in, [&](int64_t job) {
     const int64_t o = job / l.in, c = job % l.in, channel = o / l.out * l.in + c;
     for_each_position(l.k, [&](const auto& k) {
       Compute<T> sum = 0;
@@ -140,7 +137,7 @@ void weight(const Loops& l, const T* y, const T* x, T* w) {
       }
       store(w + offset(l.ws, o, c, k), sum);
     });
-  }
+  });
 }
 
 }  // namespace

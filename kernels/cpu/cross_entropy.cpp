@@ -7,6 +7,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/simd_foreach.h"
+#include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 
 #ifndef SLUICE_KERNELS_CPU_CROSS_ENTROPY_ONCE
@@ -62,14 +63,13 @@ int64_t forward(const CrossEntropy& e, const CrossEntropyPointers& p) {
   double *losses = static_cast<double*>(p.workspace), *weights = losses + e.rows;
   const int64_t n = e.classes;
   std::atomic<int64_t> bad{-1};
-#pragma omp parallel for num_threads(e.threads) if (e.threads > 1) schedule(static)
-  for (int64_t r = 0; r < e.rows; ++r) {
+  parallel_each(e.threads, e.rows, [&](int64_t r) {
     losses[r] = weights[r] = 0;
     const int64_t t = target_at(e, p.target, r);
-    if (t == e.ignore_index) continue;
+    if (t == e.ignore_index) return;
     if (static_cast<uint64_t>(t) >= static_cast<uint64_t>(n)) {
       bad = r;
-      continue;
+      return;
     }
     const T* row = x + r * n;
     const auto s = row_sums(row, n);
@@ -85,7 +85,7 @@ int64_t forward(const CrossEntropy& e, const CrossEntropyPointers& p) {
     }
     losses[r] = loss;
     weights[r] = w;
-  }
+  });
   if (bad >= 0) return bad;
   T* out = static_cast<T*>(p.out);
   if (e.reduction == Reduction::kNone) {
@@ -114,14 +114,13 @@ int64_t backward(const CrossEntropy& e, const CrossEntropyPointers& p) {
     counted += weight ? static_cast<double>(load(weight[t])) : 1;
   }
   const double smooth = e.smoothing / static_cast<double>(n);
-#pragma omp parallel for num_threads(e.threads) if (e.threads > 1) schedule(static)
-  for (int64_t r = 0; r < e.rows; ++r) {
+  parallel_each(e.threads, e.rows, [&](int64_t r) {
     const T* row = x + r * n;
     T* to = dx + r * n;
     const int64_t t = target_at(e, p.target, r);
     if (t == e.ignore_index) {
       for (int64_t i = 0; i < n; ++i) store(to + i, C(0));
-      continue;
+      return;
     }
     const auto s = row_sums(row, n);
     double scale = static_cast<double>(load(grad[e.reduction == Reduction::kNone ? r : 0]));
@@ -139,7 +138,7 @@ int64_t backward(const CrossEntropy& e, const CrossEntropyPointers& p) {
       for (int64_t i = 0; i < n; ++i) store(to + i, exponential(load(row[i]) - top) * slope - each);
     }
     store(to + t, chosen);
-  }
+  });
   return -1;
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
+#include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 
 namespace sluice::cpu {
@@ -38,14 +39,13 @@ std::unique_ptr<PreparedKernel> prepare_embedding(const KernelQuery& q, const Pr
     auto* out = static_cast<std::byte*>(args.outputs[0]);
     const void* values = args.inputs[1];
     std::atomic<int64_t> bad{-1};
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-    for (int64_t i = 0; i < index.count; ++i) {
+    parallel_each(threads, index.count, [&](int64_t i) {
       const int64_t row = index.at(values, i);
       if (index.valid(row))
         std::memcpy(out + static_cast<size_t>(i) * row_bytes, table + static_cast<size_t>(row) * row_bytes, row_bytes);
       else
         bad = i;
-    }
+    });
     if (bad >= 0) index.fail_at("embedding", values, bad);
   });
 }
@@ -59,8 +59,7 @@ void add_rows(const Index& index, int64_t features, int64_t padding, int threads
   const T* grad = static_cast<const T*>(args.inputs[0]);
   constexpr int64_t kBlock = 64;
   const int64_t blocks = (features + kBlock - 1) / kBlock;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-  for (int64_t b = 0; b < blocks; ++b) {
+  parallel_each(threads, blocks, [&](int64_t b) {
     const int64_t f0 = b * kBlock, n = std::min(kBlock, features - f0);
     for (int64_t row = 0; row < index.rows; ++row)
       std::fill(sums + row * features + f0, sums + row * features + f0 + n, C(0));
@@ -77,7 +76,7 @@ void add_rows(const Index& index, int64_t features, int64_t padding, int threads
         for (int64_t f = row * features + f0; f < row * features + f0 + n; ++f)
           store(static_cast<T*>(args.outputs[0]) + f, sums[f]);
     }
-  }
+  });
 }
 
 std::unique_ptr<PreparedKernel> prepare_backward(const KernelQuery& q, const PrepareContext& context) {

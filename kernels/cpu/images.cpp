@@ -10,6 +10,7 @@
 #include "base/packed_files.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/jpeg.h"
+#include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 #include "kernels/kernel.h"
 
@@ -94,14 +95,13 @@ class DecodeJpeg final : public PreparedKernel {
         has_boxes_(has_operand(q.inputs, 1)),
         has_flip_(has_operand(q.inputs, 2)),
         doubles_(has_boxes_ && q.inputs[1].dtype == DType::kFloat64),
-        threads_(static_cast<int>(std::clamp<int64_t>(count_, 1, context.threads))) {}
+        threads_(context.threads) {}
 
   void run(const KernelArgs& args) const override {
     Status first;
     int64_t failed = count_;
     std::mutex mutex;
-#pragma omp parallel for num_threads(threads_) if (threads_ > 1) schedule(dynamic)
-    for (int64_t i = 0; i < count_; ++i) {
+    parallel_jobs(threads_, count_, [&](int64_t i, int) {
       try {
         decode(args, i);
       } catch (...) {
@@ -109,7 +109,7 @@ class DecodeJpeg final : public PreparedKernel {
         if (i < failed) first = Status::from_current_exception();
         failed = std::min(failed, i);
       }
-    }
+    });
     first.throw_if_error();
   }
 

@@ -5,6 +5,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/onednn_product.h"
+#include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 #include "plan/query.h"
 
@@ -82,8 +83,7 @@ void multiply(const Product& p, const T* a, const T* b, const T* bias, const T* 
   const int64_t rows = p.c.shape[r - 2], cols = p.c.shape[r - 1], inner = p.a.shape[r - 1];
   const int64_t all_rows = cols == 0 ? 0 : numel(p.c.shape) / cols;
   const int64_t ars = p.a.strides[r - 2], acs = p.a.strides[r - 1], brs = p.b.strides[r - 2], bcs = p.b.strides[r - 1];
-#pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static)
-  for (int64_t row = 0; row < all_rows; ++row) {
+  parallel_each(p.threads, all_rows, [&](int64_t row) {
     int64_t batch = row / rows, a_at = row % rows * ars, b_at = 0;
     for (int d = r - 3; d >= 0; --d) {
       const int64_t i = batch % p.c.shape[d];
@@ -113,7 +113,7 @@ void multiply(const Product& p, const T* a, const T* b, const T* bias, const T* 
       }
       for (int64_t j = 0; j < n; ++j) store(c + row * cols + j0 + j, sums[j]);
     }
-  }
+  });
 }
 
 using MultiplyFn = void (*)(const Product&, const void*, const void*, const void*, const void*, void*);

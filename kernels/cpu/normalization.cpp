@@ -9,6 +9,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/simd_foreach.h"
+#include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 
 #ifndef SLUICE_KERNELS_CPU_NORMALIZATION_ONCE
@@ -41,7 +42,8 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kBlock = 1024;  // elements summed in the compute type before going on in double
+constexpr int64_t kEntriesGrain = 1024;  // of weight and bias, worth a thread
+constexpr int64_t kBlock = 1024;         // elements summed in the compute type before going on in double
 
 template <class C, class F>
 HWY_INLINE double sum_of(int64_t n, F term) {
@@ -89,8 +91,7 @@ void forward(const RowNorm& n, const RowNormPointers& p) {
   const C* weight = widen<T>(p.weight, n.wide_weight, n.entries, C(1), static_cast<C*>(p.workspace));
   const C* bias = widen<T>(p.bias, n.wide_bias, n.entries, C(0), static_cast<C*>(p.workspace) + n.entries);
   const int64_t per_row = n.length / n.run;
-#pragma omp parallel for num_threads(n.threads) if (n.threads > 1) schedule(static)
-  for (int64_t r = 0; r < n.rows; ++r) {
+  parallel_each(n.threads, n.rows, [&](int64_t r) {
     const T* x = static_cast<const T*>(p.x) + r * n.length;
     T* y = static_cast<T*>(p.y) + r * n.length;
     const auto s = stats_of(n, x);
@@ -108,7 +109,7 @@ void forward(const RowNorm& n, const RowNormPointers& p) {
         for (int64_t i = 0; i < n.run; ++i) store(to + i, (load(from[i]) - s.mean) * w + b);
       }
     }
-  }
+  });
 }
 
 // dx = inv_std * (g - mean(g) - x_hat * mean(g * x_hat)) with g = dy * weight.
@@ -119,60 +120,56 @@ void backward(const RowNorm& n, const RowNormPointers& p) {
   const C* weight = widen<T>(p.weight, n.wide_weight, n.entries, C(1), static_cast<C*>(p.workspace));
   C* sums = static_cast<C*>(p.workspace) + n.entries;  // per part: sums of dy * x_hat, sums of dy
   const double length = static_cast<double>(n.length);
-#pragma omp parallel num_threads(n.threads) if (n.threads > 1)
-  {
-#pragma omp for schedule(static)
-    for (int64_t part = 0; part < n.parts; ++part) {
-      C *dw = sums + 2 * part * n.entries, *db = dw + n.entries;
-      std::fill(dw, dw + 2 * n.entries, C(0));
-      for (int64_t r = n.part_begin(part); r < n.part_begin(part + 1); ++r) {
-        const T *x = static_cast<const T*>(p.x) + r * n.length, *dy = static_cast<const T*>(p.grad) + r * n.length;
-        T* dx = static_cast<T*>(p.y) + r * n.length;
-        const auto s = stats_of(n, x);
-        const int64_t first = r % n.groups * per_row;
-        double g_sum = 0, g_dot = 0;
-        if (n.run == 1) {
-          const C* w = weight + first;
-          if (n.centre) g_sum = sum_of<C>(n.length, [&](int64_t i) { return load(dy[i]) * w[i]; });
-          g_dot = sum_of<C>(n.length, [&](int64_t i) { return load(dy[i]) * w[i] * (load(x[i]) - s.mean); });
-        } else {
-          for (int64_t e = 0; e < per_row; ++e) {
-            const T *xe = x + e * n.run, *ge = dy + e * n.run;
-            const double sum = sum_of<C>(n.run, [&](int64_t i) { return load(ge[i]); });
-            const double dot = sum_of<C>(n.run, [&](int64_t i) { return load(ge[i]) * (load(xe[i]) - s.mean); });
-            g_sum += static_cast<double>(weight[first + e]) * sum;
-            g_dot += static_cast<double>(weight[first + e]) * dot;
-            dw[first + e] += static_cast<C>(dot * static_cast<double>(s.inv_std));
-            db[first + e] += static_cast<C>(sum);
-          }
+  parallel_each(n.threads, n.parts, [&](int64_t part) {
+    C *dw = sums + 2 * part * n.entries, *db = dw + n.entries;
+    std::fill(dw, dw + 2 * n.entries, C(0));
+    for (int64_t r = n.part_begin(part); r < n.part_begin(part + 1); ++r) {
+      const T *x = static_cast<const T*>(p.x) + r * n.length, *dy = static_cast<const T*>(p.grad) + r * n.length;
+      T* dx = static_cast<T*>(p.y) + r * n.length;
+      const auto s = stats_of(n, x);
+      const int64_t first = r % n.groups * per_row;
+      double g_sum = 0, g_dot = 0;
+      if (n.run == 1) {
+        const C* w = weight + first;
+        if (n.centre) g_sum = sum_of<C>(n.length, [&](int64_t i) { return load(dy[i]) * w[i]; });
+        g_dot = sum_of<C>(n.length, [&](int64_t i) { return load(dy[i]) * w[i] * (load(x[i]) - s.mean); });
+      } else {
+        for (int64_t e = 0; e < per_row; ++e) {
+          const T *xe = x + e * n.run, *ge = dy + e * n.run;
+          const double sum = sum_of<C>(n.run, [&](int64_t i) { return load(ge[i]); });
+          const double dot = sum_of<C>(n.run, [&](int64_t i) { return load(ge[i]) * (load(xe[i]) - s.mean); });
+          g_sum += static_cast<double>(weight[first + e]) * sum;
+          g_dot += static_cast<double>(weight[first + e]) * dot;
+          dw[first + e] += static_cast<C>(dot * static_cast<double>(s.inv_std));
+          db[first + e] += static_cast<C>(sum);
         }
-        const C mean_g = n.centre ? static_cast<C>(g_sum / length) : C(0);
-        const C slope =
-            static_cast<C>(g_dot / length * static_cast<double>(s.inv_std) * static_cast<double>(s.inv_std));
-        if (n.run == 1) {
-          const C* w = weight + first;
-          C *dwr = dw + first, *dbr = db + first;
+      }
+      const C mean_g = n.centre ? static_cast<C>(g_sum / length) : C(0);
+      const C slope = static_cast<C>(g_dot / length * static_cast<double>(s.inv_std) * static_cast<double>(s.inv_std));
+      if (n.run == 1) {
+        const C* w = weight + first;
+        C *dwr = dw + first, *dbr = db + first;
 #pragma GCC ivdep
-          for (int64_t i = 0; i < n.length; ++i) {
-            const C g = load(dy[i]), d = load(x[i]) - s.mean;
-            dwr[i] += g * d * s.inv_std;
-            dbr[i] += g;
-            store(dx + i, s.inv_std * (g * w[i] - mean_g - d * slope));
-          }
-        } else {
-          for (int64_t e = 0; e < per_row; ++e) {
-            const T *xe = x + e * n.run, *ge = dy + e * n.run;
-            T* de = dx + e * n.run;
-            const C w = weight[first + e];
+        for (int64_t i = 0; i < n.length; ++i) {
+          const C g = load(dy[i]), d = load(x[i]) - s.mean;
+          dwr[i] += g * d * s.inv_std;
+          dbr[i] += g;
+          store(dx + i, s.inv_std * (g * w[i] - mean_g - d * slope));
+        }
+      } else {
+        for (int64_t e = 0; e < per_row; ++e) {
+          const T *xe = x + e * n.run, *ge = dy + e * n.run;
+          T* de = dx + e * n.run;
+          const C w = weight[first + e];
 #pragma GCC ivdep
-            for (int64_t i = 0; i < n.run; ++i)
-              store(de + i, s.inv_std * (load(ge[i]) * w - mean_g - (load(xe[i]) - s.mean) * slope));
-          }
+          for (int64_t i = 0; i < n.run; ++i)
+            store(de + i, s.inv_std * (load(ge[i]) * w - mean_g - (load(xe[i]) - s.mean) * slope));
         }
       }
     }
-#pragma omp for schedule(static)
-    for (int64_t e = 0; e < n.entries; ++e) {
+  });
+  parallel_ranges(n.threads, n.entries, kEntriesGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t e = begin; e < end; ++e) {
       C dw = 0, db = 0;
       for (int64_t part = 0; part < n.parts; ++part) {
         dw += sums[2 * part * n.entries + e];
@@ -181,7 +178,7 @@ void backward(const RowNorm& n, const RowNormPointers& p) {
       static_cast<C*>(p.d_weight)[e] = dw;
       if (p.d_bias) static_cast<C*>(p.d_bias)[e] = db;
     }
-  }
+  });
 }
 
 RowNormFn select_row_norm(bool is_backward, DType dtype) {

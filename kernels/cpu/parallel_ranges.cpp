@@ -13,9 +13,10 @@ void parallel_ranges(int threads, int64_t n, int64_t grain, void (*f)(const void
     f(context, 0, n);
     return;
   }
-  constexpr int64_t kAlign = 64;  // elements, so that threads write different cache lines
-  const int64_t share = n >= threads * kAlign ? ((n + threads - 1) / threads + kAlign - 1) / kAlign * kAlign
-                                              : (n + threads - 1) / threads;
+  // In elements, so that threads write different cache lines; where that leaves none with much less than the others.
+  constexpr int64_t kAlign = 64;
+  const int64_t even = (n + threads - 1) / threads;
+  const int64_t share = even >= 16 * kAlign ? (even + kAlign - 1) / kAlign * kAlign : even;
 #pragma omp parallel num_threads(threads)
   {
     // OMP_THREAD_LIMIT or OMP_DYNAMIC may give a smaller team than was asked for.
@@ -24,6 +25,15 @@ void parallel_ranges(int threads, int64_t n, int64_t grain, void (*f)(const void
       f(context, begin, std::min(n, begin + share));
     }
   }
+}
+
+void parallel_jobs(int threads, int64_t n, void (*f)(const void*, int64_t, int), const void* context) {
+  if (threads <= 1 || n < 2) {
+    for (int64_t job = 0; job < n; ++job) f(context, job, 0);
+    return;
+  }
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (int64_t job = 0; job < n; ++job) f(context, job, omp_get_thread_num());
 }
 
 }  // namespace sluice::cpu

@@ -8,12 +8,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <limits>
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/simd_foreach.h"
+#include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 // clang-format off
 #include "kernels/cpu/pooling_lines-inl.h"
@@ -83,8 +85,7 @@ void max_pool(const Pool& p, const void* in, const void*, void* out, void* out_i
   const int64_t x_step = p.x_step(), y_step = p.y_step(), flat_step = p.flat_step();
   const C lowest =
       std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
-#pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static)
-  for (int64_t plane = 0; plane < p.planes(); ++plane) {
+  parallel_each(p.threads, p.planes(), [&](int64_t plane) {
     for_each_block(p, [&](const std::array<int64_t, 3>& at, int64_t n, int64_t x_lane, int64_t y_at) {
       C best[kLanes];
       int32_t where[kLanes];
@@ -116,7 +117,7 @@ void max_pool(const Pool& p, const void* in, const void*, void* out, void* out_i
         for (int64_t l = 0; l < n; ++l) places[l * y_step] = where[l] + l * flat_step;
       }
     });
-  }
+  });
 }
 
 template <class T>
@@ -127,9 +128,8 @@ void max_pool_backward(const Pool& p, const void* in, const void* in_indices, vo
   const int64_t lanes = p.lanes(), xl = p.lanes_are_channels ? p.x.channel_stride : 1,
                 yl = p.lanes_are_channels ? p.y.channel_stride : 1;
   const int64_t positions = p.x.size[0] * p.x.size[1] * p.x.size[2];
-  bool bad = false;
-#pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static) reduction(|| : bad)
-  for (int64_t plane = 0; plane < p.planes(); ++plane) {
+  std::atomic<bool> bad{false};
+  parallel_each(p.threads, p.planes(), [&](int64_t plane) {
     T* to = dx + p.base(p.x, plane);
     // Sums are made in the tensor's own dtype: windows overlap rarely, and then by a few elements.
     for (int64_t l = 0; l < lanes && xl != 1; ++l)
@@ -137,13 +137,15 @@ void max_pool_backward(const Pool& p, const void* in, const void* in_indices, vo
     if (xl == 1) std::memset(static_cast<void*>(to), 0, static_cast<size_t>(lanes * positions) * sizeof(T));
     const int64_t y_base = p.base(p.y, plane);
     if (!p.lanes_are_channels) {  // planes are contiguous
+      bool outside = false;
       for (int64_t o = y_base; o < y_base + p.y.size[0] * p.y.size[1] * p.y.size[2]; ++o) {
         const int64_t flat = indices[o];
         const bool inside = static_cast<uint64_t>(flat) < static_cast<uint64_t>(positions);
-        bad |= !inside;
+        outside |= !inside;
         if (inside) store(to + flat, load(to[flat]) + load(g[o]));
       }
-      continue;
+      if (outside) bad = true;
+      return;
     }
     for_each_output(p, [&](const std::array<int64_t, 3>&, int64_t y_at) {
       const int64_t from = y_base + y_at;
@@ -157,7 +159,7 @@ void max_pool_backward(const Pool& p, const void* in, const void* in_indices, vo
         store(cell, load(*cell) + load(g[from + l * yl]));
       }
     });
-  }
+  });
   SLUICE_CHECK_KIND(
       kIndex, !bad,
       "max_pool_backward: an index is out of range: the input has {} positions per channel; indices must be max_pool's",
@@ -183,8 +185,7 @@ void avg_pool(const Pool& p, const void* in, const void*, void* out, void*) {
   const T* x = static_cast<const T*>(in);
   T* y = static_cast<T*>(out);
   const int64_t x_step = p.x_step(), y_step = p.y_step();
-#pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static)
-  for (int64_t plane = 0; plane < p.planes(); ++plane) {
+  parallel_each(p.threads, p.planes(), [&](int64_t plane) {
     for_each_block(p, [&](const std::array<int64_t, 3>& at, int64_t n, int64_t x_lane, int64_t y_at) {
       const C divisor = static_cast<C>(divisor_at(p, at));
       const T* xp = x + p.base(p.x, plane) + x_lane;
@@ -199,7 +200,7 @@ void avg_pool(const Pool& p, const void* in, const void*, void* out, void*) {
       });
       for (int64_t l = 0; l < n; ++l) store(to + l * y_step, sums[l] / divisor);
     });
-  }
+  });
 }
 
 template <class T>
@@ -210,8 +211,7 @@ void avg_pool_backward(const Pool& p, const void* in, const void*, void* out, vo
   const int64_t lanes = p.lanes(), xl = p.lanes_are_channels ? p.x.channel_stride : 1,
                 yl = p.lanes_are_channels ? p.y.channel_stride : 1;
   const int64_t positions = p.x.size[0] * p.x.size[1] * p.x.size[2];
-#pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static)
-  for (int64_t plane = 0; plane < p.planes(); ++plane) {
+  parallel_each(p.threads, p.planes(), [&](int64_t plane) {
     T* to = dx + p.base(p.x, plane);
     for (int64_t s = 0; s < positions; ++s)
       for (int64_t l = 0; l < lanes; ++l) store(to + s * p.x.stride[2] + l * xl, C(0));
@@ -227,7 +227,7 @@ void avg_pool_backward(const Pool& p, const void* in, const void*, void* out, vo
         }
       });
     });
-  }
+  });
 }
 
 enum Which { kMax, kMaxValues, kMaxBackward, kAvg, kAvgBackward };
@@ -335,14 +335,6 @@ plan::LayoutPreference layouts(const KernelQuery& q) {
           std::vector(q.outputs.size(), plan::Layout::kContiguous)};
 }
 
-// Of max_pool's adjoint, which goes where indices say in either layout.
-plan::LayoutPreference layouts_backward(const KernelQuery& q) {
-  for (const TensorSpec& in : q.inputs)
-    if (spatial_layout(in) != plan::Layout::kContiguous) return channels_last_where_spatial(q);
-  return {std::vector(q.inputs.size(), plan::Layout::kContiguous),
-          std::vector(q.outputs.size(), plan::Layout::kContiguous)};
-}
-
 }  // namespace
 
 void add_pooling_kernels(KernelTable& table) {
@@ -352,7 +344,7 @@ void add_pooling_kernels(KernelTable& table) {
   };
   add("max_pool", prepare_as<kMax>, layouts);
   add("max_pool_values", prepare_as<kMaxValues>, layouts);
-  add("max_pool_backward", prepare_as<kMaxBackward>, layouts_backward);
+  add("max_pool_backward", prepare_as<kMaxBackward>, spatial_as_inputs_lie);  // goes where indices say
   add("avg_pool", prepare_as<kAvg>, layouts);
   add("avg_pool_backward", prepare_as<kAvgBackward>, channels_last_where_spatial);
 }

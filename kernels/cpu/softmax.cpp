@@ -8,6 +8,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/simd_foreach.h"
+#include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 
 #ifndef SLUICE_KERNELS_CPU_SOFTMAX_ONCE
@@ -111,8 +112,7 @@ template <class T, bool kLog, bool kBackward>
 void softmax(const SoftmaxShape& s, const void* in0, const void* in1, void* out) {
   const int64_t blocks = (s.inner + kLanes - 1) / kLanes;
   if (s.n == 0) return;
-#pragma omp parallel for num_threads(s.threads) if (s.threads > 1) schedule(static)
-  for (int64_t job = 0; job < s.outer * blocks; ++job) {
+  parallel_each(s.threads, s.outer * blocks, [&](int64_t job) {
     const int64_t first = job % blocks * kLanes, at = job / blocks * s.n * s.inner + first,
                   lanes = std::min(kLanes, s.inner - first);
     const T* a = static_cast<const T*>(in0) + at;
@@ -129,7 +129,7 @@ void softmax(const SoftmaxShape& s, const void* in0, const void* in1, void* out)
       else
         forward_lanes<T, kLog>(a, y, s.n, s.inner, lanes);
     }
-  }
+  });
 }
 
 SoftmaxFn select_softmax(bool log, bool backward, DType dtype) {

@@ -85,4 +85,23 @@ void parallel_ranges(int threads, int64_t n, int64_t grain, const F& f) {
       [](const void* context, int64_t begin, int64_t end) { (*static_cast<const F*>(context))(begin, end); }, &f);
 }
 
+// f(i) for i in [0, n), of such ranges.
+template <class F>
+void parallel_each(int threads, int64_t n, const F& f) {
+  parallel_ranges(threads, n, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
+
+// The same for jobs that take unequal time: f(job, worker) by the worker in [0, threads) that is free next.
+void parallel_jobs(int threads, int64_t n, void (*f)(const void* context, int64_t job, int worker),
+                   const void* context);
+
+template <class F>
+void parallel_jobs(int threads, int64_t n, const F& f) {
+  parallel_jobs(
+      threads, n, [](const void* context, int64_t job, int worker) { (*static_cast<const F*>(context))(job, worker); },
+      &f);
+}
+
 }  // namespace sluice::cpu

@@ -17,13 +17,43 @@ LoopNest nest_of(const Shape& shape, const Strides& from, const Strides& to) {
   return LoopNest(shape, strides);
 }
 
+// A whole block: buffer[r][c] = x[c * step + r]. What the next block reads is on its way meanwhile.
+template <class E, int64_t kRow>
+void turn_block(const E* x, int64_t step, E (*buffer)[kRow]) {
+  constexpr int64_t kAtOnce = 4, kLine = 64 / sizeof(E);
+  typedef E V __attribute__((vector_size(kAtOnce * sizeof(E))));
+  for (int64_t c = 0; c < kBlock; c += kAtOnce) {
+    for (int64_t i = 0; i < kAtOnce; ++i)
+      for (int64_t r = 0; r < kBlock; r += kLine) __builtin_prefetch(x + (kBlock + c + i) * step + r);
+    for (int64_t r = 0; r < kBlock; r += kAtOnce) {
+      V v[kAtOnce];
+      for (int64_t i = 0; i < kAtOnce; ++i) std::memcpy(&v[i], x + (c + i) * step + r, sizeof(V));
+      const V low[] = {__builtin_shufflevector(v[0], v[1], 0, 4, 1, 5),
+                       __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5)};
+      const V high[] = {__builtin_shufflevector(v[0], v[1], 2, 6, 3, 7),
+                        __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7)};
+      const V turned[] = {
+          __builtin_shufflevector(low[0], low[1], 0, 1, 4, 5), __builtin_shufflevector(low[0], low[1], 2, 3, 6, 7),
+          __builtin_shufflevector(high[0], high[1], 0, 1, 4, 5), __builtin_shufflevector(high[0], high[1], 2, 3, 6, 7)};
+      for (int64_t i = 0; i < kAtOnce; ++i) std::memcpy(buffer[r + i] + c, &turned[i], sizeof(V));
+    }
+  }
+}
+
 // Blocks go through a small buffer, so that memory on both sides is touched in whole cache lines.
 template <class E>
 void transpose_strip(const char* from, char* to, int64_t rows, int64_t columns, int64_t column_step, int64_t row_step) {
   const E* x = reinterpret_cast<const E*>(from);
   E* y = reinterpret_cast<E*>(to);
-  alignas(64) E buffer[kBlock][kBlock + 1];
-  for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
+  alignas(64) E buffer[kBlock][kBlock + 4];
+  int64_t c0 = 0;
+  if constexpr (sizeof(E) == 4 || sizeof(E) == 8) {
+    for (; rows == kBlock && c0 + kBlock <= columns; c0 += kBlock) {
+      turn_block(x + c0 * column_step, column_step, buffer);
+      for (int64_t r = 0; r < kBlock; ++r) std::memcpy(y + r * row_step + c0, buffer[r], kBlock * sizeof(E));
+    }
+  }
+  for (; c0 < columns; c0 += kBlock) {
     const int64_t n = std::min(columns - c0, kBlock);
     for (int64_t c = 0; c < n; ++c) {
       const E* line = x + (c0 + c) * column_step;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/strided.h"
+
 namespace sluice::cpu {
 namespace {
 
@@ -16,8 +18,7 @@ template <class T>
 void transpose(const T* from, T* to, int64_t n, int64_t c, int64_t s, int threads) {
   constexpr int64_t kTile = 16;
   const int64_t tiles = (s + kTile - 1) / kTile;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-  for (int64_t i = 0; i < n * tiles; ++i) {
+  parallel_each(threads, n * tiles, [&](int64_t i) {
     const T* x = from + i / tiles * c * s;
     T* y = to + i / tiles * c * s;
     const int64_t s0 = i % tiles * kTile, s1 = std::min(s0 + kTile, s);
@@ -27,7 +28,7 @@ void transpose(const T* from, T* to, int64_t n, int64_t c, int64_t s, int thread
         for (int64_t k = c0; k < c1; ++k) y[p * c + k] = x[k * s + p];
       }
     }
-  }
+  });
 }
 
 }  // namespace
@@ -61,6 +62,14 @@ plan::LayoutPreference channels_last_where_spatial(const plan::KernelQuery& quer
   for (const auto& s : query.inputs) preference.inputs.push_back(choose(s));
   for (const auto& s : query.outputs) preference.outputs.push_back(choose(s));
   return preference;
+}
+
+plan::LayoutPreference spatial_as_inputs_lie(const plan::KernelQuery& query) {
+  for (const TensorSpec& in : query.inputs)
+    if (in.shape.rank() >= 3 && spatial_layout(in) != plan::Layout::kContiguous)
+      return channels_last_where_spatial(query);
+  return {std::vector(query.inputs.size(), plan::Layout::kContiguous),
+          std::vector(query.outputs.size(), plan::Layout::kContiguous)};
 }
 
 void contiguous_to_channels_last(const void* from, void* to, int64_t n, int64_t c, int64_t s, size_t elem_size,

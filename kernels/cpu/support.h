@@ -62,6 +62,8 @@ plan::Layout spatial_layout(const TensorSpec& spec);
 bool is_channels_last(const TensorSpec& spec, const char* op);
 // Channels-last for operands of rank >= 3, else contiguous.
 plan::LayoutPreference channels_last_where_spatial(const plan::KernelQuery& query);
+// Contiguous where all inputs of rank >= 3 are, else as above.
+plan::LayoutPreference spatial_as_inputs_lie(const plan::KernelQuery& query);
 
 // Whatever strides the operands have.
 plan::LayoutPreference any_layouts(const plan::KernelQuery& query);

@@ -143,21 +143,20 @@ class TileWalk {
     int error = 0;
     int64_t element = begin;
     alignas(64) char tiles[kBytes];
+    const void* in[kMost] = {};
+    void* out[kMost] = {};
     nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
       const Addresses at = addresses(args, offsets);
       for (int64_t done = 0, m = 0; done < n; done += m) {
         m = std::min(piece, n - done);
         if (streams && done == 0) m = std::min(m, piece - past_line(at));
-        const void* in[kMost] = {};
-        void *out[kMost] = {}, *to[kMost] = {};
         for (int k = 0; k < count_; ++k) {
           const int64_t step = nest_.inner_stride(k);
           char* const from = at[k] + done * step * operands_[k].size;
           if (k < inputs_)
             in[k] = fetch(operands_[k], from, step, tiles + tile_at_[k], m, step != 0 || done == 0);
           else
-            out[k - inputs_] = to[k - inputs_] =
-                !streams && is_direct(operands_[k], step, m) ? from : tiles + tile_at_[k];
+            out[k - inputs_] = !streams && is_direct(operands_[k], step, m) ? from : tiles + tile_at_[k];
         }
         if (const int e = f(in, out, element + done, m)) error = e;
         for (int k = inputs_; k < count_; ++k) {
@@ -181,6 +180,8 @@ class TileWalk {
     const int64_t inner = nest_.inner(), block = options_.tile / inner;
     int error = 0;
     alignas(64) char tiles[kBytes];
+    const void* in[kMost] = {};
+    void* out[kMost] = {};
     for (int64_t row = begin; row < end;) {
       const int64_t around = row / row_count_;
       const int64_t last = std::min(end, (around + 1) * row_count_);
@@ -190,8 +191,6 @@ class TileWalk {
         for (; row < last; row += block, first = false) {
           const int64_t r = row % row_count_, m = std::min(block, last - row);
           const auto memory = [&](int k) { return base[k] + r * rows_[k].row_step * operands_[k].size; };
-          const void* in[kMost] = {};
-          void* out[kMost] = {};
           for (int k = 0; k < inputs_; ++k) in[k] = fetch_rows(k, memory(k), tiles + tile_at_[k], m, first);
           for (int k = inputs_; k < count_; ++k) {
             const bool direct = rows_[k].one_line && is_direct(operands_[k], rows_[k].step, m * inner);

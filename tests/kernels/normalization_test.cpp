@@ -1,3 +1,4 @@
+#include "kernels/cpu/support.h"
 #include "network_kernels.h"
 
 namespace sluice {
@@ -5,36 +6,97 @@ namespace {
 
 const NamedAttrs kEps = {{"eps", 1e-5}};
 
+TensorSpec statistics_of(const TensorSpec& x) {
+  return dense({x.shape[1]}, x.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+}
 KernelCall train(TensorSpec x, int threads, double offset = 0) {
   auto values = noise(numel(x.shape), 1);
   for (auto& v : values) v += offset;
-  const Shape c = {x.shape[1]};
+  const TensorSpec c = dense({x.shape[1]}, x.dtype), statistics = statistics_of(x);
   return {"batch_norm_train",
-          {TestTensor(x, values), random_tensor(dense(c), 2), random_tensor(dense(c), 3)},
-          {x, dense(c), dense(c)},
+          {TestTensor(x, values), random_tensor(c, 2), random_tensor(c, 3)},
+          {x, statistics, statistics},
+          kEps,
+          threads};
+}
+KernelCall infer(TensorSpec x, int threads) {
+  const TensorSpec c = dense({x.shape[1]}, x.dtype);
+  return {"batch_norm_infer",
+          {random_tensor(x, 1), random_tensor(c, 5), TestTensor(c, {0.5}), random_tensor(c, 2), random_tensor(c, 3)},
+          {x},
           kEps,
           threads};
 }
 KernelCall train_backward(TensorSpec x, int threads) {
-  const Shape c = {x.shape[1]};
+  const TensorSpec c = dense({x.shape[1]}, x.dtype), statistics = statistics_of(x);
   return {"batch_norm_backward",
-          {random_tensor(x, 4), random_tensor(x, 1), random_tensor(dense(c), 5), TestTensor(dense(c), {0.5}),
-           random_tensor(dense(c), 2)},
-          {x, dense(c), dense(c)},
+          {random_tensor(x, 4), random_tensor(x, 1), random_tensor(statistics, 5), TestTensor(statistics, {0.5}),
+           random_tensor(c, 2)},
+          {x, statistics, statistics},
           kEps,
           threads};
 }
+KernelCall fused(TensorSpec x, int threads) {
+  const TensorSpec c = dense({x.shape[1]}, x.dtype), statistics = statistics_of(x);
+  return {"fused_batch_norm",
+          {random_tensor(x, 1), random_tensor(c, 2), random_tensor(c, 3), random_tensor(x, 6),
+           random_tensor(statistics, 7), TestTensor(statistics, {0.5})},
+          {x, statistics, statistics, statistics, statistics},
+          {{"eps", 1e-5}, {"activation", std::string("relu")}, {"kept", 0.9}, {"taken", 0.1}, {"correction", 1.01}},
+          threads};
+}
+KernelCall fused_backward(TensorSpec x, int threads, bool residual) {
+  const TensorSpec c = dense({x.shape[1]}, x.dtype), statistics = statistics_of(x);
+  KernelCall call{"fused_batch_norm_backward",
+                  {random_tensor(x, 4), random_tensor(x, 1), random_tensor(statistics, 5),
+                   TestTensor(statistics, {0.5}), random_tensor(x, 8), random_tensor(c, 2)},
+                  {x, statistics, statistics},
+                  {{"eps", 1e-5}, {"residual", residual}},
+                  threads};
+  if (residual) call.outputs.push_back(x);
+  return call;
+}
+const std::vector<KernelCall (*)(TensorSpec, int)> kBatchNorms = {
+    [](TensorSpec x, int threads) { return train(std::move(x), threads); },
+    infer,
+    train_backward,
+    fused,
+    [](TensorSpec x, int threads) { return fused_backward(std::move(x), threads, false); },
+    [](TensorSpec x, int threads) { return fused_backward(std::move(x), threads, true); }};
 
 TEST(BatchNormTest, LayoutsAndThreadsGiveEqualBits) {
-  const Shape shape = {8, 20, 12, 12};
-  for (auto make : {+[](TensorSpec x, int t) { return train(std::move(x), t); }, train_backward}) {
-    const auto expected = run_call(make(channels_last(shape), 1));
-    for (int threads : {1, 2, 3}) {
-      for (const TensorSpec& x : {dense(shape), channels_last(shape)}) {
-        const auto got = run_call(make(x, threads));
-        for (size_t i = 0; i < got.size(); ++i)
-          EXPECT_EQ(got[i].read(), expected[i].read()) << "output " << i << ", threads " << threads;
+  const std::pair<Shape, DType> cases[] = {{{8, 20, 12, 12}, DType::kFloat32},
+                                           {{3, 130, 7, 7}, DType::kFloat32},
+                                           {{2, 3, 90, 91}, DType::kBFloat16},
+                                           {{4, 17, 5, 9}, DType::kFloat16},
+                                           {{5, 36, 11, 3}, DType::kFloat64}};
+  for (const auto& [shape, dtype] : cases) {
+    for (const auto make : kBatchNorms) {
+      const KernelCall call = make(channels_last(shape, dtype), 1);
+      const auto expected = run_call(call);
+      for (const int threads : {1, 2, 3}) {
+        for (const TensorSpec& x : {dense(shape, dtype), channels_last(shape, dtype)}) {
+          const auto got = run_call(make(x, threads));
+          for (size_t i = 0; i < got.size(); ++i)
+            EXPECT_EQ(got[i].read(), expected[i].read())
+                << call.op << " " << shape.str() << ", output " << i << ", " << threads << " threads";
+        }
       }
+      KernelCall mixed = make(dense(shape, dtype), 2);
+      mixed.inputs[0] = TestTensor(channels_last(shape, dtype), mixed.inputs[0]->read());
+      EXPECT_EQ(run_call(mixed)[0].read(), expected[0].read()) << call.op << " " << shape.str() << ", layouts mixed";
+    }
+  }
+}
+
+TEST(BatchNormTest, ComputesWhereOperandsLie) {
+  for (const TensorSpec& x : {dense({8, 32, 56, 56}), channels_last({8, 32, 56, 56})}) {
+    for (const auto make : kBatchNorms) {
+      const KernelCall call = make(x, 2);
+      EXPECT_LT(prepare_call(call)->workspace_bytes(), x.extent_bytes() / 8) << call.op;
+      const auto wanted = cpu_table().get(call.op, DeviceKind::kCpu).layouts(query_of(call));
+      EXPECT_EQ(wanted.inputs[0], cpu::spatial_layout(x)) << call.op;
+      EXPECT_EQ(wanted.outputs[0], cpu::spatial_layout(x)) << call.op;
     }
   }
 }

@@ -377,3 +377,40 @@ def test_graphs_read_complex_inputs_that_lie_apart(dtype):
     x = sl.tensor(np.arange(12).reshape(3, 4) * (1 + 2j), dtype=dtype)
     assert np.array_equal(Twice()(x.t()).numpy(), 2 * x.t().numpy())
     assert np.array_equal(Twice()(x[:, ::2]).numpy(), 2 * x[:, ::2].numpy())
+
+
+BASES = [0.0, -0.0, -2.0, 1.5, 0j, -2 + 0j, 1 + 1j, 1j]
+EXPONENTS = [0.0, 0.5, 1.0, 2.0, 3.0, -1.0, -1.5, 2.5, 0j, 1j, -1j, 1 + 1j, -1 + 1j, 2 + 0j, 0.5 + 0j, 2 + 1j, -2 + 0j, 1 + 0j]
+
+
+def power_and_gradients(lib, base, exponent, tensors, shape):
+    """A power, its gradients, and those of the sum of their squares, of which operands are tensors."""
+    def tensor(value):
+        dtype = lib.complex128 if isinstance(value, complex) else lib.float64
+        return lib.full(shape, value, dtype=dtype).requires_grad_()
+    operands = [tensor(value) if is_tensor else value for value, is_tensor in zip((base, exponent), tensors)]
+    given = [x for x, is_tensor in zip(operands, tensors) if is_tensor]
+    y = lib.pow(*operands)
+    g = lib.full(shape, 1 + 0.5j if y.is_complex() else 1.5, dtype=y.dtype).requires_grad_()
+    first = lib.autograd.grad(y, given, g, create_graph=True)
+    square = sum((d * d.conj()).real.sum() if d.is_complex() else (d * d).sum() for d in first)
+    second = lib.autograd.grad(square, [*given, g], allow_unused=True) if square.requires_grad else []
+    return [y, *first], second
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+@pytest.mark.parametrize("tensors", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("base", BASES)
+def test_powers_have_torchs_gradients_at_zero_and_elsewhere(base, tensors, shape):
+    def as_array(x):
+        return np.zeros(shape) if x is None else x.detach().resolve_conj().numpy()
+    for exponent in EXPONENTS:
+        ours, theirs = [power_and_gradients(lib, base, exponent, tensors, shape) for lib in (sl, torch)]
+        for mine, its in zip(ours[0], theirs[0]):
+            finite = np.isfinite(as_array(its))
+            np.testing.assert_array_equal(np.isfinite(as_array(mine)), finite, err_msg=str(exponent))
+            np.testing.assert_allclose(as_array(mine)[finite], as_array(its)[finite], 1e-9, 1e-9, err_msg=str(exponent))
+        # torch makes NaN of the second gradients of what `where` leaves out.
+        for mine, its in zip(ours[1], theirs[1]):
+            finite = np.isfinite(as_array(its))
+            np.testing.assert_allclose(as_array(mine)[finite], as_array(its)[finite], 1e-9, 1e-9, err_msg=str(exponent))
