@@ -35,6 +35,8 @@ SameObjects::SameObjects(const Watched& watched) {
   for (const nb::object& cell : watched.cells) cells_.push_back({cell, nb::borrow(PyCell_GET(cell.ptr()))});
   for (const auto& [owner, name] : watched.classes)
     attributes_.push_back({owner, name, nb::borrow(in_class(owner, name))});
+  for (const nb::object& object : watched.typed)
+    typed_.emplace_back(object, nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))));
   for (const nb::object& function : watched.functions) {
     Function& added = functions_.emplace_back(Function{function, {}});
     for (size_t i = 0; i < added.parts.size(); ++i) added.parts[i] = nb::borrow(parts_of(function)[i]);
@@ -54,6 +56,8 @@ bool SameObjects::hold() const {
     if (PyCell_GET(c.cell.ptr()) != c.content.ptr()) return false;
   for (const Attribute& a : attributes_)
     if (in_class(a.owner, a.name) != a.value.ptr()) return false;
+  for (const auto& [object, type] : typed_)
+    if (reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) != type.ptr()) return false;
   for (const Function& f : functions_) {
     const std::array<PyObject*, 3> now = parts_of(f.function);
     for (size_t i = 0; i < now.size(); ++i)
@@ -89,6 +93,10 @@ int SameObjects::visit(visitproc visit, void* arg) const {
     Py_VISIT(a.owner.ptr());
     Py_VISIT(a.value.ptr());
   }
+  for (const auto& [object, type] : typed_) {
+    Py_VISIT(object.ptr());
+    Py_VISIT(type.ptr());
+  }
   for (const Function& f : functions_) {
     Py_VISIT(f.function.ptr());
     for (const nb::object& part : f.parts) Py_VISIT(part.ptr());
@@ -107,13 +115,15 @@ void bind_watch(nb::module_& m) {
           "__init__",
           [](SameObjects* self, std::vector<nb::dict> tables, std::vector<std::pair<nb::dict, nb::str>> entries,
              std::vector<nb::handle_t<Tensor>> tensors, std::vector<nb::object> cells,
-             std::vector<std::pair<nb::type_object, nb::str>> classes, std::vector<nb::object> functions) {
+             std::vector<std::pair<nb::type_object, nb::str>> classes, std::vector<nb::object> typed,
+             std::vector<nb::object> functions) {
             new (self) SameObjects({std::move(tables), std::move(entries), std::move(tensors), std::move(cells),
-                                    std::move(classes), std::move(functions)});
+                                    std::move(classes), std::move(typed), std::move(functions)});
           },
           nb::kw_only(), nb::arg("tables") = nb::make_tuple(), nb::arg("entries") = nb::make_tuple(),
           nb::arg("tensors") = nb::make_tuple(), nb::arg("cells") = nb::make_tuple(),
-          nb::arg("classes") = nb::make_tuple(), nb::arg("functions") = nb::make_tuple())
+          nb::arg("classes") = nb::make_tuple(), nb::arg("typed") = nb::make_tuple(),
+          nb::arg("functions") = nb::make_tuple())
       .def("hold", &SameObjects::hold, "Whether all are the same objects, with the same memory.");
 }
 

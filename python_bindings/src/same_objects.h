@@ -15,6 +15,7 @@ struct Watched {
   std::vector<nb::handle_t<Tensor>> tensors;                 // their memory and requires_grad
   std::vector<nb::object> cells;                             // what closures hold, which may be nothing
   std::vector<std::pair<nb::type_object, nb::str>> classes;  // what a class or a base has under a name, if anything
+  std::vector<nb::object> typed;                             // objects that stay of their class
   std::vector<nb::object> functions;                         // of Python: their code and defaults
 };
 
@@ -61,6 +62,7 @@ class SameObjects {
   std::vector<Cell> cells_;
   std::vector<Attribute> attributes_;
   std::vector<Function> functions_;
+  std::vector<std::pair<nb::object, nb::object>> typed_;  // with its class
 };
 
 }  // namespace sluice::python

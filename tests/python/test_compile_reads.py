@@ -99,7 +99,8 @@ def objects():
     o = Own()
     return (lambda x: o.applied(x) * o[2]), [
         lambda: setattr(o, "offset", 4), lambda: setattr(Own, "scale", 5), lambda: setattr(o, "scale", 6),
-        lambda: setattr(Own, "doubled", 8), lambda: setattr(o, "applied", lambda x: x - 3), lambda: setattr(Own, "__getitem__", lambda s, i: i)]
+        lambda: setattr(Own, "doubled", 8), lambda: setattr(o, "applied", lambda x: x - 3),
+        lambda: setattr(Own, "__getitem__", lambda self, i: i)]
 
 
 def missing():
@@ -114,7 +115,8 @@ def slots():
 
 
 def containers():
-    values, array, names = collections.deque([2]), np.ones(2, np.float32), functools.partial(lambda x, scale: x * scale, scale=2)
+    values, array = collections.deque([2]), np.ones(2, np.float32)
+    names = functools.partial(lambda x, scale: x * scale, scale=2)
     return (lambda x: names(x) * values[0] + float(array[1])), [
         lambda: values.__setitem__(0, 3), lambda: array.__setitem__(1, 4), lambda: names.keywords.update(scale=9)]
 
@@ -129,8 +131,8 @@ def modules():
 
     net = Own()
     return net, [lambda: setattr(Own, "power", 5), lambda: setattr(net, "power", 6), lambda: delattr(net, "power"),
-                 lambda: setattr(Own, "pair", (1.5, 2)), lambda: setattr(Own, "moved", lambda self, x: x * 3), lambda: setattr(net, "late", 2),
-                 lambda: delattr(net, "late"), lambda: setattr(net, "moved", lambda x: x - 4),
+                 lambda: setattr(Own, "pair", (1.5, 2)), lambda: setattr(Own, "moved", lambda self, x: x * 3),
+                 lambda: setattr(net, "late", 2), lambda: delattr(net, "late"), lambda: setattr(net, "moved", lambda x: x - 4),
                  lambda: setattr(Own, "forward", lambda self, x: x * 11), lambda: setattr(net, "forward", lambda x: x * 13)]
 
 
@@ -140,7 +142,8 @@ def inner_modules():
 
     net = Outer()
     net.inner = Own()
-    return net, [lambda: setattr(net, "settings", types.SimpleNamespace(scale=5)), lambda: setattr(Own, "forward", lambda self, x: x * 11),
+    return net, [lambda: setattr(net, "settings", types.SimpleNamespace(scale=5)),
+                 lambda: setattr(Own, "forward", lambda self, x: x * 11),
                  lambda: setattr(net.inner, "forward", lambda x: x * 13)]
 
 
@@ -181,6 +184,28 @@ def test_the_sign_of_zero_is_followed():
         net.zero = zero
         for _ in range(3):
             assert compiled(sl.ones(1)).item() == (1 if str(zero) == "0.0" else -1)
+
+
+def test_another_class_of_an_object_is_followed():
+    class Twice:
+        def applied(self, x):
+            return x * 2
+
+    class Thrice(Twice):
+        def applied(self, x):
+            return x * 3
+
+    class Added(nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    o, net, x = Twice(), nn.Sequential(nn.ReLU(), nn.Identity()), sl.tensor([-1.0, 2.0])
+    for function, thing, cls in ((lambda x: o.applied(x), o, Thrice), (net, net[1], Added)):
+        compiled = sl.compile(function)
+        for change in (lambda: None, lambda: setattr(thing, "__class__", cls)):
+            change()
+            for _ in range(3):
+                assert sl.equal(compiled(x), function(x))
 
 
 def test_hooks_of_all_modules_are_followed():
@@ -225,7 +250,7 @@ def test_a_class_that_the_code_counts_in_is_a_break():
         assert [compiled(sl.ones(1)).item() for _ in range(3)] == [1, 2, 3]
 
 
-@pytest.mark.filterwarnings("ignore:compile.*writes in place to memory that is in another argument")
+@pytest.mark.filterwarnings("ignore:compile.*writes in place to memory that another argument")
 @pytest.mark.parametrize("views", [lambda t: (t[:3], t[1:]), lambda t: (t, t.detach()), lambda t: (t[:2], t[2:])])
 def test_writes_to_memory_that_another_argument_has_too(views):
     def write(x, y):

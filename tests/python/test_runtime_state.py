@@ -379,7 +379,8 @@ DAMAGED = {
 def test_a_damaged_state_says_which_part(message):
     state = Infer(Wide(2)).compile(sl.ones(2, 4)).runtime_state_dict(with_eager=True)
     DAMAGED[message](state)
-    with pytest.raises(TypeError, match=f"load_runtime_state_dict: graph 'infer': got {message}; must be what runtime_state_dict"):
+    told = f"load_runtime_state_dict: graph 'infer': got {message}; must be what runtime_state_dict"
+    with pytest.raises(TypeError, match=told):
         Infer(Wide(2)).load_runtime_state_dict(state)
 
 

@@ -16,7 +16,7 @@ def is_users(file: str) -> bool:
     """Code of the user, not of a library."""
     if file == "<string>":  # of `python -c`, and what exec() was given
         return True
-    return bool(file) and not is_ours(file) and not (file.startswith(_LIBRARY) and "site-packages" not in file) and "site-packages" not in file
+    return bool(file) and not is_ours(file) and not file.startswith(_LIBRARY) and "site-packages" not in file
 
 
 @functools.lru_cache(maxsize=4096)

@@ -21,8 +21,9 @@ _MISSING = object()
 _TABLES = ("_parameters", "_buffers", "_modules")
 _CONTAINERS = (list, tuple, dict, set, collections.deque)
 # What Python itself calls of an object when it is made or shown: what it reads is no part of a call.
-_NOT_CALLED = frozenset(f"__{name}__" for name in ("init", "new", "init_subclass", "class_getitem", "set_name", "del", "repr", "str", "hash",
-                                                   "reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy", "dir"))
+_NOT_CALLED = frozenset(f"__{name}__" for name in (
+    "init", "new", "init_subclass", "class_getitem", "set_name", "del", "repr", "str", "hash", "reduce", "reduce_ex",
+    "getstate", "setstate", "copy", "deepcopy", "dir"))
 
 
 class Environment:
@@ -38,6 +39,7 @@ class Environment:
         self._cells: list[tuple[str, Any, Any]]
         self._classes: list[tuple[str, type, str, Any]]  # (where, class, name, what it or a base has under that name)
         self._functions: list[tuple[str, Any, Any]]  # (where, function, its code and defaults)
+        self._typed: list[tuple[str, Any, type]]  # (where, object, its class)
         self._slots: list[tuple[str, Any, str, Any]]  # (where, object, name, content)
         self._containers: list[tuple[str, Any, Any]]  # (where, container, copy of it)
         self._read: set[str] = set()  # names of attributes that the code has
@@ -47,7 +49,7 @@ class Environment:
             known = len(self._read)
             self.modules, self.tensors = {}, {}
             self._seen, self._entries, self._cells, self._containers = {}, [], [], []
-            self._walked, self._classes, self._functions, self._slots = {}, [], [], []
+            self._walked, self._classes, self._functions, self._slots, self._typed = {}, [], [], [], []
             self._reach(function, "", 0)
             for i, thing in enumerate(arguments):
                 self._reach(thing, f"argument{i}", 0)
@@ -100,6 +102,7 @@ class Environment:
     def _object(self, thing: Any, where: str, depth: int) -> None:
         """Another object: what code reads of it and of its class, where either may get it later."""
         self._class(type(thing), depth)
+        self._typed.append((where, thing, type(thing)))
         table = getattr(thing, "__dict__", None)
         for name in sorted(self._read):
             made = _in_class(type(thing), name)
@@ -115,7 +118,8 @@ class Environment:
             return
         self._walked[id(cls)] = cls
         own = {name for base in cls.__mro__ if _is_users_class(base) for name in vars(base)}
-        called = {name for name in own if name.startswith("__") and isinstance(_in_class(cls, name), types.FunctionType)} - _NOT_CALLED
+        special = {name for name in own - _NOT_CALLED if name.startswith("__")}
+        called = {name for name in special if isinstance(_in_class(cls, name), types.FunctionType)}
         missing = frozenset() if issubclass(cls, Module) else self._read - own  # Watch sees what modules get
         for name in sorted(own & {*self._read, "forward"} | called | missing):
             found = _in_class(cls, name)
@@ -191,13 +195,17 @@ class Environment:
             yield where, _content(cell), then
         for where, cls, name, then in self._classes:
             yield where, _in_class(cls, name), then
+        for where, thing, cls in self._typed:
+            yield where, type(thing), cls
         for where, function, then in self._functions:
             for now, part in zip(_made_of(function), then):
                 yield where, now, part
 
     def _same_objects(self) -> Any:
-        return _C.SameObjects(entries=[(table, name) for _, table, name, _ in self._entries], cells=[cell for _, cell, _ in self._cells],
+        return _C.SameObjects(entries=[(table, name) for _, table, name, _ in self._entries],
+                              cells=[cell for _, cell, _ in self._cells],
                               classes=[(cls, name) for _, cls, name, _ in self._classes],
+                              typed=[thing for _, thing, _ in self._typed],
                               functions=[function for _, function, _ in self._functions])
 
     def identities(self) -> Any:

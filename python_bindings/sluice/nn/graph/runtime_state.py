@@ -160,7 +160,8 @@ def _resumed(graph: Any, plan: dict[str, Any], own: dict[str, Any], device: str,
     if session.replanned:
         warnings.warn(session.replanned, stacklevel=6)
     inputs = [(name, _dtype(where, dtype), tuple(shape)) for name, dtype, shape in plan["inputs"]]
-    _, arguments, results, strides = _signature(where, session.meta().get("signature", "null"), len(inputs), len(session.outputs()))
+    signature = session.meta().get("signature", "null")
+    _, arguments, results, strides = _signature(where, signature, len(inputs), len(session.outputs()))
     layouts = {i: strides[name] for i, (name, _, _) in enumerate(inputs) if name in strides}
     call = GraphCall(graph.name, session, arguments, inputs, results, {}, layouts)
     call.donated = frozenset(plan["donated"])

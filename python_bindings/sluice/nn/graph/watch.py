@@ -17,6 +17,8 @@ from sluice.nn.modules._hooks import of_all
 from sluice.nn.modules.module import Module
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_OURS = frozenset(dir(Module))
+_FUNCTIONS = (types.MethodType, types.FunctionType)
 _NOTHING = object()
 
 
@@ -73,8 +75,8 @@ class Watch:
 
     Watched are: the parameters, buffers, submodules and hooks of its modules, by identity; memory (`w.data = x`) and
     requires_grad of its variables; plain attributes that build() has read, numbers, texts and lists of them, by value, unless
-    build() changes them itself; methods that it has called and attributes that it has missed, by identity; hooks of all modules;
-    tensors that it has captured, by identity and version. The mode (`train()`, `eval()`) stays that
+    build() changes them itself; methods that it has called and attributes that it has missed, by identity; hooks of all
+    modules; tensors that it has captured, by identity and version. The mode (`train()`, `eval()`) stays that
     of the first call, so that two graphs of one model have a mode each; it is warned of where no graph has the other one.
     """
 
@@ -113,7 +115,7 @@ class Watch:
                 copy = _NOTHING if this is graph and name in own else _copy(value)
                 if copy is not _NOTHING:
                     reads[id(this), name] = (None if this is graph else this), name, copy  # it holds this: no cycle
-                elif isinstance(value, (types.MethodType, types.FunctionType)) and isinstance(this, Module) and (name == "forward" or not hasattr(Module, name)):
+                elif isinstance(this, Module) and isinstance(value, _FUNCTIONS) and (name == "forward" or name not in _OURS):
                     self._called.setdefault((id(this), name), (this, _static(this, name)))
             return value
 
@@ -148,8 +150,8 @@ class Watch:
             module = there.get(where)
             if module is None or type(module).__qualname__ != then:
                 now = "is not there" if module is None else f"is {type(module).__qualname__} now"
-                raise _C.ValueError(f"graph '{graph.name}': {where} was {then} when its plan was made, and {now}; make it so again, or "
-                                    "compile the graph anew")
+                raise _C.ValueError(f"graph '{graph.name}': {where} was {then} when its plan was made, and {now}; make it so "
+                                    "again, or compile the graph anew")
         for where, name, then in saved["reads"]:
             this = there.get(where) if where else None
             value = _NOTHING if where and this is None else _copy(_attribute(this or graph, name))
@@ -175,7 +177,8 @@ class Watch:
     def _begin(self, modules: Any, variables: Any) -> None:
         self._tables = [(f"the {table[1:]} of {name}", entries, tuple(entries.values()))
                         for name, module in modules for table, entries in vars(module).items() if table in _TABLES]
-        self._tables += [("the hooks of all modules", hooks, tuple(hooks.values())) for hooks in (of_all.forward_pre, of_all.forward)]
+        self._tables += [("the hooks of all modules", hooks, tuple(hooks.values()))
+                         for hooks in (of_all.forward_pre, of_all.forward)]
         self._memory = [(name, tensor, tensor._impl, tensor.requires_grad) for name, tensor in variables]
         self._autocast = _C.autocast_state()
         self._plain, self._by_value, self._modes, self._methods = [], [], [], []
@@ -233,7 +236,8 @@ class Watch:
         self._objects = _C.SameObjects(
             tables=[entries for _, entries, _ in self._tables], tensors=[tensor for _, tensor, _, _ in self._memory],
             entries=[(vars(this), name) for this, name in read] + [(vars(this), "training") for _, this, _ in self._modes],
-            classes=list({(type(this), name) for this, name in read if name not in vars(this)}))
+            classes=list({(type(this), name) for this, name in read if name not in vars(this)}),
+            typed=list({id(this): this for this, _ in read}.values()))
 
     def _difference(self, graph: Any) -> str | None:
         for where, table, values in self._tables:
