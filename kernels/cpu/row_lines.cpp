@@ -46,6 +46,7 @@ Line line_of(const TensorSpec& spec, int axes) {
     next = spec.strides[axis] * spec.shape[axis];
     line.length *= spec.shape[axis];
   }
+  line.is_line = line.is_line || line.length == 0;  // nothing lies anywhere
   return line;
 }
 

@@ -44,6 +44,9 @@ bool dtype_from(nb::handle object, DType* dtype);       // a sluice.dtype, or Py
 std::string text_from(nb::handle str);                  // throws kValue for one that UTF-8 cannot say
 bool device_from(nb::handle object, DeviceId* device);  // "cpu", "sim:0", sluice.device
 bool ints_from(nb::handle object, Ints* ints);          // an int or a sequence of ints
+// An int of more than 64 bits: as a float it would make floats of whole numbers.
+bool is_long_int(PyObject* number);
+[[noreturn]] void fail_long_int(PyObject* number);
 // An Operand from a tensor or a number; false otherwise.
 bool operand_from(nb::handle object, std::optional<ops::Operand>* operand);
 

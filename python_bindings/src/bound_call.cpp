@@ -17,13 +17,34 @@ namespace {
 
 // Settings of this thread and of the process on which a trace depends.
 struct CallFlags {
-  bool grad = true;
+  bool grad = true, inference = false;
   DType dtype = DType::kFloat32;
   AutocastState autocast;
   std::optional<DeviceId> device;
   bool operator==(const CallFlags&) const = default;
 };
-CallFlags call_flags() { return {grad_enabled(), ops::default_dtype(), autocast_now(), placement_device()}; }
+// inference_mode() of the thread, which differs from no_grad() in what asks for it.
+thread_local bool inferring = false;
+CallFlags call_flags() { return {grad_enabled(), inferring, ops::default_dtype(), autocast_now(), placement_device()}; }
+
+// Views of one memory, or tensors over parts of one array that overlap. Results that are not there yet have their own.
+bool share_memory(const EagerImpl& a, const EagerImpl& b) {
+  if (a.version_counter() == b.version_counter()) return true;
+  if (!(a.device() == b.device()) || !a.ready() || !b.ready()) return false;
+  const auto begin_of = [](const EagerImpl& t) { return reinterpret_cast<uintptr_t>(t.storage()->data()); };
+  return begin_of(a) < begin_of(b) + b.storage()->bytes() && begin_of(b) < begin_of(a) + a.storage()->bytes();
+}
+
+// Whether the memory of one of `written` overlaps that of another tensor of `all`.
+bool overlap(const std::vector<nb::handle_t<Tensor>>& written, const std::vector<nb::handle_t<Tensor>>& all) {
+  return std::any_of(written.begin(), written.end(), [&](const nb::handle_t<Tensor>& one) {
+    const auto* a = static_cast<const EagerImpl*>(nb::inst_ptr<Tensor>(one)->impl());
+    return std::any_of(all.begin(), all.end(), [&](const nb::handle_t<Tensor>& other) {
+      const auto* b = static_cast<const EagerImpl*>(nb::inst_ptr<Tensor>(other)->impl());
+      return a != b && share_memory(*a, *b);
+    });
+  });
+}
 
 // Thread safety: calls take turns by the GIL; steps run without it.
 class BoundCall {
@@ -120,11 +141,17 @@ void bind_bound_call(nb::module_& m) {
       "call_flags",
       [] {
         const CallFlags flags = call_flags();
-        return nb::make_tuple(flags.grad, flags.dtype,
+        return nb::make_tuple(flags.grad, flags.inference, flags.dtype,
                               nb::make_tuple(flags.autocast.enabled, flags.autocast.dtype, flags.autocast.cache),
                               flags.device);
       },
-      "Grad mode, default dtype, autocast and default device: on what a trace depends besides what it reads.");
+      "Grad mode, inference mode, default dtype, autocast and default device: on what a trace depends besides what it "
+      "reads.");
+  m.def("overlap", &overlap, nb::arg("written"), nb::arg("all"),
+        "Whether the memory of one of `written` overlaps that of another tensor of `all`.");
+  m.def("is_inference_mode_enabled", [] { return inferring; });
+  m.def(
+      "set_inference_mode", [](bool mode) { inferring = mode; }, nb::arg("mode"));
   nb::class_<BoundCall>(m, "BoundCall", nb::type_slots(collected_slots<BoundCall>()),
                         "Calls of a plan that need no Python to see that it fits.")
       .def(nb::init<nb::handle_t<PyGraph>, const std::vector<nb::handle_t<Tensor>>&, std::vector<nb::object>,

@@ -65,6 +65,9 @@ void bind_functions(nb::module_& fn) {
       },
       Release(), nb::arg("value"), nb::arg("dtype"), device, "A number as a tensor without axes; integers are exact.");
   fn.def(
+      "number", [](const nb::int_& value, DType, const MaybeDevice&) -> Value { fail_long_int(value.ptr()); },
+      nb::arg("value"), nb::arg("dtype"), device);
+  fn.def(
       "decode_jpeg",
       [](const Value& files, const OptionalValue& boxes, const OptionalValue& flip, int64_t count, int64_t height,
          int64_t width,

@@ -78,6 +78,8 @@ bool read_number(PyObject* o, FormArgs* args) {
     args->emplace<ops::Operand>(truth);
   else if (!floating && read_int(o, &integer))
     args->emplace<ops::Operand>(integer);
+  else if (is_long_int(o))
+    fail_long_int(o);
   else if (read_float(o, &number))
     args->emplace<ops::Operand>(number);
   else

@@ -12,18 +12,35 @@ std::vector<nb::object> values_of(const nb::dict& table) {
   return values;
 }
 
+// Borrowed, as it lies in the class or in a base; null: none has it. Python caches these answers.
+PyObject* in_class(const nb::type_object& owner, const nb::str& name) {
+  return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner.ptr()), name.ptr());
+}
+
+std::array<PyObject*, 3> parts_of(const nb::object& function) {
+  PyObject* f = function.ptr();
+  return {PyFunction_GetCode(f), PyFunction_GetDefaults(f), PyFunction_GetKwDefaults(f)};
+}
+
 }  // namespace
 
-SameObjects::SameObjects(const std::vector<nb::dict>& tables, const std::vector<std::pair<nb::dict, nb::str>>& entries,
-                         const std::vector<nb::handle_t<Tensor>>& tensors, const std::vector<nb::object>& cells) {
-  for (const nb::dict& table : tables) tables_.push_back({table, values_of(table)});
-  for (const auto& [table, key] : entries)
+SameObjects::SameObjects(const Watched& watched) {
+  for (const nb::dict& table : watched.tables) tables_.push_back({table, values_of(table)});
+  for (const auto& [table, key] : watched.entries)
     entries_.push_back({table, key, nb::borrow(PyDict_GetItemWithError(table.ptr(), key.ptr()))});
-  for (const nb::handle_t<Tensor>& tensor : tensors) {
+  for (const nb::handle_t<Tensor>& tensor : watched.tensors) {
     const Tensor& t = *nb::inst_ptr<Tensor>(tensor);
     tensors_.push_back({nb::borrow(tensor), t, t.requires_grad()});
   }
-  for (const nb::object& cell : cells) cells_.push_back({cell, nb::borrow(PyCell_GET(cell.ptr()))});
+  for (const nb::object& cell : watched.cells) cells_.push_back({cell, nb::borrow(PyCell_GET(cell.ptr()))});
+  for (const auto& [owner, name] : watched.classes)
+    attributes_.push_back({owner, name, nb::borrow(in_class(owner, name))});
+  for (const nb::object& object : watched.typed)
+    typed_.emplace_back(object, nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))));
+  for (const nb::object& function : watched.functions) {
+    Function& added = functions_.emplace_back(Function{function, {}});
+    for (size_t i = 0; i < added.parts.size(); ++i) added.parts[i] = nb::borrow(parts_of(function)[i]);
+  }
 }
 
 bool SameObjects::hold() const {
@@ -37,6 +54,15 @@ bool SameObjects::hold() const {
   }
   for (const Cell& c : cells_)
     if (PyCell_GET(c.cell.ptr()) != c.content.ptr()) return false;
+  for (const Attribute& a : attributes_)
+    if (in_class(a.owner, a.name) != a.value.ptr()) return false;
+  for (const auto& [object, type] : typed_)
+    if (reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) != type.ptr()) return false;
+  for (const Function& f : functions_) {
+    const std::array<PyObject*, 3> now = parts_of(f.function);
+    for (size_t i = 0; i < now.size(); ++i)
+      if (now[i] != f.parts[i].ptr()) return false;
+  }
   return true;
 }
 
@@ -63,6 +89,18 @@ int SameObjects::visit(visitproc visit, void* arg) const {
     Py_VISIT(c.cell.ptr());
     Py_VISIT(c.content.ptr());
   }
+  for (const Attribute& a : attributes_) {
+    Py_VISIT(a.owner.ptr());
+    Py_VISIT(a.value.ptr());
+  }
+  for (const auto& [object, type] : typed_) {
+    Py_VISIT(object.ptr());
+    Py_VISIT(type.ptr());
+  }
+  for (const Function& f : functions_) {
+    Py_VISIT(f.function.ptr());
+    for (const nb::object& part : f.parts) Py_VISIT(part.ptr());
+  }
   return 0;
 }
 
@@ -73,9 +111,19 @@ void SameObjects::clear() {
 void bind_watch(nb::module_& m) {
   nb::class_<SameObjects>(m, "SameObjects", nb::type_slots(collected_slots<SameObjects>()),
                           "Objects as they are now, to be compared by address later.")
-      .def(nb::init<const std::vector<nb::dict>&, const std::vector<std::pair<nb::dict, nb::str>>&,
-                    const std::vector<nb::handle_t<Tensor>>&, const std::vector<nb::object>&>(),
-           nb::arg("tables"), nb::arg("entries"), nb::arg("tensors"), nb::arg("cells") = std::vector<nb::object>())
+      .def(
+          "__init__",
+          [](SameObjects* self, std::vector<nb::dict> tables, std::vector<std::pair<nb::dict, nb::str>> entries,
+             std::vector<nb::handle_t<Tensor>> tensors, std::vector<nb::object> cells,
+             std::vector<std::pair<nb::type_object, nb::str>> classes, std::vector<nb::object> typed,
+             std::vector<nb::object> functions) {
+            new (self) SameObjects({std::move(tables), std::move(entries), std::move(tensors), std::move(cells),
+                                    std::move(classes), std::move(typed), std::move(functions)});
+          },
+          nb::kw_only(), nb::arg("tables") = nb::make_tuple(), nb::arg("entries") = nb::make_tuple(),
+          nb::arg("tensors") = nb::make_tuple(), nb::arg("cells") = nb::make_tuple(),
+          nb::arg("classes") = nb::make_tuple(), nb::arg("typed") = nb::make_tuple(),
+          nb::arg("functions") = nb::make_tuple())
       .def("hold", &SameObjects::hold, "Whether all are the same objects, with the same memory.");
 }
 

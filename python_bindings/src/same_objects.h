@@ -1,6 +1,7 @@
 #pragma once
 // Objects that a traced graph depends on: whether all are the same ones still. Asked at each call, so it only compares
 // addresses; what differs by address may still be equal, which Python decides (sluice/nn/graph/watch.py).
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -8,12 +9,19 @@
 
 namespace sluice::python {
 
+struct Watched {
+  std::vector<nb::dict> tables;                              // all of whose values are meant
+  std::vector<std::pair<nb::dict, nb::str>> entries;         // (dict, key), which may be absent
+  std::vector<nb::handle_t<Tensor>> tensors;                 // their memory and requires_grad
+  std::vector<nb::object> cells;                             // what closures hold, which may be nothing
+  std::vector<std::pair<nb::type_object, nb::str>> classes;  // what a class or a base has under a name, if anything
+  std::vector<nb::object> typed;                             // objects that stay of their class
+  std::vector<nb::object> functions;                         // of Python: their code and defaults
+};
+
 class SameObjects {
  public:
-  // tables: dicts, all of whose values are meant; entries: (dict, key), which may be absent; tensors: their memory and
-  // requires_grad; cells: what closures hold, which may be nothing.
-  SameObjects(const std::vector<nb::dict>& tables, const std::vector<std::pair<nb::dict, nb::str>>& entries,
-              const std::vector<nb::handle_t<Tensor>>& tensors, const std::vector<nb::object>& cells);
+  explicit SameObjects(const Watched& watched);
   bool hold() const;
   // Of the garbage collector.
   int visit(visitproc visit, void* arg) const;
@@ -37,12 +45,24 @@ class SameObjects {
   struct Cell {
     nb::object cell, content;  // content null: there is none
   };
+  struct Attribute {
+    nb::type_object owner;
+    nb::str name;
+    nb::object value;  // null: there is none
+  };
+  struct Function {
+    nb::object function;
+    std::array<nb::object, 3> parts;  // null: it has no such defaults
+  };
   static bool holds(const Table& t);
 
   std::vector<Table> tables_;
   std::vector<Entry> entries_;
   std::vector<Memory> tensors_;
   std::vector<Cell> cells_;
+  std::vector<Attribute> attributes_;
+  std::vector<Function> functions_;
+  std::vector<std::pair<nb::object, nb::object>> typed_;  // with its class
 };
 
 }  // namespace sluice::python

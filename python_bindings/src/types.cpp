@@ -93,6 +93,17 @@ bool ints_from(nb::handle object, Ints* ints) {
   return ok;
 }
 
+bool is_long_int(PyObject* number) {
+  int overflow = 0;
+  if (PyLong_Check(number)) PyLong_AsLongLongAndOverflow(number, &overflow);
+  return overflow != 0;
+}
+
+void fail_long_int(PyObject* number) {
+  fail(ErrorKind::kValue, "number: an int of {} bits was given; must fit into 64 with its sign, or be a float",
+       nb::cast<int64_t>(nb::handle(number).attr("bit_length")()));
+}
+
 bool operand_from(nb::handle object, std::optional<ops::Operand>* operand) {
   PyObject* o = object.ptr();
   nb::detail::make_caster<Value> tensor;
@@ -106,8 +117,8 @@ bool operand_from(nb::handle object, std::optional<ops::Operand>* operand) {
     operand->emplace(std::complex<double>(PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o)));
   } else if (int64_t integer = 0; integer_from(o, &integer)) {
     operand->emplace(integer);
-  } else if (PyNumber_Check(o) && Py_TYPE(o)->tp_as_number->nb_float != nullptr &&
-             !PySequence_Check(o)) {  // numpy scalars
+  } else if (PyNumber_Check(o) && Py_TYPE(o)->tp_as_number->nb_float != nullptr && !PySequence_Check(o) &&
+             !is_long_int(o)) {  // numpy scalars
     const double number = PyFloat_AsDouble(o);
     if (number == -1 && PyErr_Occurred()) {
       PyErr_Clear();

@@ -145,3 +145,22 @@ def test_the_rest(dtype):
     check(lambda m: m.arange(5, dtype=getattr(m, dtype)))
     check(lambda m: m.full((2,), 3, dtype=getattr(m, dtype)))
     check(lambda m: m.linspace(0, 10, 4, dtype=getattr(m, dtype)))
+
+
+WITH_A_NUMBER = {
+    "mul": lambda lib, x, k: x * k, "radd": lambda lib, x, k: k + x, "clamp": lambda lib, x, k: x.clamp(max=k),
+    "pow": lambda lib, x, k: x ** k, "eq": lambda lib, x, k: x == k, "where": lambda lib, x, k: lib.where(x > 0, x, k),
+    "fill_": lambda lib, x, k: x.fill_(k), "full": lambda lib, x, k: lib.full((2,), k, dtype=x.dtype)}
+
+
+@pytest.mark.parametrize("call", WITH_A_NUMBER.values(), ids=WITH_A_NUMBER)
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "float32"])
+def test_ints_of_more_than_64_bits_are_refused(call, dtype):
+    for k in (2**64, -2**64, 10**400):
+        with pytest.raises((OverflowError, RuntimeError)):
+            call(torch, torch.ones(2, dtype=getattr(torch, dtype)), k)
+        message = f"number: an int of {k.bit_length()} bits was given; must fit into 64 with its sign, or be a float"
+        with pytest.raises(ValueError, match=message):
+            call(sl, sl.ones(2, dtype=getattr(sl, dtype)), k)
+    assert call(sl, sl.ones(2, dtype=sl.int64), 2**63 - 1).dtype in (sl.int64, sl.bool)
+    assert call(sl, sl.ones(2), 2.0**64).dtype in (sl.float32, sl.bool)

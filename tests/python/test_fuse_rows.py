@@ -151,6 +151,18 @@ def test_rows_may_be_none_or_empty():
     assert y.shape == (3, 0) and total.numpy().tolist() == [[1.0]] * 3
 
 
+@pytest.mark.parametrize("shape", [(17, 3, 0), (17, 0, 3), (2, 0), (0, 4, 5), (0, 0)])
+@pytest.mark.parametrize("other", [lambda s: s, lambda s: (1,) * len(s), lambda s: (*s[:-1], 1), lambda s: (1, *s[1:])])
+def test_rows_of_several_axes_may_be_empty(shape, other):
+    def function(lib, x, w):
+        y = lib.exp(x * w)
+        return y / y.sum((-1, -2), keepdim=True), y.sum((-1, -2)), y.mean((-1, -2), keepdim=True)
+
+    x, w = random(*shape), random(*other(shape))
+    for ours, theirs_ in zip(Compute(lambda *xs: function(sl, *xs))(x, w), function(torch, theirs(x), theirs(w))):
+        assert_same(ours, theirs_, 1e-5)
+
+
 def test_operands_lie_as_they_come():
     w, b = random(30, seed=1), random(30, seed=2)
     for x in (random(30, 40).t(), random(40, 60)[:, ::2], random(8, 2, 5, 30).transpose(1, 2), random(40, 90)[:, 30:60],

@@ -275,6 +275,8 @@ WRONG = {
                   "graph 'infer': net.factor was 2 when its plan was made, and it is 3; make it so again, or compile the graph anew"),
     "mode": (lambda: other(lambda: (g := Infer(Wide(2)), g.net.train(), g)[-1]), ValueError,
              r"graph 'infer': net.drop was in evaluation mode when its plan was made, and is in training mode; call eval\(\) first"),
+    "class": (lambda: other(lambda: Infer((w := Wide(2), setattr(w, "drop", nn.Identity()), w)[-1])), ValueError,
+              "graph 'infer': net.drop was Dropout when its plan was made, and is Identity now; make it so again, or compile"),
     "option": (lambda: other(lambda: configured(Infer(Wide(2)), lambda c: c.set_granularity("op"))), ValueError,
                "option 'granularity' of graph.config was the default when its plan was made, and it is 'op'; set the same"),
     "shape": (lambda: other(lambda: Infer((w := Wide(2), setattr(w, "fc", nn.Linear(4, 5)), w)[-1])), ValueError,
@@ -358,3 +360,35 @@ def test_a_destination_is_filled():
     second = Infer(Wide(2))
     second.load_runtime_state_dict(destination)
     assert second.is_compiled
+
+
+DAMAGED = {
+    "a state with kind 'many'": lambda s: s.update(kind="many"),
+    "a state with no plans": lambda s: s.update(plans=[]),
+    "a state with plans of type NoneType": lambda s: s.update(plans=None),
+    r"a state with plans\[0\].inputs\[0\]\[2\] of type str": lambda s: s["plans"][0].update(inputs=[["x", "float32", "24"]]),
+    r"a state with 2 items as plans\[0\].inputs\[0\]": lambda s: s["plans"][0].update(inputs=[["x", "float32"]]),
+    r"a state with plans\[0\].tensors of type list": lambda s: s["plans"][0].update(tensors=[]),
+    r"a state with eager\['net.fc.weight'\] of type int": lambda s: s["eager"].update({"net.fc.weight": 3}),
+    "a state with watched.autocast of type NoneType": lambda s: s["watched"].pop("autocast"),
+    "a dict with 'format', 'kind', 'graph_name', 'device', 'options'": lambda s: s.pop("eager"),
+}
+
+
+@pytest.mark.parametrize("message", DAMAGED)
+def test_a_damaged_state_says_which_part(message):
+    state = Infer(Wide(2)).compile(sl.ones(2, 4)).runtime_state_dict(with_eager=True)
+    DAMAGED[message](state)
+    told = f"load_runtime_state_dict: graph 'infer': got {message}; must be what runtime_state_dict"
+    with pytest.raises(TypeError, match=told):
+        Infer(Wide(2)).load_runtime_state_dict(state)
+
+
+@pytest.mark.parametrize("damage, message", [
+    (lambda plan: plan.update(inputs=[["x", "float33", [2, 4]]]), "an input has dtype 'float33'; must be a dtype's name"),
+    (lambda plan: plan["files"].update({"meta.json": "{}"}), "None; must be an object of parameters, arguments and results")])
+def test_a_damaged_plan_says_what_is_wrong(damage, message):
+    state = Infer(Wide(2)).compile(sl.ones(2, 4)).runtime_state_dict()
+    damage(state["plans"][0])
+    with pytest.raises(ValueError, match=f"runtime state of graph 'infer': {message}"):
+        Infer(Wide(2)).load_runtime_state_dict(state)

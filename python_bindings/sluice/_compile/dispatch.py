@@ -91,7 +91,7 @@ class Region:
         key = guards.key_of(fitted, self.modules)
         for program in self.programs.get(key, ()):
             if program.changed() is None:
-                return self._ran(program, fitted)
+                return self._ran(program, fitted, args, kwargs)
         if key in self._limited:
             return self._limited_call(args, kwargs)
         if key in self._broken:
@@ -119,7 +119,7 @@ class Region:
         if program is None:
             assert found is not None
             return self._broke(found, key, args, kwargs)
-        return self._ran(program, fitted)
+        return self._ran(program, fitted, args, kwargs)
 
     def _compiled_or_broken(self, key: Any, fitted: Any, environment: Environment) -> tuple[Program | None, Break | None]:
         self._log_recompile(key, fitted)
@@ -139,7 +139,9 @@ class Region:
         self.counter.count("limits")
         return self._eager(*args, **kwargs)
 
-    def _ran(self, program: Program, fitted: Any) -> Any:
+    def _ran(self, program: Program, fitted: Any, args: Any, kwargs: Any) -> Any:
+        if program.writes_to_shared(fitted.tensors):
+            return self._run_eagerly(args, kwargs)
         if self.settings.backend == "debug":
             return debugging.compared(self, program, fitted)
         result = program(fitted)

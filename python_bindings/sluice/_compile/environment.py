@@ -2,60 +2,28 @@
 
 from __future__ import annotations
 
-import dis
+import collections
 import functools
 import sys
-import sysconfig
 import types
 from typing import Any
 
+from sluice import _C
 from sluice._C import Tensor
-from sluice.nn.graph.watch import _copy, _differs, _is_plain, _NOTHING
+from sluice.nn.graph.watch import _copy, _differs, _in_class, _is_plain, _NOTHING
 from sluice.nn.modules.module import Module
 
-from sluice._compile.breaks import is_ours
+from sluice._compile.code import is_users, names_of, reads_grad
 
-_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 _DEPTH = 4
 _MANY = 4096  # objects that are looked through at most
 _MISSING = object()
 _TABLES = ("_parameters", "_buffers", "_modules")
-
-
-def _is_users(file: str) -> bool:
-    """Code of the user, not of a library."""
-    return bool(file) and not is_ours(file) and not (file.startswith(_LIBRARY) and "site-packages" not in file) and "site-packages" not in file
-
-
-@functools.lru_cache(maxsize=4096)
-def _reads_grad(code: types.CodeType) -> int:
-    """The line where code reads `.grad` of something that is not called autograd, func or torch; 0: it does not."""
-    before, line = None, 0
-    for i in dis.get_instructions(code):
-        line = getattr(i, "line_number", i.starts_line) or line  # Python 3.13 says it otherwise
-        if i.opname == "LOAD_ATTR" and i.argval == "grad" and before not in ("autograd", "func", "torch", "sl", "sluice"):
-            return line
-        before = i.argval
-    return next((found for c in code.co_consts if isinstance(c, types.CodeType) and (found := _reads_grad(c))), 0)
-
-
-@functools.lru_cache(maxsize=4096)
-def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Of code and what is defined in it: the globals that it reads, and all names of attributes."""
-    read, attributes = set(), set()
-    for i in dis.get_instructions(code):
-        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            read.add(i.argval)
-        elif i.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            attributes.add(i.argval)
-    for constant in code.co_consts:
-        if isinstance(constant, str) and constant.isidentifier():
-            attributes.add(constant)  # of getattr
-        elif isinstance(constant, types.CodeType):
-            more = _names(constant)
-            read |= more[0]
-            attributes |= more[1]
-    return frozenset(read), frozenset(attributes)
+_CONTAINERS = (list, tuple, dict, set, collections.deque)
+# What Python itself calls of an object when it is made or shown: what it reads is no part of a call.
+_NOT_CALLED = frozenset(f"__{name}__" for name in (
+    "init", "new", "init_subclass", "class_getitem", "set_name", "del", "repr", "str", "hash", "reduce", "reduce_ex",
+    "getstate", "setstate", "copy", "deepcopy", "dir"))
 
 
 class Environment:
@@ -66,19 +34,31 @@ class Environment:
         self.tensors: dict[str, Tensor]
         self.reads_grad = ""  # where code reads .grad
         self._seen: dict[int, Any]
-        self._entries: list[tuple[str, Any, str, Any]]  # (where, dict, name, object)
+        self._walked: dict[int, type]  # classes
+        self._entries: list[tuple[str, Any, str, Any]]  # (where, dict, name, object), which may be missing, as in the next two
         self._cells: list[tuple[str, Any, Any]]
+        self._classes: list[tuple[str, type, str, Any]]  # (where, class, name, what it or a base has under that name)
+        self._functions: list[tuple[str, Any, Any]]  # (where, function, its code and defaults)
+        self._typed: list[tuple[str, Any, type]]  # (where, object, its class)
+        self._slots: list[tuple[str, Any, str, Any]]  # (where, object, name, content)
         self._containers: list[tuple[str, Any, Any]]  # (where, container, copy of it)
         self._read: set[str] = set()  # names of attributes that the code has
-        for _ in range(2):  # first to find out which attributes code reads, wherever it is
+        self._same: Any = None  # SameObjects, once all was found to be as it was
+        known = -1
+        while len(self._read) > known:  # till it is known which attributes code reads, wherever it is
+            known = len(self._read)
             self.modules, self.tensors = {}, {}
             self._seen, self._entries, self._cells, self._containers = {}, [], [], []
+            self._walked, self._classes, self._functions, self._slots, self._typed = {}, [], [], [], []
             self._reach(function, "", 0)
             for i, thing in enumerate(arguments):
                 self._reach(thing, f"argument{i}", 0)
 
     def _reach(self, thing: Any, where: str, depth: int) -> None:
         if _is_plain(thing) or depth > _DEPTH or len(self._seen) > _MANY or id(thing) in self._seen:
+            return
+        if isinstance(thing, types.FunctionType):
+            self._function(thing, where, depth)
             return
         self._seen[id(thing)] = thing
         if isinstance(thing, Tensor):
@@ -88,22 +68,20 @@ class Environment:
         elif isinstance(thing, types.MethodType):
             self._reach(thing.__self__, where or "self", depth)
             self._function(thing.__func__, where, depth)
-        elif isinstance(thing, types.FunctionType):
-            self._function(thing, where, depth)
         elif isinstance(thing, functools.partial):
-            for i, part in enumerate((thing.func, *thing.args, *thing.keywords.values())):
+            for i, part in enumerate((thing.func, *thing.args)):
                 self._reach(part, _join(where, f"partial{i}"), depth)
-        elif isinstance(thing, (list, tuple, dict, set)):
+            for name in thing.keywords:
+                self._entry(_join(where, name), thing.keywords, name, depth)
+        elif isinstance(thing, _CONTAINERS) or _is_array(thing):
             self._container(thing, where, depth)
+        elif isinstance(thing, type):
+            self._class(thing, depth)
+            self._function(vars(thing).get("__init__"), where, depth)  # who reads a class may make objects of it
         elif isinstance(thing, types.ModuleType) or str(type(thing).__module__).partition(".")[0] in ("sluice", "builtins"):
             return
-        elif isinstance(thing, type):
-            if _is_users(getattr(sys.modules.get(thing.__module__), "__file__", "") or ""):
-                self._attributes(vars(thing), thing.__name__, depth)
-        elif hasattr(thing, "__dict__"):
-            self._attributes(vars(thing), where, depth)
-            if callable(thing) and isinstance(getattr(type(thing), "__call__", None), types.FunctionType):
-                self._function(type(thing).__call__, where, depth)
+        else:
+            self._object(thing, where, depth)
 
     def _module(self, module: Module, where: str, depth: int) -> None:
         name = where.replace(".", "_")
@@ -113,73 +91,95 @@ class Environment:
             self._seen.setdefault(id(inner), inner)
             for hook in (*inner._forward_pre_hooks.values(), *inner._forward_hooks.values()):
                 self._reach(hook, _join(where, "hook"), depth + 1)
-            code = getattr(type(inner).forward, "__code__", None)
-            if code is not None and _is_users(code.co_filename):
-                self._function(type(inner).forward, where, depth + 1)
-                names = {name for base in type(inner).__mro__ for name, f in vars(base).items() if isinstance(f, types.FunctionType)
-                         and _is_users(f.__code__.co_filename)}
-                for method in sorted(names & _names(code)[1]):
-                    self._function(getattr(type(inner), method), where, depth + 1)
-            for attribute, value in vars(inner).items():
-                if attribute in self._read and attribute not in _TABLES and not _is_plain(value):
+            self._class(type(inner), depth)
+            for attribute in sorted(vars(inner).keys() & {*self._read, "forward"} - {*_TABLES}):
+                value = vars(inner)[attribute]
+                if isinstance(value, (Tensor, Module)):  # Watch sees another one, as it does of plain values
                     self._reach(value, _join(where, attribute), depth + 1)
+                elif not _is_plain(value):
+                    self._entry(_join(where, attribute), vars(inner), attribute, depth + 1)
+
+    def _object(self, thing: Any, where: str, depth: int) -> None:
+        """Another object: what code reads of it and of its class, where either may get it later."""
+        self._class(type(thing), depth)
+        self._typed.append((where, thing, type(thing)))
+        table = getattr(thing, "__dict__", None)
+        for name in sorted(self._read):
+            made = _in_class(type(thing), name)
+            if isinstance(made, types.MemberDescriptorType):
+                self._slots.append((_join(where, name), thing, name, getattr(thing, name, _MISSING)))
+                self._reach(self._slots[-1][-1], _join(where, name), depth + 1)
+            elif isinstance(table, dict) and (name in table or not isinstance(made, functools.cached_property)):
+                self._entry(_join(where, name), table, name, depth + 1)
+
+    def _class(self, cls: type, depth: int) -> None:
+        """What code reads of a class of the user's, its methods and properties with what they read."""
+        if id(cls) in self._walked or not _is_users_class(cls):
+            return
+        self._walked[id(cls)] = cls
+        own = {name for base in cls.__mro__ if _is_users_class(base) for name in vars(base)}
+        special = {name for name in own - _NOT_CALLED if name.startswith("__")}
+        called = {name for name in special if isinstance(_in_class(cls, name), types.FunctionType)}
+        missing = frozenset() if issubclass(cls, Module) else self._read - own  # Watch sees what modules get
+        for name in sorted(own & {*self._read, "forward"} | called | missing):
+            found = _in_class(cls, name)
+            self._classes.append((f"{cls.__name__}.{name}", cls, name, found))
+            for part in _functions_of(found):
+                self._function(part, name, depth + 1)
+            self._reach(found, f"{cls.__name__}_{name}", depth + 1)
 
     def _function(self, function: Any, where: str, depth: int) -> None:
         function = getattr(function, "__wrapped__", function) if not hasattr(function, "__code__") else function
         code = getattr(function, "__code__", None)
-        if code is None or id(code) in self._seen or not _is_users(code.co_filename):
+        if code is None or id(function) in self._seen or len(self._seen) > _MANY or not is_users(code.co_filename):
             return
-        self._seen[id(code)] = code
-        if self.reads_grad == "" and (line := _reads_grad(code)):
+        self._seen[id(function)] = function
+        if self.reads_grad == "" and (line := reads_grad(code)):
             self.reads_grad = f"{code.co_filename}:{line}"
+        if isinstance(function, types.FunctionType):
+            self._functions.append((f"{function.__name__}()", function, _made_of(function)))
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
-            try:
-                content = cell.cell_contents
-            except ValueError:
-                continue
-            self._cells.append((f"{name} of a closure", cell, content))
-            self._reach(content, _join("", name), depth + 1)
+            self._cells.append((f"{name} of a closure", cell, _content(cell)))
+            self._reach(_content(cell), _join("", name), depth + 1)
         for i, default in enumerate(function.__defaults__ or ()):
             self._reach(default, f"default{i}", depth + 1)
-        read, attributes = _names(code)
+        for name in function.__kwdefaults__ or ():
+            self._entry(_join(where, name), function.__kwdefaults__, name, depth + 1)
+        read, attributes = names_of(code)
         self._read |= attributes
-        for name in sorted(read & function.__globals__.keys()):
-            content = function.__globals__[name]
+        for name in sorted(vars(function).keys() & self._read):
+            self._entry(_join(where, name), vars(function), name, depth + 1)
+        for name in sorted(read):
+            content = function.__globals__.get(name, _MISSING)
             if isinstance(content, types.ModuleType):
-                if _is_users(getattr(content, "__file__", "") or ""):
+                if is_users(getattr(content, "__file__", "") or ""):
                     for attribute in sorted(attributes & vars(content).keys()):
                         self._entry(f"{name}.{attribute}", vars(content), attribute, depth + 1)
             else:
                 self._entry(name, function.__globals__, name, depth + 1)
 
     def _entry(self, where: str, table: Any, name: str, depth: int) -> None:
-        self._entries.append((where, table, name, table[name]))
-        self._reach(table[name], where.replace(".", "_"), depth)
-
-    def _attributes(self, table: Any, where: str, depth: int) -> None:
-        for name, value in list(table.items()):
-            if name in self._read and not isinstance(value, types.FunctionType):
-                self._entry(_join(where, name), table, name, depth + 1)
+        content = table.get(name, _MISSING)
+        self._entries.append((where, table, name, content))
+        self._reach(content, where.replace(".", "_"), depth)
 
     def _container(self, thing: Any, where: str, depth: int) -> None:
-        items = list(thing.values()) if isinstance(thing, dict) else list(thing)
         if not isinstance(thing, tuple):
-            self._containers.append((where, thing, _shallow(thing)))
-        if len(items) <= 256:
-            for i, item in enumerate(items):
+            self._containers.append((where, thing, thing.copy()))
+        if not _is_array(thing) and len(thing) <= 256:
+            for i, item in enumerate(list(thing.values() if isinstance(thing, dict) else thing)):
                 self._reach(item, _join(where, str(i)), depth + 1)
 
     def changed(self) -> str | None:
         """What is not as it was; None: all is."""
-        for where, table, name, then in self._entries:
-            now = table.get(name, _MISSING)
-            if now is not then and _other(now, then):
-                return where
-        for where, cell, then in self._cells:
-            try:
-                now = cell.cell_contents
-            except ValueError:
-                return where
+        if self._same is None or not self._same.hold():
+            same = self._same_objects()
+            for where, now, then in self._now():
+                if now is not then and _other(now, then):
+                    return where
+            self._same = same  # perhaps other objects of the same value
+        for where, thing, name, then in self._slots:
+            now = getattr(thing, name, _MISSING)
             if now is not then and _other(now, then):
                 return where
         for where, thing, copy in self._containers:
@@ -187,29 +187,87 @@ class Environment:
                 return where
         return None
 
-    def identities(self) -> tuple[list[Any], list[Any]] | None:
-        """(dict, key) and cells whose contents are as they were for as long as they are the same; None where that says too little."""
-        if self._containers or not all(isinstance(table, dict) for _, table, _, _ in self._entries):
-            return None
-        return [(table, name) for _, table, name, _ in self._entries], [cell for _, cell, _ in self._cells]
+    def _now(self) -> Any:
+        """(where, what is there now, what was there)."""
+        for where, table, name, then in self._entries:
+            yield where, table.get(name, _MISSING), then
+        for where, cell, then in self._cells:
+            yield where, _content(cell), then
+        for where, cls, name, then in self._classes:
+            yield where, _in_class(cls, name), then
+        for where, thing, cls in self._typed:
+            yield where, type(thing), cls
+        for where, function, then in self._functions:
+            for now, part in zip(_made_of(function), then):
+                yield where, now, part
+
+    def _same_objects(self) -> Any:
+        return _C.SameObjects(entries=[(table, name) for _, table, name, _ in self._entries],
+                              cells=[cell for _, cell, _ in self._cells],
+                              classes=[(cls, name) for _, cls, name, _ in self._classes],
+                              typed=[thing for _, thing, _ in self._typed],
+                              functions=[function for _, function, _ in self._functions])
+
+    def identities(self) -> Any:
+        """SameObjects that hold for as long as all is as it was; None where identities say too little."""
+        return None if self._containers or self._slots or self.changed() else self._same
 
     def restore(self) -> None:
         """Puts back what was there when this was made."""
         for _, table, name, then in self._entries:
-            if isinstance(table, dict) and table.get(name, _MISSING) is not then:
+            if then is _MISSING:
+                table.pop(name, None)
+            elif table.get(name, _MISSING) is not then:
                 table[name] = then
         for _, cell, then in self._cells:
-            cell.cell_contents = then
+            if then is not _MISSING:
+                cell.cell_contents = then
+        for _, cls, name, then in self._classes:
+            if then is not _in_class(cls, name):
+                delattr(cls, name) if then is _MISSING else setattr(cls, name, then)
+        for _, thing, name, then in self._slots:
+            if then is not _MISSING and getattr(thing, name, _MISSING) is not then:
+                setattr(thing, name, then)
         for _, thing, copy in self._containers:
             if not _same_items(thing, copy):
-                thing.clear()
-                (thing.extend if isinstance(thing, list) else thing.update)(copy)
+                _fill(thing, copy)
 
     def guards(self) -> list[str]:
         """In words."""
-        return ([f"{where} is {_short(then)}" for where, _, _, then in self._entries] +
+        values = [*self._entries, *self._classes, *self._slots]
+        return ([f"{where} is {_short(then)}" for where, _, _, then in values if then is not _MISSING] +
                 [f"{where} is {_short(then)}" for where, _, then in self._cells] +
+                [f"{where} has the same code and defaults" for where, _, _ in self._functions] +
                 [f"{where} has the same items" for where, _, _ in self._containers])
+
+
+def _is_users_class(cls: type) -> bool:
+    return cls.__module__ == "__main__" or is_users(getattr(sys.modules.get(cls.__module__), "__file__", "") or "")
+
+
+def _functions_of(thing: Any) -> tuple[Any, ...]:
+    """Of what a class has under a name."""
+    if isinstance(thing, property):
+        return (thing.fget,)
+    if isinstance(thing, (staticmethod, classmethod)):
+        return (thing.__func__,)
+    return (thing.func,) if isinstance(thing, functools.cached_property) else ()
+
+
+def _made_of(function: Any) -> tuple[Any, ...]:
+    return function.__code__, function.__defaults__, function.__kwdefaults__
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _is_array(thing: Any) -> bool:
+    """A NumPy array, without importing it; one of objects has no content to compare."""
+    return type(thing).__module__ == "numpy" and type(thing).__name__ == "ndarray" and not thing.dtype.hasobject
 
 
 def _short(thing: Any) -> str:
@@ -222,11 +280,9 @@ def _other(now: Any, then: Any) -> bool:
     return _copy(now) is _NOTHING or _copy(then) is _NOTHING or _differs(now, then)
 
 
-def _shallow(thing: Any) -> Any:
-    return thing.copy()
-
-
 def _same_items(thing: Any, copy: Any) -> bool:
+    if _is_array(thing):
+        return thing.shape == copy.shape and thing.dtype == copy.dtype and thing.tobytes() == copy.tobytes()
     if len(thing) != len(copy):
         return False
     if isinstance(thing, set):
@@ -238,6 +294,15 @@ def _same_items(thing: Any, copy: Any) -> bool:
 
 def _is_equal(a: Any, b: Any) -> bool:
     return _is_plain(a) and _is_plain(b) and not _differs(a, b)
+
+
+def _fill(thing: Any, copy: Any) -> None:
+    """Makes a container as it was."""
+    if _is_array(thing):
+        thing[...] = copy
+        return
+    thing.clear()
+    (thing.extend if isinstance(thing, (list, collections.deque)) else thing.update)(copy)
 
 
 def _join(where: str, part: str) -> str:
@@ -280,5 +345,4 @@ class Attributes:
                 now[table].update(entries)
             for name, copy in copies.items():
                 if not _same_items(now[name], copy):
-                    now[name].clear()
-                    (now[name].extend if isinstance(copy, list) else now[name].update)(copy)
+                    _fill(now[name], copy)

@@ -36,7 +36,7 @@ def _flags() -> tuple[Any, ...]:
     return (*_C.call_flags(), tuple(precisions().values()))
 
 
-_FLAGS = ("grad mode", "default dtype", "autocast", "default device", "float32 precision")
+_FLAGS = ("grad mode", "inference mode", "default dtype", "autocast", "default device", "float32 precision")
 
 
 def key_of(arguments: Any, modules: list[Any]) -> Any:

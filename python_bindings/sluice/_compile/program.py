@@ -66,6 +66,10 @@ class Program:
                 raise
         self._submit = self._prepared(arguments.tensors)
         del self._traced
+        call = self._graph._call
+        self._writes_variables = call is not None and call.session.writes_variables
+        if self.writes_to_shared(arguments.tensors):
+            raise Break("argument", f"{name} writes in place to memory that another argument, a parameter or a buffer has, too")
         self.seconds = time.perf_counter() - start
 
     def _prepared(self, tensors: list[Tensor]) -> Any:
@@ -162,17 +166,27 @@ class Program:
         self.bound = None
         ours, graphs = self.environment.identities(), self._graph._watch.identities()
         plain = fitted.cuts is None and isinstance(fitted.key, int) and self.outputs and all(o.kind == "plan" for o in self.outputs)
-        if self._grads or self.written or self.device is not None or not plain or ours is None or graphs is None:
+        if self._grads or self.written or self._writes_variables or self.device is not None:
+            return
+        if not plain or ours is None or graphs is None:
             return
         call = self._graph._call
         if self.settings.backend != "plan" or call.first_steps is not None or self._binds == _MOST_BINDS:
             return
         self._binds += 1
-        same = _C.SameObjects([], ours[0] + guards.identities(modules), [], ours[1])
+        settings = _C.SameObjects(entries=guards.identities(modules))
         kind, number = self.results.nest
         numbers = [number] if kind == "tensor" else range(len(self.outputs))
-        self.bound = _C.BoundCall(call.session, fitted.tensors, [graphs[0], same], graphs[1], [self.outputs[n].value for n in numbers],
+        values = [self.outputs[n].value for n in numbers]
+        self.bound = _C.BoundCall(call.session, fitted.tensors, [graphs[0], ours, settings], graphs[1], values,
                                   None if kind == "tensor" else self.results.build)
+
+    def writes_to_shared(self, tensors: list[Tensor]) -> bool:
+        """Whether what it writes in place has the memory of something else that it reads: in a plan each has its own."""
+        if not self.written and not self._writes_variables:
+            return False
+        written, variables = [tensors[i] for i in self.written], [t for _, t, _, _ in self.watched_memory()]
+        return _C.overlap(written, tensors + variables) or (self._writes_variables and _C.overlap(tensors, variables))
 
     def variables(self) -> Any:
         """(name, tensor) of what the plan may read and write."""

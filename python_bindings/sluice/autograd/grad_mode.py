@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from typing import Any
 
 from sluice import _C
@@ -81,16 +80,9 @@ class enable_grad(no_grad):
     _mode = True
 
 
-class _Inference(threading.local):
-    mode = False
-
-
-_inference = _Inference()
-
-
 def is_inference_mode_enabled() -> bool:
     """Whether this thread is in inference_mode()."""
-    return _inference.mode
+    return _C.is_inference_mode_enabled()
 
 
 class inference_mode(_GradMode):
@@ -102,12 +94,12 @@ class inference_mode(_GradMode):
         return self(mode) if callable(mode) else self
 
     def __enter__(self) -> Any:
-        self._inferring = [*getattr(self, "_inferring", ()), _inference.mode]
-        _inference.mode = not self._mode
+        self._inferring = [*getattr(self, "_inferring", ()), _C.is_inference_mode_enabled()]
+        _C.set_inference_mode(not self._mode)
         return super().__enter__()
 
     def __exit__(self, *exc: Any) -> None:
-        _inference.mode = self._inferring.pop()
+        _C.set_inference_mode(self._inferring.pop())
         super().__exit__(*exc)
 
 

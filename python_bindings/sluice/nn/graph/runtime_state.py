@@ -8,6 +8,7 @@ from typing import Any
 
 import sluice
 from sluice import _C
+from sluice._C import Tensor
 from sluice._global import fill
 from sluice.nn.graph import state as states
 from sluice.nn.graph.call import GraphCall
@@ -18,8 +19,12 @@ _FORMAT = 1
 # Options that say what is done with a plan, and not which one it is.
 _FREE = {"device", "cost_file", "cost_cache", "dump_dir", "dump", "trace", "check_numerics", "sync_check", "cuda_graphs",
          "submit_timeout", "wait_timeout", "stop_timeout", "inline_up_to"}
-_PARTS: dict[str, tuple[type, ...]] = {"format": (int,), "kind": (str,), "graph_name": (str,), "device": (str,), "options": (dict,),
-                                       "watched": (dict,), "updates": (dict,), "plans": (list,), "eager": (dict, type(None))}
+_TEXTS, _TENSORS = {str: str}, {str: Tensor}
+# What a state is made of. {str: form}: a dict of any names; [form]: a list of these; a tuple: a list of that length.
+_FORM: dict[Any, Any] = {
+    "format": int, "kind": str, "graph_name": str, "device": str, "options": _TEXTS, "updates": _TEXTS,
+    "watched": {"autocast": str, "classes": [(str, str)], "reads": [(str, str, str)], "modes": [(str, bool)]},
+    "plans": [{"files": _TEXTS, "donated": [str], "random": [str], "inputs": [(str, str, [int])], "tensors": _TENSORS}]}
 _KINDS: dict[type, str] = {GraphCall: "one", ShapeCache: "shapes", LayoutCache: "layouts"}
 
 
@@ -68,11 +73,31 @@ def load(graph: Any, state: Any, warmup: bool) -> None:
 
 
 def _check_form(where: str, state: Any) -> None:
-    if not hasattr(state, "keys") or not all(type(state.get(part)) in kinds for part, kinds in _PARTS.items()) or not state["plans"]:
+    if not hasattr(state, "keys") or not {*_FORM, "eager"} <= {*state.keys()}:
         raise TypeError(f"{where}: got {states._described(state)}; must be what runtime_state_dict() gave")
-    if state["format"] != _FORMAT or state["kind"] not in _KINDS.values():
-        raise _C.ValueError(f"{where}: got a state of format {state['format']} and kind {state['kind']!r}; this version reads "
-                            f"format {_FORMAT}")
+    if type(state["format"]) is int and state["format"] != _FORMAT:
+        raise _C.ValueError(f"{where}: got a state of format {state['format']}; this version reads format {_FORMAT}")
+    wrong = _misshapen(state, _FORM, "") or (state["eager"] is not None and _misshapen(state["eager"], _TENSORS, "eager"))
+    wrong = wrong or (state["kind"] not in _KINDS.values() and f"kind {state['kind']!r}") or (not state["plans"] and "no plans")
+    if wrong:
+        raise TypeError(f"{where}: got a state with {wrong}; must be what runtime_state_dict() gave")
+
+
+def _misshapen(value: Any, form: Any, where: str) -> str:
+    """The first part of value that is not of its form, in words; "": all are."""
+    if isinstance(form, type):
+        return "" if isinstance(value, form) else f"{where} of type {type(value).__name__}"
+    kind: Any = dict if isinstance(form, dict) else (list, tuple)
+    if not isinstance(value, kind) or (isinstance(form, tuple) and len(value) != len(form)):
+        return f"{where} of type {type(value).__name__}" if not isinstance(value, kind) else f"{len(value)} items as {where}"
+    if isinstance(form, dict) and str not in form:
+        parts = [(value.get(name), of_part, f"{where}.{name}".lstrip(".")) for name, of_part in form.items()]
+    elif isinstance(form, dict):
+        parts = [(part, of_part, f"{where}[{name!r}]") for name, part in value.items() for of_part in form.values()]
+    else:
+        forms = form if isinstance(form, tuple) else form * len(value)
+        parts = [(part, of_part, f"{where}[{i}]") for i, (part, of_part) in enumerate(zip(value, forms))]
+    return next((found for part in parts if (found := _misshapen(*part))), "")
 
 
 def _load(graph: Any, state: Any) -> None:
@@ -134,13 +159,21 @@ def _resumed(graph: Any, plan: dict[str, Any], own: dict[str, Any], device: str,
     session = _C.GraphSession.resume(plan["files"], variables, where, options)
     if session.replanned:
         warnings.warn(session.replanned, stacklevel=6)
-    inputs = [(name, getattr(_C, dtype), tuple(shape)) for name, dtype, shape in plan["inputs"]]
-    _, arguments, results, strides = _signature(where, session.meta()["signature"], len(inputs), len(session.outputs()))
+    inputs = [(name, _dtype(where, dtype), tuple(shape)) for name, dtype, shape in plan["inputs"]]
+    signature = session.meta().get("signature", "null")
+    _, arguments, results, strides = _signature(where, signature, len(inputs), len(session.outputs()))
     layouts = {i: strides[name] for i, (name, _, _) in enumerate(inputs) if name in strides}
     call = GraphCall(graph.name, session, arguments, inputs, results, {}, layouts)
     call.donated = frozenset(plan["donated"])
     call.timeout_s = graph.config.submit_timeout
     return call
+
+
+def _dtype(where: str, name: str) -> Any:
+    found = getattr(_C, name, None)
+    if not isinstance(found, _C.dtype):
+        raise _C.ValueError(f"{where}: an input has dtype {name!r}; must be a dtype's name")
+    return found
 
 
 def _calls(call: Any) -> list[GraphCall]:

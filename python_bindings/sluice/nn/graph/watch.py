@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import threading
+import types
 import warnings
 from contextlib import contextmanager
 from typing import Any, Iterator
@@ -12,10 +13,21 @@ from typing import Any, Iterator
 from sluice import _C
 from sluice._C import Tensor
 from sluice.nn.modules._config import ModuleConfig
+from sluice.nn.modules._hooks import of_all
 from sluice.nn.modules.module import Module
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_OURS = frozenset(dir(Module))
+_FUNCTIONS = (types.MethodType, types.FunctionType)
 _NOTHING = object()
+
+
+def _in_class(cls: type, name: str) -> Any:
+    """What a class or the first of its bases has under a name, as it lies there; _NOTHING: none has."""
+    for base in cls.__mro__:
+        if name in vars(base):
+            return vars(base)[name]
+    return _NOTHING
 
 
 def _is_plain(value: Any) -> bool:
@@ -45,8 +57,17 @@ def text_of(value: Any) -> str:
 
 
 def _differs(now: Any, then: Any) -> bool:
-    return now is not then and (isinstance(now, Tensor) or isinstance(then, Tensor) or type(now) is not type(then)
-                                or bool(now != then) and not (now != now and then != then))  # NaN is itself
+    if now is then:
+        return False
+    if isinstance(now, Tensor) or isinstance(then, Tensor) or type(now) is not type(then):
+        return True
+    if isinstance(now, (float, complex)):
+        return repr(now) != repr(then)  # NaN is itself, and -0.0 is not 0.0
+    if isinstance(now, (list, tuple)):
+        return len(now) != len(then) or any(map(_differs, now, then))
+    if isinstance(now, dict):
+        return list(now) != list(then) or any(_differs(value, then[key]) for key, value in now.items())
+    return bool(now != then)
 
 
 class Watch:
@@ -54,7 +75,8 @@ class Watch:
 
     Watched are: the parameters, buffers, submodules and hooks of its modules, by identity; memory (`w.data = x`) and
     requires_grad of its variables; plain attributes that build() has read, numbers, texts and lists of them, by value, unless
-    build() changes them itself; tensors that it has captured, by identity and version. The mode (`train()`, `eval()`) stays that
+    build() changes them itself; methods that it has called and attributes that it has missed, by identity; hooks of all
+    modules; tensors that it has captured, by identity and version. The mode (`train()`, `eval()`) stays that
     of the first call, so that two graphs of one model have a mode each; it is warned of where no graph has the other one.
     """
 
@@ -65,8 +87,11 @@ class Watch:
         self._memory: list[tuple[str, Any, int, bool]] = []
         self._taken: list[Any] = []
         self._reads: dict[tuple[int, str], tuple[Any, str, Any]] = {}
+        self._missed: dict[tuple[int, str], Any] = {}
+        self._called: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._modes: list[tuple[str, Any, bool]] = []
         self._plain: list[tuple[str, Any, str, Any]] = []
+        self._methods: list[tuple[str, Any, str, Any]] = []  # with the function, or _NOTHING
         self._by_value: list[tuple[str, Any, str, Any]] = []  # of lists, which may change, and of the graph, of which nothing is held
 
     @contextmanager
@@ -80,11 +105,18 @@ class Watch:
         read = plain[Module] or object.__getattribute__
 
         def noted(this: Any, name: str) -> Any:
-            value = read(this, name)
+            try:
+                value = read(this, name)
+            except AttributeError:
+                if not name.startswith("__") and threading.get_ident() == here and isinstance(this, Module):
+                    self._missed.setdefault((id(this), name), this)
+                raise
             if not name.startswith("__") and (id(this), name) not in reads and threading.get_ident() == here:
                 copy = _NOTHING if this is graph and name in own else _copy(value)
                 if copy is not _NOTHING:
                     reads[id(this), name] = (None if this is graph else this), name, copy  # it holds this: no cycle
+                elif isinstance(this, Module) and isinstance(value, _FUNCTIONS) and (name == "forward" or name not in _OURS):
+                    self._called.setdefault((id(this), name), (this, _static(this, name)))
             return value
 
         for patched in plain:
@@ -104,6 +136,7 @@ class Watch:
         places = [("" if this is None else names.get(id(this)), name, value) for _, this, name, value in (*self._plain, *self._by_value)]
         return {"autocast": text_of(self._autocast),
                 "reads": [[where, name, text_of(value)] for where, name, value in places if where is not None],
+                "classes": [[name, type(module).__qualname__] for name, module in modules],
                 "modes": [[names[id(module)], first] for _, module, first in self._modes if id(module) in names]}
 
     def resume(self, graph: Any, modules: Any, variables: Any, saved: dict[str, Any]) -> None:
@@ -113,6 +146,12 @@ class Watch:
         if text_of(self._autocast) != saved["autocast"]:
             raise _C.ValueError(f"graph '{graph.name}': its plan was made in another region of mixed precision (autocast); load it in a "
                                 "region like that, or compile the graph anew")
+        for where, then in saved["classes"]:
+            module = there.get(where)
+            if module is None or type(module).__qualname__ != then:
+                now = "is not there" if module is None else f"is {type(module).__qualname__} now"
+                raise _C.ValueError(f"graph '{graph.name}': {where} was {then} when its plan was made, and {now}; make it so "
+                                    "again, or compile the graph anew")
         for where, name, then in saved["reads"]:
             this = there.get(where) if where else None
             value = _NOTHING if where and this is None else _copy(_attribute(this or graph, name))
@@ -138,9 +177,11 @@ class Watch:
     def _begin(self, modules: Any, variables: Any) -> None:
         self._tables = [(f"the {table[1:]} of {name}", entries, tuple(entries.values()))
                         for name, module in modules for table, entries in vars(module).items() if table in _TABLES]
+        self._tables += [("the hooks of all modules", hooks, tuple(hooks.values()))
+                         for hooks in (of_all.forward_pre, of_all.forward)]
         self._memory = [(name, tensor, tensor._impl, tensor.requires_grad) for name, tensor in variables]
         self._autocast = _C.autocast_state()
-        self._plain, self._by_value, self._modes = [], [], []
+        self._plain, self._by_value, self._modes, self._methods = [], [], [], []
 
     def finish(self, graph: Any, modules: Any, variables: Any, captured: Any) -> None:
         """Ends a trace. modules, variables: the graph's, by name; captured: what it became."""
@@ -158,6 +199,10 @@ class Watch:
             where = f"{names[id(this)]}.{name}" if id(this) in names else f"{type(this or graph).__name__}.{name}"
             if not isinstance(first, Tensor) or not first._traced:  # which is of no step but the traced one
                 self._add(where, this, name, first)
+        seen = [*((this, name, _NOTHING) for (_, name), this in self._missed.items()),
+                *((this, name, function) for (_, name), (this, function) in self._called.items())]
+        self._methods = [(f"{names.get(id(this), type(this).__name__)}.{name}", this, name, then) for this, name, then in seen
+                         if _static(this, name) is then and not any(name in vars(this)[table] for table in _ENTRIES)]
         self._remember()
 
     def _add(self, where: str, this: Any, name: str, value: Any) -> None:
@@ -187,8 +232,12 @@ class Watch:
         return None if self._by_value else (self._objects, self._taken)
 
     def _remember(self) -> None:
-        entries = [(vars(this), name) for _, this, name, _ in self._plain] + [(vars(this), "training") for _, this, _ in self._modes]
-        self._objects = _C.SameObjects([entries for _, entries, _ in self._tables], entries, [tensor for _, tensor, _, _ in self._memory])
+        read = [(this, name) for _, this, name, _ in (*self._plain, *self._methods)]
+        self._objects = _C.SameObjects(
+            tables=[entries for _, entries, _ in self._tables], tensors=[tensor for _, tensor, _, _ in self._memory],
+            entries=[(vars(this), name) for this, name in read] + [(vars(this), "training") for _, this, _ in self._modes],
+            classes=list({(type(this), name) for this, name in read if name not in vars(this)}),
+            typed=list({id(this): this for this, _ in read}.values()))
 
     def _difference(self, graph: Any) -> str | None:
         for where, table, values in self._tables:
@@ -199,6 +248,9 @@ class Watch:
                 return where
         for where, this, name, value in self._plain:
             if _differs(_attribute(this, name), value):
+                return where
+        for where, this, name, function in self._methods:
+            if _static(this, name) is not function:
                 return where
         for where, module, training in self._modes:
             if module.training is not training and module.training not in ModuleConfig.of(module).modes:
@@ -219,4 +271,11 @@ def _attribute(this: Any, name: str) -> Any:
     return own[name] if name in own else getattr(type(this), name, _NOTHING)
 
 
+def _static(this: Any, name: str) -> Any:
+    """As it lies in the object or in its class: a function, where reading it gives a method."""
+    own = vars(this)
+    return own[name] if name in own else _in_class(type(this), name)
+
+
+_ENTRIES = ("_parameters", "_buffers", "_modules")
 _TABLES = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks")
