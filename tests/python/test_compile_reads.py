@@ -1,8 +1,14 @@
 """sluice.compile: whatever code reads besides its arguments is followed when it changes after the first call."""
 
 import collections
+import contextvars
 import functools
+import itertools
+import os
+import threading
+import time
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -121,6 +127,19 @@ def containers():
         lambda: values.__setitem__(0, 3), lambda: array.__setitem__(1, 4), lambda: names.keywords.update(scale=9)]
 
 
+def elsewhere():
+    settings, value = threading.local(), contextvars.ContextVar("value", default=2)
+    settings.scale, held = 2, Settings()
+    referent = weakref.ref(held)
+    os.environ["SLUICE_TEST_READS"] = "2"
+
+    def function(x):
+        return x * settings.scale * value.get() * int(os.environ["SLUICE_TEST_READS"]) + referent().offset
+
+    return function, [lambda: setattr(settings, "scale", 3), lambda: value.set(5), lambda: setattr(held, "offset", 7),
+                      lambda: os.environ.update(SLUICE_TEST_READS="4")]
+
+
 def nested_types():
     return (lambda x: x.int() * NESTED[0][0]), [lambda: NESTED.__setitem__(0, (1.0,)), lambda: NESTED.__setitem__(0, (1,))]
 
@@ -147,7 +166,8 @@ def inner_modules():
                  lambda: setattr(net.inner, "forward", lambda x: x * 13)]
 
 
-CASES = (closures, function_parts, classes, objects, missing, slots, containers, nested_types, modules, inner_modules)
+CASES = (closures, function_parts, classes, objects, missing, slots, containers, elsewhere, nested_types, modules,
+         inner_modules)
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -216,6 +236,69 @@ def test_hooks_of_all_modules_are_followed():
         for _ in range(3):
             assert sl.allclose(compiled(x), plain * 3)
     assert sl.equal(compiled(x), plain)
+
+
+def test_backward_hooks_are_followed():
+    net, x = nn.Linear(3, 3), sl.randn(2, 3, requires_grad=True)
+    compiled = sl.compile(net)
+
+    def grad(function):
+        x.grad = None
+        function(x).sum().backward()
+        return x.grad
+
+    for register in (lambda: None, lambda: net.register_full_backward_pre_hook(lambda module, grads: (grads[0] * 10,)),
+                     lambda: net.register_full_backward_hook(lambda module, into, out: (into[0] * 3,))):
+        register()
+        for _ in range(2):
+            assert sl.allclose(grad(compiled), grad(net))
+
+
+def test_each_thread_has_its_own():
+    settings, seen = threading.local(), []
+    settings.scale = 2
+    compiled = sl.compile(lambda x: x * settings.scale)
+
+    def run():
+        settings.scale = 9
+        seen.append(compiled(sl.ones(1)).item())
+
+    assert compiled(sl.ones(1)).item() == 2
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [9] and compiled(sl.ones(1)).item() == 2
+
+
+ITEMS = itertools.count(1)
+EFFECTS = {
+    r"it changes the grad mode from True to False": (
+        lambda x: x * (sl.set_grad_enabled(False) is not None), sl.is_grad_enabled),
+    r"it changes the default dtype from .*float32 to .*float64": (
+        lambda x: x * (sl.set_default_dtype(sl.float64) is None), sl.get_default_dtype),
+    r"it takes from the iterator ITEMS": (lambda x: x * next(ITEMS), lambda: next(ITEMS)),
+    r"manual_seed\(\) reaches the host": (lambda x: x * (sl.manual_seed(3) is not None), lambda: sl.rand(1).item()),
+    r"time.monotonic\(\) reaches the host": (lambda x: x * (time.monotonic() > 0), lambda: None),
+}
+
+
+@pytest.mark.parametrize("message", EFFECTS)
+def test_what_code_changes_elsewhere_is_a_break(message):
+    function, state = EFFECTS[message]
+    compiled, x = sl.compile(function), sl.ones(1)
+    try:
+        with pytest.warns(RuntimeWarning, match=message):
+            compiled(x)
+        first = state()
+        for _ in range(2):
+            sl.set_grad_enabled(True)
+            sl.set_default_dtype(sl.float32)
+            compiled(x)
+            assert state() == (first + 2 if message.endswith("ITEMS") else first)
+            first = first + 2 if message.endswith("ITEMS") else first
+    finally:
+        sl.set_grad_enabled(True)
+        sl.set_default_dtype(sl.float32)
 
 
 def test_inference_mode_is_followed():

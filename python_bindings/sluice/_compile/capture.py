@@ -14,6 +14,7 @@ from sluice.autograd.graph import saved_tensors_hooks
 from sluice.nn.graph.graph import Graph
 
 from sluice._compile.breaks import Break, draws_of_python, refusing
+from sluice._compile.guards import flags_kept
 from sluice._compile.nests import Arguments, Results
 from sluice._compile.text import Lines
 
@@ -121,7 +122,7 @@ class Run:
         self.inputs = list(inputs)[:len(self.arguments.tensors)]
         args, kwargs = self.arguments.build(iter(self.inputs))
         before = [t._version for t in self.inputs]
-        with refusing(), draws_of_python(), compiling():
+        with refusing(), draws_of_python(), flags_kept(), compiling():
             if self.differentiate:
                 with saved_tensors_hooks(self.pack, self._unpacked):
                     result = self.function(*args, **kwargs)

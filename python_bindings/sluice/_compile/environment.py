@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import collections
+import contextvars
 import functools
+import os
 import sys
+import threading
 import types
+import weakref
 from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice.nn.graph.watch import _copy, _differs, _in_class, _is_plain, _NOTHING
+from sluice.nn.graph.watch import _in_class, _is_plain
 from sluice.nn.modules.module import Module
 
 from sluice._compile.code import is_users, names_of, reads_grad
+from sluice._compile.contents import differs, fill, is_array, MISSING, same_items, TABLES
 
 _DEPTH = 4
 _MANY = 4096  # objects that are looked through at most
-_MISSING = object()
-_TABLES = ("_parameters", "_buffers", "_modules")
 _CONTAINERS = (list, tuple, dict, set, collections.deque)
 # What Python itself calls of an object when it is made or shown: what it reads is no part of a call.
 _NOT_CALLED = frozenset(f"__{name}__" for name in (
@@ -33,6 +36,7 @@ class Environment:
         self.modules: dict[str, Module]
         self.tensors: dict[str, Tensor]
         self.reads_grad = ""  # where code reads .grad
+        self.iterator = ""  # what code takes items from, which are others in each call
         self._seen: dict[int, Any]
         self._walked: dict[int, type]  # classes
         self._entries: list[tuple[str, Any, str, Any]]  # (where, dict, name, object), which may be missing, as in the next two
@@ -40,7 +44,7 @@ class Environment:
         self._classes: list[tuple[str, type, str, Any]]  # (where, class, name, what it or a base has under that name)
         self._functions: list[tuple[str, Any, Any]]  # (where, function, its code and defaults)
         self._typed: list[tuple[str, Any, type]]  # (where, object, its class)
-        self._slots: list[tuple[str, Any, str, Any]]  # (where, object, name, content)
+        self._parts: list[tuple[str, Any, Any, Any]]  # (where, object, what gives a part of it that no dict has, the part)
         self._containers: list[tuple[str, Any, Any]]  # (where, container, copy of it)
         self._read: set[str] = set()  # names of attributes that the code has
         self._same: Any = None  # SameObjects, once all was found to be as it was
@@ -49,7 +53,7 @@ class Environment:
             known = len(self._read)
             self.modules, self.tensors = {}, {}
             self._seen, self._entries, self._cells, self._containers = {}, [], [], []
-            self._walked, self._classes, self._functions, self._slots, self._typed = {}, [], [], [], []
+            self._walked, self._classes, self._functions, self._parts, self._typed = {}, [], [], [], []
             self._reach(function, "", 0)
             for i, thing in enumerate(arguments):
                 self._reach(thing, f"argument{i}", 0)
@@ -73,8 +77,16 @@ class Environment:
                 self._reach(part, _join(where, f"partial{i}"), depth)
             for name in thing.keywords:
                 self._entry(_join(where, name), thing.keywords, name, depth)
-        elif isinstance(thing, _CONTAINERS) or _is_array(thing):
+        elif isinstance(thing, _CONTAINERS) or is_array(thing):
             self._container(thing, where, depth)
+        elif isinstance(thing, type(os.environ)):
+            self._container(thing._data, where, depth)
+        elif isinstance(thing, weakref.ref):
+            self._part(_join(where, "referent"), thing, thing, depth)
+        elif isinstance(thing, contextvars.ContextVar):
+            self._part(_join(where, "value"), thing, functools.partial(thing.get, MISSING), depth)
+        elif isinstance(thing, collections.abc.Iterator):
+            self.iterator = self.iterator or where
         elif isinstance(thing, type):
             self._class(thing, depth)
             self._function(vars(thing).get("__init__"), where, depth)  # who reads a class may make objects of it
@@ -92,7 +104,7 @@ class Environment:
             for hook in (*inner._forward_pre_hooks.values(), *inner._forward_hooks.values()):
                 self._reach(hook, _join(where, "hook"), depth + 1)
             self._class(type(inner), depth)
-            for attribute in sorted(vars(inner).keys() & {*self._read, "forward"} - {*_TABLES}):
+            for attribute in sorted(vars(inner).keys() & {*self._read, "forward"} - {*TABLES}):
                 value = vars(inner)[attribute]
                 if isinstance(value, (Tensor, Module)):  # Watch sees another one, as it does of plain values
                     self._reach(value, _join(where, attribute), depth + 1)
@@ -106,9 +118,8 @@ class Environment:
         table = getattr(thing, "__dict__", None)
         for name in sorted(self._read):
             made = _in_class(type(thing), name)
-            if isinstance(made, types.MemberDescriptorType):
-                self._slots.append((_join(where, name), thing, name, getattr(thing, name, _MISSING)))
-                self._reach(self._slots[-1][-1], _join(where, name), depth + 1)
+            if isinstance(made, types.MemberDescriptorType) or (isinstance(thing, threading.local) and name in table):
+                self._part(_join(where, name), thing, functools.partial(getattr, thing, name, MISSING), depth)
             elif isinstance(table, dict) and (name in table or not isinstance(made, functools.cached_property)):
                 self._entry(_join(where, name), table, name, depth + 1)
 
@@ -138,35 +149,49 @@ class Environment:
             self.reads_grad = f"{code.co_filename}:{line}"
         if isinstance(function, types.FunctionType):
             self._functions.append((f"{function.__name__}()", function, _made_of(function)))
+        read, attributes = names_of(code)
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
-            self._cells.append((f"{name} of a closure", cell, _content(cell)))
-            self._reach(_content(cell), _join("", name), depth + 1)
+            content = _content(cell)
+            self._cells.append((f"{name} of a closure", cell, content))
+            if isinstance(content, types.ModuleType):
+                self._namespace(content, name, attributes, depth)
+            self._reach(content, name, depth + 1)
         for i, default in enumerate(function.__defaults__ or ()):
             self._reach(default, f"default{i}", depth + 1)
         for name in function.__kwdefaults__ or ():
             self._entry(_join(where, name), function.__kwdefaults__, name, depth + 1)
-        read, attributes = names_of(code)
         self._read |= attributes
         for name in sorted(vars(function).keys() & self._read):
             self._entry(_join(where, name), vars(function), name, depth + 1)
         for name in sorted(read):
-            content = function.__globals__.get(name, _MISSING)
+            content = function.__globals__.get(name, MISSING)
             if isinstance(content, types.ModuleType):
-                if is_users(getattr(content, "__file__", "") or ""):
-                    for attribute in sorted(attributes & vars(content).keys()):
-                        self._entry(f"{name}.{attribute}", vars(content), attribute, depth + 1)
+                self._namespace(content, name, attributes, depth)
             else:
                 self._entry(name, function.__globals__, name, depth + 1)
 
+    def _namespace(self, module: Any, name: str, attributes: frozenset[str], depth: int) -> None:
+        """A module of Python's, of which code reads these attributes."""
+        if module is os and {"environ", "getenv"} & attributes:
+            self._reach(os.environ, "os.environ", depth + 1)
+        elif is_users(getattr(module, "__file__", "") or ""):
+            for attribute in sorted(attributes & vars(module).keys()):
+                self._entry(f"{name}.{attribute}", vars(module), attribute, depth + 1)
+
+    def _part(self, where: str, thing: Any, read: Any, depth: int) -> None:
+        """What `read` gives of an object, now and later, and elsewhere perhaps on each thread."""
+        self._parts.append((where, thing, read, read()))
+        self._reach(self._parts[-1][-1], where, depth + 1)
+
     def _entry(self, where: str, table: Any, name: str, depth: int) -> None:
-        content = table.get(name, _MISSING)
+        content = table.get(name, MISSING)
         self._entries.append((where, table, name, content))
         self._reach(content, where.replace(".", "_"), depth)
 
     def _container(self, thing: Any, where: str, depth: int) -> None:
         if not isinstance(thing, tuple):
             self._containers.append((where, thing, thing.copy()))
-        if not _is_array(thing) and len(thing) <= 256:
+        if not is_array(thing) and len(thing) <= 256:
             for i, item in enumerate(list(thing.values() if isinstance(thing, dict) else thing)):
                 self._reach(item, _join(where, str(i)), depth + 1)
 
@@ -175,22 +200,22 @@ class Environment:
         if self._same is None or not self._same.hold():
             same = self._same_objects()
             for where, now, then in self._now():
-                if now is not then and _other(now, then):
+                if now is not then and differs(now, then):
                     return where
             self._same = same  # perhaps other objects of the same value
-        for where, thing, name, then in self._slots:
-            now = getattr(thing, name, _MISSING)
-            if now is not then and _other(now, then):
+        for where, _, read, then in self._parts:
+            now = read()
+            if now is not then and differs(now, then):
                 return where
         for where, thing, copy in self._containers:
-            if not _same_items(thing, copy):
+            if not same_items(thing, copy):
                 return where
         return None
 
     def _now(self) -> Any:
         """(where, what is there now, what was there)."""
         for where, table, name, then in self._entries:
-            yield where, table.get(name, _MISSING), then
+            yield where, table.get(name, MISSING), then
         for where, cell, then in self._cells:
             yield where, _content(cell), then
         for where, cls, name, then in self._classes:
@@ -210,32 +235,35 @@ class Environment:
 
     def identities(self) -> Any:
         """SameObjects that hold for as long as all is as it was; None where identities say too little."""
-        return None if self._containers or self._slots or self.changed() else self._same
+        return None if self._containers or self._parts or self.changed() else self._same
 
     def restore(self) -> None:
         """Puts back what was there when this was made."""
         for _, table, name, then in self._entries:
-            if then is _MISSING:
+            if then is MISSING:
                 table.pop(name, None)
-            elif table.get(name, _MISSING) is not then:
+            elif table.get(name, MISSING) is not then:
                 table[name] = then
         for _, cell, then in self._cells:
-            if then is not _MISSING:
+            if then is not MISSING:
                 cell.cell_contents = then
         for _, cls, name, then in self._classes:
             if then is not _in_class(cls, name):
-                delattr(cls, name) if then is _MISSING else setattr(cls, name, then)
-        for _, thing, name, then in self._slots:
-            if then is not _MISSING and getattr(thing, name, _MISSING) is not then:
-                setattr(thing, name, then)
+                delattr(cls, name) if then is MISSING else setattr(cls, name, then)
+        for _, thing, read, then in self._parts:
+            if isinstance(thing, contextvars.ContextVar):
+                if then is not MISSING and read() is not then:
+                    thing.set(then)
+            elif isinstance(read, functools.partial) and then is not MISSING and read() is not then:
+                setattr(thing, read.args[1], then)
         for _, thing, copy in self._containers:
-            if not _same_items(thing, copy):
-                _fill(thing, copy)
+            if not same_items(thing, copy):
+                fill(thing, copy)
 
     def guards(self) -> list[str]:
         """In words."""
-        values = [*self._entries, *self._classes, *self._slots]
-        return ([f"{where} is {_short(then)}" for where, _, _, then in values if then is not _MISSING] +
+        values = [*self._entries, *self._classes, *self._parts]
+        return ([f"{where} is {_short(then)}" for where, _, _, then in values if then is not MISSING] +
                 [f"{where} is {_short(then)}" for where, _, then in self._cells] +
                 [f"{where} has the same code and defaults" for where, _, _ in self._functions] +
                 [f"{where} has the same items" for where, _, _ in self._containers])
@@ -262,87 +290,12 @@ def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
-        return _MISSING
-
-
-def _is_array(thing: Any) -> bool:
-    """A NumPy array, without importing it; one of objects has no content to compare."""
-    return type(thing).__module__ == "numpy" and type(thing).__name__ == "ndarray" and not thing.dtype.hasobject
+        return MISSING
 
 
 def _short(thing: Any) -> str:
     return repr(thing)[:60] if _is_plain(thing) else f"the same {type(thing).__name__}"
 
 
-def _other(now: Any, then: Any) -> bool:
-    if isinstance(then, types.MethodType) and now == then:
-        return False
-    return _copy(now) is _NOTHING or _copy(then) is _NOTHING or _differs(now, then)
-
-
-def _same_items(thing: Any, copy: Any) -> bool:
-    if _is_array(thing):
-        return thing.shape == copy.shape and thing.dtype == copy.dtype and thing.tobytes() == copy.tobytes()
-    if len(thing) != len(copy):
-        return False
-    if isinstance(thing, set):
-        return thing == copy
-    if isinstance(thing, dict):
-        return all(a is b for a, b in zip(thing, copy)) and all(thing[k] is copy[k] or _is_equal(thing[k], copy[k]) for k in thing)
-    return all(a is b or _is_equal(a, b) for a, b in zip(thing, copy))
-
-
-def _is_equal(a: Any, b: Any) -> bool:
-    return _is_plain(a) and _is_plain(b) and not _differs(a, b)
-
-
-def _fill(thing: Any, copy: Any) -> None:
-    """Makes a container as it was."""
-    if _is_array(thing):
-        thing[...] = copy
-        return
-    thing.clear()
-    (thing.extend if isinstance(thing, (list, collections.deque)) else thing.update)(copy)
-
-
 def _join(where: str, part: str) -> str:
     return f"{where}.{part}" if where else part
-
-
-class Attributes:
-    """The attributes of modules as they are now: whether a run changes them, and to put them back."""
-
-    _OURS = (*_TABLES, "_graph_config")
-
-    def __init__(self, modules: list[Module]) -> None:
-        self._of = [(m, dict(vars(m)), {t: dict(vars(m)[t]) for t in _TABLES},
-                     {n: v.copy() for n, v in vars(m).items() if type(v) in (list, dict, set) and not n.startswith("_")}) for m in modules]
-
-    def changed(self) -> str | None:
-        for module, own, tables, copies in self._of:
-            now = vars(module)
-            for name in now.keys() | own.keys():
-                if name not in self._OURS and now.get(name, _MISSING) is not own.get(name, _MISSING) and not _is_equal(
-                        now.get(name, _MISSING), own.get(name, _MISSING)):
-                    return f"{type(module).__name__}.{name}"
-            for table, entries in tables.items():
-                for name in now[table].keys() | entries.keys():
-                    if now[table].get(name, _MISSING) is not entries.get(name, _MISSING):
-                        return f"{type(module).__name__}.{name}"
-            for name, copy in copies.items():
-                if not _same_items(now[name], copy):
-                    return f"{type(module).__name__}.{name}"
-        return None
-
-    def restore(self) -> None:
-        for module, own, tables, copies in self._of:
-            now = vars(module)
-            for name in list(now.keys() - own.keys()):
-                del now[name]
-            now.update(own)
-            for table, entries in tables.items():
-                now[table].clear()
-                now[table].update(entries)
-            for name, copy in copies.items():
-                if not _same_items(now[name], copy):
-                    _fill(now[name], copy)

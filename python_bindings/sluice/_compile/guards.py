@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Iterator
 
 from sluice import _C
 from sluice._precision import precisions, _settings
 
+from sluice._compile.breaks import Break
 from sluice._compile.nests import specs_of
 
 
@@ -37,6 +39,26 @@ def _flags() -> tuple[Any, ...]:
 
 
 _FLAGS = ("grad mode", "inference mode", "default dtype", "autocast", "default device", "float32 precision")
+
+
+@contextmanager
+def flags_kept() -> Iterator[None]:
+    """Raises where the flags were changed inside, which a plan would do once only, and puts them back."""
+    before = _flags()
+    try:
+        yield
+    finally:
+        now = _flags()
+        if now != before:
+            grad, inference, dtype, _, device, _ = before
+            _C.set_grad_enabled(grad)
+            _C.set_inference_mode(inference)
+            _C.set_default_dtype(dtype)
+            _C.set_default_device(device)
+            _settings.update(zip(_settings, before[-1]))
+    for name, then, after in zip(_FLAGS, before, now):
+        if then != after:
+            raise Break("effect", f"it changes the {name} from {then} to {after}, which a plan would do once only")
 
 
 def key_of(arguments: Any, modules: list[Any]) -> Any:

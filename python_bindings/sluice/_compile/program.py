@@ -17,7 +17,7 @@ from sluice._compile.backends import CompiledGraph, given_to
 from sluice._compile.backward import Backward, example_of, gradients
 from sluice._compile.breaks import Break
 from sluice._compile.capture import Aliases, Output, Run, Traced
-from sluice._compile.environment import Attributes
+from sluice._compile.contents import Attributes
 from sluice._compile.saved import Places, Saved
 from sluice._compile.text import Lines
 
@@ -55,6 +55,9 @@ class Program:
         if environment.reads_grad:
             raise Break("backward", ".grad is read, which belongs to the caller and is not there while code is traced",
                         environment.reads_grad)
+        if environment.iterator:
+            raise Break("effect", f"it takes from the iterator {environment.iterator}, which a plan would do once only; give it the "
+                                  "items")
         wants = _C.is_grad_enabled() and (bool(self.leaves) or any(t.requires_grad for t in arguments.tensors))
         attributes = Attributes(self.modules)
         with tracing_lock:

@@ -14,7 +14,7 @@ from sluice._trace import tracing_lock
 
 from sluice._compile.breaks import as_break, Break, draws_of_python, is_ours, refusing
 from sluice._compile.capture import compiling, Traced
-from sluice._compile.environment import Attributes
+from sluice._compile.contents import Attributes
 from sluice._compile.nests import Results
 
 _SIZE = 7919  # of the dim in a trace: a prime, so that sizes that come from it are known by it

@@ -178,7 +178,7 @@ class Watch:
         self._tables = [(f"the {table[1:]} of {name}", entries, tuple(entries.values()))
                         for name, module in modules for table, entries in vars(module).items() if table in _TABLES]
         self._tables += [("the hooks of all modules", hooks, tuple(hooks.values()))
-                         for hooks in (of_all.forward_pre, of_all.forward)]
+                         for hooks in _OF_ALL]
         self._memory = [(name, tensor, tensor._impl, tensor.requires_grad) for name, tensor in variables]
         self._autocast = _C.autocast_state()
         self._plain, self._by_value, self._modes, self._methods = [], [], [], []
@@ -278,4 +278,5 @@ def _static(this: Any, name: str) -> Any:
 
 
 _ENTRIES = ("_parameters", "_buffers", "_modules")
-_TABLES = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks")
+_TABLES = (*_ENTRIES, "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_OF_ALL = (of_all.forward_pre, of_all.forward, of_all.backward_pre, of_all.backward)
