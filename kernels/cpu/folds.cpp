@@ -8,22 +8,57 @@ namespace {
 
 using Kind = ReductionKind;
 
+// Lanes in pairs, and what these give, until one is left.
+template <Kind kind, int64_t kLanes, class T>
+SLUICE_INLINE T folded_lanes(T* lanes) {
+  if constexpr (kLanes > 1) {
+    for (int64_t i = 0; i < kLanes / 2; ++i) lanes[i] = joined<kind>(lanes[i], lanes[kLanes / 2 + i]);
+    return folded_lanes<kind, kLanes / 2>(lanes);
+  }
+  return lanes[0];
+}
+
+template <Kind kind, class T>
+inline constexpr bool kPassesNan = (kind == Kind::kMax || kind == Kind::kMin) && std::is_floating_point_v<T>;
+
+// As folded(), of extremes of floats without a NaN, which is looked for in their sums: a comparison that passes it on
+// takes twice as long. False: there may be one.
+template <Kind kind, class T>
+SLUICE_INLINE bool folded_ordered(const T* x, int64_t n, T* result) {
+  T lanes[kFoldLanes], sums[kFoldLanes];
+  for (int64_t i = 0; i < kFoldLanes; ++i) lanes[i] = sums[i] = x[i];
+  const auto join = [&](int64_t i, T v) __attribute__((always_inline)) {
+    lanes[i] = (kind == Kind::kMax ? lanes[i] > v : lanes[i] < v) ? lanes[i] : v;
+    sums[i] += v;
+  };
+  int64_t at = kFoldLanes;
+  for (; at + kFoldLanes <= n; at += kFoldLanes)
+    for (int64_t i = 0; i < kFoldLanes; ++i) join(i, x[at + i]);
+  for (int64_t i = 0; at + i < n; ++i) join(i, x[at + i]);
+  int32_t found = 0;
+  for (int64_t i = 0; i < kFoldLanes; ++i) found |= sums[i] != sums[i];
+  *result = folded_lanes<kind, kFoldLanes>(lanes);
+  return found == 0;
+}
+
 // x[0], ..., x[n - 1] as one: lanes side by side, then in pairs. REQUIRES: 0 < n.
 template <Kind kind, class T>
 SLUICE_INLINE T folded(const T* x, int64_t n) {
   T lanes[kFoldLanes];
-  int64_t used = std::min(n, kFoldLanes);
-  for (int64_t i = 0; i < used; ++i) lanes[i] = share_of<kind>(x[i]);
+  if (n < kFoldLanes) {
+    for (int64_t i = 0; i < n; ++i) lanes[i] = share_of<kind>(x[i]);
+    for (int64_t used = n; used > 1; used -= used / 2)
+      for (int64_t i = 0; i < used / 2; ++i) lanes[i] = joined<kind>(lanes[i], lanes[used - used / 2 + i]);
+    return lanes[0];
+  }
+  if constexpr (kPassesNan<kind, T>)
+    if (T result; folded_ordered<kind>(x, n, &result)) return result;
+  for (int64_t i = 0; i < kFoldLanes; ++i) lanes[i] = share_of<kind>(x[i]);
   int64_t at = kFoldLanes;
   for (; at + kFoldLanes <= n; at += kFoldLanes)
     for (int64_t i = 0; i < kFoldLanes; ++i) lanes[i] = joined<kind>(lanes[i], share_of<kind>(x[at + i]));
   for (int64_t i = 0; at + i < n; ++i) lanes[i] = joined<kind>(lanes[i], share_of<kind>(x[at + i]));
-  while (used > 1) {
-    const int64_t half = used / 2;
-    for (int64_t i = 0; i < half; ++i) lanes[i] = joined<kind>(lanes[i], lanes[used - half + i]);
-    used -= half;
-  }
-  return lanes[0];
+  return folded_lanes<kind, kFoldLanes>(lanes);
 }
 
 typedef float Four __attribute__((vector_size(16)));
@@ -35,7 +70,8 @@ SLUICE_INLINE Four four_at(const float* x) {
   return share_of<kind>(v);
 }
 
-// Four short rows at a time, each in the order of folded_rows(), which does those that are left. Gives their number.
+// Four short rows at a time, each in the order of folded_short_rows(), which does those that are left. Gives their
+// number.
 template <Kind kind>
 SLUICE_INLINE int64_t folded_fours(const float* x, int64_t step, int64_t n, float* out, int64_t rows) {
   int64_t r = 0;
@@ -59,15 +95,11 @@ SLUICE_INLINE int64_t folded_fours(const float* x, int64_t step, int64_t n, floa
   return r;
 }
 
-// Each row as one. Short ones: floats in four lanes, integers in the order that the compiler likes (GCC 12 makes wrong
-// code of lanes of wrapping integers). REQUIRES: 0 < n.
+// Each short row as one: floats in four lanes, integers in the order that the compiler likes (GCC 12 makes wrong code
+// of lanes of wrapping integers). REQUIRES: 0 < n.
 template <Kind kind, class T>
-SLUICE_INLINE void folded_rows(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {
+SLUICE_INLINE void folded_short_rows(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {
   constexpr int64_t kWide = 4;
-  if (n > kShortRow) {
-    for (int64_t r = 0; r < rows; ++r) out[r] = folded<kind>(x + r * step, n);
-    return;
-  }
   int64_t done = 0;
   if constexpr (std::is_same_v<T, float>)
     if (n >= kWide) done = folded_fours<kind>(x, step, n, out, rows);
@@ -85,6 +117,12 @@ SLUICE_INLINE void folded_rows(const T* x, int64_t step, int64_t n, T* out, int6
     for (; i < n; ++i) total = joined<kind>(total, share_of<kind>(x[i]));
     out[r] = total;
   }
+}
+
+template <class T, T (*kRunOf)(const T*, int64_t), void (*kShortRows)(const T*, int64_t, int64_t, T*, int64_t)>
+void folded_rows(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {
+  if (n <= kShortRow) return kShortRows(x, step, n, out, rows);
+  for (int64_t r = 0; r < rows; ++r) out[r] = kRunOf(x + r * step, n);
 }
 
 // into[i] joined with element i of kTogether lines, `step` apart.
@@ -127,12 +165,12 @@ SLUICE_INLINE void folded_stack(T* into, const T* x, int64_t n, int64_t lines) {
 // For several instruction sets, which templates cannot be compiled for.
 #define FOLDS_OF(NAME, KIND, T)                                                                                       \
   SLUICE_CLONES T NAME##_run(const T* x, int64_t n) { return folded<Kind::KIND>(x, n); }                              \
-  SLUICE_CLONES void NAME##_rows(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {                         \
-    folded_rows<Kind::KIND>(x, step, n, out, rows);                                                                   \
+  SLUICE_CLONES void NAME##_short(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {                        \
+    folded_short_rows<Kind::KIND>(x, step, n, out, rows);                                                             \
   }                                                                                                                   \
   SLUICE_CLONES void NAME##_lines(T* to, const T* x, int64_t s, int64_t n) { folded_lines<Kind::KIND>(to, x, s, n); } \
   SLUICE_CLONES void NAME##_stack(T* to, const T* x, int64_t n, int64_t m) { folded_stack<Kind::KIND>(to, x, n, m); } \
-  const Folds<T> NAME = {NAME##_run, NAME##_rows, NAME##_lines, NAME##_stack};
+  const Folds<T> NAME = {NAME##_run, folded_rows<T, NAME##_run, NAME##_short>, NAME##_lines, NAME##_stack};
 #define FOLDS(NAME, KIND)                                  \
   FOLDS_OF(NAME##_f32, KIND, float)                        \
   FOLDS_OF(NAME##_f64, KIND, double)                       \
@@ -152,7 +190,8 @@ FOLDS(fold_min, kMin)
 
 template <Kind kind, class T>
 Folds<T> plain_folds() {
-  return {folded<kind, T>, folded_rows<kind, T>, folded_lines<kind, T>, folded_stack<kind, T>};
+  return {folded<kind, T>, folded_rows<T, folded<kind, T>, folded_short_rows<kind, T>>, folded_lines<kind, T>,
+          folded_stack<kind, T>};
 }
 
 }  // namespace

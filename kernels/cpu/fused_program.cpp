@@ -1,6 +1,8 @@
 #include "kernels/cpu/fused_program.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -12,11 +14,11 @@ namespace sluice::cpu {
 // Places are numbered: inputs, outputs, then slots of the scratch. Slots are given out once all instructions are known.
 class FusedProgram::Builder {
  public:
-  Builder(FusedProgram& program, const AttrGraph& body, const std::vector<DType>& inputs)
+  Builder(FusedProgram& program, const AttrGraph& body, const std::vector<DType>& inputs, const std::vector<bool>& ones)
       : program_(program), body_(body) {
-    for (DType dtype : inputs) {
-      values_.push_back({dtype, static_cast<int>(values_.size())});
-      sizes_.push_back(static_cast<int64_t>(dtype_size(dtype)));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      values_.push_back({inputs[i], !ones.empty() && ones[i], static_cast<int>(i)});
+      sizes_.push_back(static_cast<int64_t>(dtype_size(inputs[i])));
     }
     sizes_.resize(inputs.size() + body.outputs.size(), 0);
     for (const AttrCall& step : body.calls) add(step);
@@ -24,6 +26,7 @@ class FusedProgram::Builder {
       program.outputs_.push_back(values_.at(static_cast<size_t>(output)).dtype);
       program.results_.push_back(values_[static_cast<size_t>(output)].memory);
     }
+    join_chains();
     give_out_slots();
   }
 
@@ -44,27 +47,43 @@ class FusedProgram::Builder {
     return slot(static_cast<int64_t>(dtype_size(dtype)));
   }
 
-  int as_tile(int value, TileType type) {
+  // The value in another place: an element for each, or, where it is one, that alone.
+  int made_by(LoadFn load, int value, bool is_one, int64_t size) {
     Places& v = values_[static_cast<size_t>(value)];
-    if (is_tile(v.dtype, type)) return v.memory;
-    for (const auto& [known, place] : v.tiles)
-      if (known == type) return place;
+    for (const Places::Made& made : v.made)
+      if (made.load == load && made.is_one == is_one) return made.place;
+    Instruction made{.kind = Kind::kLoad, .load = load, .out = slot(size)};
+    if (v.is_one) made.stride = 0;
+    if (is_one) made.most = 1;
+    made.in[0] = v.memory;
+    program_.instructions_.push_back(made);
+    v.made.push_back({load, is_one, made.out});
+    return made.out;
+  }
+
+  int as_tile(int value, TileType type, bool one_will_do = false) {
+    const Places& v = values_[static_cast<size_t>(value)];
+    const bool is_one = v.is_one && one_will_do;
+    if (is_tile(v.dtype, type) && v.is_one == is_one) return v.memory;
     const LoadFn load = tile_load(v.dtype, type);
     SLUICE_CHECK_KIND(kUnsupported, load != nullptr, "fused: an operand of {}: has no tile of another type; cast it",
                       dtype_name(v.dtype));
-    const int place = slot(tile_element_size(type));
-    Instruction made{.kind = Kind::kLoad, .load = load, .out = place};
-    made.in[0] = v.memory;
-    program_.instructions_.push_back(made);
-    v.tiles.emplace_back(type, place);
-    return place;
+    return made_by(load, value, is_one, tile_element_size(type));
+  }
+
+  // As memory has it.
+  int as_elements(int value) {
+    const Places& v = values_[static_cast<size_t>(value)];
+    if (!v.is_one) return v.memory;
+    const size_t size = dtype_size(v.dtype);
+    return made_by(raw_load(size), value, false, static_cast<int64_t>(size));
   }
 
   // Makes a value of what `instruction` leaves in a tile.
   void define(Instruction instruction, TileType tile, DType dtype) {
     if (is_tile(dtype, tile)) {
       instruction.out = place_of_next(dtype);
-      values_.push_back({dtype, instruction.out});
+      values_.push_back({dtype, false, instruction.out});
       program_.instructions_.push_back(instruction);
       return;
     }
@@ -78,7 +97,7 @@ class FusedProgram::Builder {
     Instruction made{.kind = Kind::kStore, .store = tile_store(tile, dtype), .out = place};
     made.in[0] = from;
     program_.instructions_.push_back(made);
-    values_.push_back({dtype, place});
+    values_.push_back({dtype, false, place});
   }
 
   const Places& operand(const AttrCall& step, size_t i) const { return values_[static_cast<size_t>(step.operands[i])]; }
@@ -94,8 +113,9 @@ class FusedProgram::Builder {
       wants(1);
       const DType from = operand(step, 0).dtype, to = get_attr<DType>(step.attrs, "dtype");
       if (from == to || is_tile(to, tile_of_cast(from, to))) {  // it is there already
-        const int place = from == to ? operand(step, 0).memory : as_tile(step.operands[0], tile_of_cast(from, to));
-        values_.push_back({to, place});
+        const int place =
+            from == to ? as_elements(step.operands[0]) : as_tile(step.operands[0], tile_of_cast(from, to));
+        values_.push_back({to, false, place});
         return;
       }
       const TileType tile = tile_of_cast(from, to);
@@ -104,14 +124,14 @@ class FusedProgram::Builder {
     }
     if (step.op == "where") {
       wants(3);
-      for (size_t i = 0; i < 3; ++i) made.in[i] = operand(step, i).memory;
+      for (size_t i = 0; i < 3; ++i) made.in[i] = as_elements(step.operands[i]);
       const DType dtype = operand(step, 1).dtype;
       SLUICE_CHECK(operand(step, 0).dtype == DType::kBool && operand(step, 2).dtype == dtype,
                    "fused: step where of {}, {} and {}; must be of bool, and two of one dtype",
                    dtype_name(operand(step, 0).dtype), dtype_name(dtype), dtype_name(operand(step, 2).dtype));
       made.loop = where_loop(static_cast<int64_t>(dtype_size(dtype)));
       made.out = place_of_next(dtype);
-      values_.push_back({dtype, made.out});
+      values_.push_back({dtype, false, made.out});
       program_.instructions_.push_back(made);
       return;
     }
@@ -128,8 +148,25 @@ class FusedProgram::Builder {
                       dtype_name(dtype));
     program_.heavy_ |= op->heavy;
     made.loop = loop;
-    for (size_t i = 0; i < count; ++i) made.in[i] = as_tile(step.operands[i], tile);
+    const size_t one = one_of(step);
+    if (const Loop with_one = loop_with_one(*find_loops(*op), tile, one)) made.loop = with_one;
+    for (size_t i = 0; i < count; ++i) made.in[i] = as_tile(step.operands[i], tile, i == one && made.loop != loop);
+    if (tile == TileType::kFloat && !op->gives_bool && *op->mode == '\0' && count <= 2 && (one == count || one == 1))
+      made.link = {op->name, count == 1     ? ChainLink::Other::kNone
+                             : one == count ? ChainLink::Other::kEach
+                                            : ChainLink::Other::kOne};
     define(made, op->gives_bool ? TileType::kBool : tile, op->gives_bool ? DType::kBool : dtype);
+  }
+
+  // Which operand is one element, where it is the only one; else their number.
+  size_t one_of(const AttrCall& step) const {
+    size_t one = step.operands.size(), ones = 0;
+    for (size_t i = 0; i < step.operands.size(); ++i) {
+      if (!operand(step, i).is_one) continue;
+      one = i;
+      ++ones;
+    }
+    return ones == 1 ? one : step.operands.size();
   }
 
   void add_dropout(const AttrCall& step, Instruction made) {
@@ -146,6 +183,49 @@ class FusedProgram::Builder {
     made.salt = get_attr<int64_t>(step.attrs, "salt");
     made.in[0] = as_tile(step.operands[1], made.tile);
     define(made, made.tile, dtype);
+  }
+
+  // Makes one loop of steps that are a chain, the longest one first.
+  void join_chains() {
+    auto& instructions = program_.instructions_;
+    for (size_t i = 0; i < instructions.size(); ++i)
+      for (size_t count = std::min(kMostLinks, instructions.size() - i); count > 1; --count)
+        if (join_chain(i, count)) break;
+  }
+
+  bool join_chain(size_t first, size_t count) {
+    auto& instructions = program_.instructions_;
+    std::array<ChainLink, kMostLinks> links;
+    for (size_t k = 0; k < count; ++k) {
+      const Instruction& at = instructions[first + k];
+      if (at.link.op.empty() || (k > 0 && !reads_alone(first + k, instructions[first + k - 1].out))) return false;
+      links[k] = at.link;
+    }
+    const Loop loop = chain_loop({links.data(), count});
+    if (loop == nullptr) return false;
+    Instruction chain = instructions[first + count - 1];
+    chain.loop = loop;
+    chain.link = {};
+    size_t operands = 0;
+    chain.in[operands++] = instructions[first].in[0];
+    for (size_t k = 0; k < count; ++k)
+      if (links[k].other != ChainLink::Other::kNone) chain.in[operands++] = instructions[first + k].in[1];
+    std::fill(chain.in + operands, std::end(chain.in), -1);
+    instructions[first] = chain;
+    instructions.erase(instructions.begin() + static_cast<int64_t>(first) + 1,
+                       instructions.begin() + static_cast<int64_t>(first + count));
+    return true;
+  }
+
+  // Is a place a slot that this instruction reads as its first operand, and nobody else does?
+  bool reads_alone(size_t instruction, int place) const {
+    int reads = 0;
+    for (const Instruction& at : program_.instructions_)
+      reads += static_cast<int>(std::count(std::begin(at.in), std::end(at.in), place));
+    const auto& results = program_.results_;
+    return program_.instructions_[instruction].in[0] == place && reads == 1 &&
+           place >= program_.num_inputs_ + program_.num_outputs_ &&
+           std::find(results.begin(), results.end(), place) == results.end();
   }
 
   // A slot is free again behind the last instruction that reads it. A loop may write where it reads, so its operands'
@@ -192,12 +272,12 @@ class FusedProgram::Builder {
   std::vector<int64_t> sizes_;  // of places, in bytes per element; of slots alone
 };
 
-FusedProgram::FusedProgram(const AttrGraph& body, const std::vector<DType>& inputs)
+FusedProgram::FusedProgram(const AttrGraph& body, const std::vector<DType>& inputs, const std::vector<bool>& ones)
     : num_inputs_(static_cast<int>(inputs.size())),
       num_outputs_(static_cast<int>(body.outputs.size())),
       is_state_(inputs.size(), false) {
   check_attr_graph(body, inputs.size(), body.outputs.size());
-  Builder(*this, body, inputs);
+  Builder(*this, body, inputs, ones);
 }
 
 int FusedProgram::run(const Piece& piece) const {
@@ -211,12 +291,14 @@ int FusedProgram::run(const Piece& piece) const {
   for (const Instruction& at : instructions_) {
     switch (at.kind) {
       case Instruction::Kind::kLoop: {
-        const void* in[3] = {};
-        for (int k = 0; k < 3 && at.in[k] >= 0; ++k) in[k] = place(at.in[k]);
+        const void* in[kMostLinks + 1] = {};
+        for (size_t k = 0; k <= kMostLinks && at.in[k] >= 0; ++k) in[k] = place(at.in[k]);
         if (const int e = at.loop(in, place(at.out), piece.n)) error = at.step * 256 + e;
         break;
       }
-      case Instruction::Kind::kLoad: at.load(place(at.in[0]), 1, place(at.out), piece.n); break;
+      case Instruction::Kind::kLoad:
+        at.load(place(at.in[0]), at.stride, place(at.out), std::min(piece.n, at.most));
+        break;
       case Instruction::Kind::kStore: at.store(place(at.in[0]), place(at.out), 1, piece.n); break;
       case Instruction::Kind::kDropout:
         drop_tile({at.tile, static_cast<const int64_t*>(piece.states[at.state]), at.salt, at.p}, place(at.in[0]),

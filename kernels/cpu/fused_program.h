@@ -1,10 +1,12 @@
 #pragma once
 // The body of a `fused` op as instructions on tiles: each step's loop, and what brings its operands into the tiles that
 // the loop computes on. Every step's result is rounded as if it were stored, so that a chain gives the bits of its ops.
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/attr.h"
+#include "kernels/cpu/chains.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/tiles.h"
 
@@ -13,8 +15,9 @@ namespace sluice::cpu {
 // Immutable once made. Thread safety: run() may be called from several threads at once, each with its own scratch.
 class FusedProgram {
  public:
-  // `inputs`: dtypes. Throws Error(kUnsupported) where a step has no loop.
-  FusedProgram(const AttrGraph& body, const std::vector<DType>& inputs);
+  // `inputs`: dtypes. `ones`: which inputs are one element that goes with all others; empty: none. Throws
+  // Error(kUnsupported) where a step has no loop.
+  FusedProgram(const AttrGraph& body, const std::vector<DType>& inputs, const std::vector<bool>& ones = {});
 
   const std::vector<DType>& outputs() const { return outputs_; }
   // Inputs that are states of random numbers rather than elements: read whole, from `states` of run().
@@ -46,13 +49,21 @@ class FusedProgram {
     StoreFn store = nullptr;
     double p = 0;
     int64_t salt = 0;
-    int in[3] = {-1, -1, -1}, out = -1;  // places
+    int64_t stride = 1, most = INT64_MAX;  // of a load: from one element to the next, and how many it loads at most
+    int in[kMostLinks + 1] = {-1, -1, -1, -1}, out = -1;  // places
+    ChainLink link = {};                                  // of a step of floats that may be in a chain
   };
-  // Of a value: its place as memory has it, and as tiles of a type that have been asked for.
+  // Of a value: its place as memory has it, and those of what has been made of it.
   struct Places {
+    struct Made {
+      LoadFn load;
+      bool is_one;  // an element in place of a tile
+      int place;
+    };
     DType dtype;
+    bool is_one = false;  // in memory
     int memory = -1;
-    std::vector<std::pair<TileType, int>> tiles = {};
+    std::vector<Made> made = {};
   };
   class Builder;
 

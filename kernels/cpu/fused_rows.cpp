@@ -10,14 +10,18 @@
 #include "kernels/cpu/row_lines.h"
 #include "kernels/cpu/row_program.h"
 #include "kernels/cpu/spread.h"
+#include "kernels/cpu/streamed_copy.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cpu/tile_walk.h"
 
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kRowTile = 1024;  // elements of short rows that steps take at a time; of longer ones it is a tile
+constexpr int64_t kRowTile = 1024;       // elements that steps take at a time
 constexpr int64_t kTileScratch = 32768;  // bytes of what passes between them, which stay in the first-level cache
+constexpr int64_t kRowBytes = 24576;     // of rows that go through all phases together, though steps take one at a time
+constexpr int64_t kShortRows = 192;      // elements of rows that steps take several of at a time
+constexpr int64_t kFarBytes = 12 << 20;  // operands of more do not stay in caches
 constexpr int64_t kManyRows = 16;        // fewer long ones are shared out in pieces
 
 using Home = RowProgram::Home;
@@ -41,8 +45,10 @@ class FusedRows final : public PreparedKernel {
     uint64_t bytes = 0;
     for (const auto* specs : {&q.inputs, &q.outputs})
       for (const TensorSpec& spec : *specs) bytes += spec.extent_bytes();
-    streams_ = static_cast<int64_t>(bytes) > streaming_bytes();
     lay_out();
+    ahead_ = program_.alone() && !is_long_ && !program_.heavy() && static_cast<int64_t>(bytes) > kFarBytes;
+    for (const RowProgram::Phase& phase : program_.phases())
+      if (ahead_ && phase.elements) shares_ += block_ * ((length_ + tile_ - 1) / tile_);
   }
 
   void run(const KernelArgs& args) const override {
@@ -69,6 +75,7 @@ class FusedRows final : public PreparedKernel {
     char* local;   // of who works on a run of it
     const KernelArgs* args;
     int64_t first_row, rows;
+    mutable int64_t shares;  // of the next block that are under way
   };
   // What is to be done with an input of elements.
   enum class Access : uint8_t {
@@ -81,45 +88,41 @@ class FusedRows final : public PreparedKernel {
     const int64_t fits = kTileScratch / std::max<int64_t>(program_.scratch_per_element(), 1);
     tile_ = std::clamp<int64_t>(fits / kFoldLanes * kFoldLanes, kFoldLanes,
                                 program_.random() ? kTile : kRowTile);  // random steps take no more than a tile
-    block_ = std::clamp<int64_t>(tile_ / std::max<int64_t>(length_, 1), 1, std::max<int64_t>(rows_, 1));
-    tile_ = block_ > 1 ? block_ * length_ : std::min(tile_, kTile);
+    const int64_t most = std::max<int64_t>(rows_, 1), length = std::max<int64_t>(length_, 1);
+    block_ = program_.alone() && !is_long_
+                 ? std::clamp<int64_t>(kRowBytes / (length * std::max<int64_t>(bytes_of_rows(), 1)), 1,
+                                       (most - 1) / threads_ + 1)
+                 : std::clamp<int64_t>(tile_ / length, 1, most);
+    if (block_ > 1 && !program_.alone()) {
+      tile_ = block_ * length_;
+    } else if (!is_long_ && length_ > tile_) {  // pieces of about the same size
+      const int64_t pieces = (length_ + tile_ - 1) / tile_;
+      tile_ = std::min(tile_, ((length_ + pieces - 1) / pieces + kFoldLanes - 1) / kFoldLanes * kFoldLanes);
+    }
   }
 
-  // Whether all rows read the same.
-  bool is_same(int input) const {
-    if (nest_.inner() > 1 && nest_.inner_stride(input) != 0) return false;
-    for (int axis = 0; axis < nest_.outer_rank(); ++axis)
-      if (nest_.outer_stride(input, axis) != 0) return false;
-    return true;
+  // Of an element of a row: what is read and written. More than any row has, where rows do not follow each other.
+  int64_t bytes_of_rows() const {
+    int64_t bytes = 0;
+    for (size_t v = 0; v < program_.values().size(); ++v) {
+      const RowProgram::Value& value = program_.values()[v];
+      if (value.row || value.home == Home::kPassing || value.home == Home::kState) continue;
+      const bool same = value.home == Home::kInput && is_same(value.index);
+      if (value.home == Home::kInput && (same ? value.folded : !follows(value.index))) return kRowBytes;
+      bytes += same ? 0 : value.size();
+    }
+    return bytes;
+  }
+  bool is_same(int input) const { return rows_are_same(nest_, input); }
+  bool follows(int input) const {
+    return rows_follow(nest_, input, length_) && lines_[static_cast<size_t>(input)].step == 1;
   }
   Access access_of(int input) const {
     const int64_t step = lines_[static_cast<size_t>(input)].step;
     if (block_ == 1) return step == 1 || length_ == 0 ? Access::kDirect : Access::kMoved;
-    if (is_same(input)) return Access::kSame;
-    int64_t next = length_;  // where the next row begins, if rows follow each other
-    bool follows = step == 1 && (nest_.inner() == 1 || nest_.inner_stride(input) == next);
-    next *= nest_.inner();
-    for (int axis = nest_.outer_rank() - 1; axis >= 0; next *= nest_.outer_dim(axis--))
-      follows = follows && nest_.outer_stride(input, axis) == next;
-    return follows ? Access::kDirect : Access::kMoved;
+    if (is_same(input)) return program_.alone() && step == 1 ? Access::kDirect : Access::kSame;
+    return follows(input) ? Access::kDirect : Access::kMoved;
   }
-
-  // A result whose memory a value may use until it is written, as the last of its phase; it is in the cache then. -1:
-  // none.
-  int lender_of(size_t v) const {
-    const auto& values = program_.values();
-    for (const RowProgram::Phase& phase : program_.phases()) {
-      if (!phase.elements) continue;
-      const int last = phase.elements->out[0];
-      const RowProgram::Value& value = values[static_cast<size_t>(last)];
-      if (value.home == Home::kOutput && !value.row && value.size() == values[v].size() &&
-          values[v].made < value.made && values[v].read <= value.made &&
-          std::find(lender_.begin(), lender_.end(), last) == lender_.end())
-        return last;
-    }
-    return -1;
-  }
-
   int64_t spread_length() const { return std::min(tile_, length_); }
 
   // Gives each value that needs one its place in a block's memory, or in that of a run.
@@ -130,7 +133,6 @@ class FusedRows final : public PreparedKernel {
     place_.assign(values.size(), -1);
     spread_.assign(values.size(), -1);
     access_.assign(values.size(), Access::kDirect);
-    lender_.assign(values.size(), -1);
     for (size_t v = 0; v < values.size(); ++v) {
       const RowProgram::Value& value = values[v];
       const auto add = [&](WorkspaceLayout& to, int64_t n) {
@@ -138,19 +140,23 @@ class FusedRows final : public PreparedKernel {
       };
       if (value.row && value.home != Home::kState) {
         if (value.home != Home::kOutput) place_[v] = add(shared, block_);
-        if (value.in_elements) spread_[v] = add(shared, block_ * spread_length());
+        if (value.in_elements && !program_.alone()) spread_[v] = add(shared, block_ * spread_length());
       } else if (value.home == Home::kInput) {
         access_[v] = access_of(value.index);
         if (access_[v] == Access::kSame || (access_[v] == Access::kMoved && !is_long_)) place_[v] = add(shared, whole);
         if (access_[v] == Access::kMoved && is_long_) place_[v] = add(local, run);
       } else if (value.home == Home::kKept) {
-        lender_[v] = lender_of(v);
-        if (lender_[v] < 0) place_[v] = add(shared, whole);
+        if (value.lender < 0) place_[v] = add(shared, whole);
       } else if (value.home == Home::kRun) {
         place_[v] = add(local, run);
-      } else if (value.home == Home::kOutput && streams(v)) {
-        place_[v] = add(local, tile_);
       }
+    }
+    for (size_t v = 0; v < values.size(); ++v) {
+      if (values[v].home == Home::kOutput) outputs_.push_back(v);
+      if (values[v].home == Home::kInput && !is_same(values[v].index)) moving_.push_back(v);
+      if (values[v].lender >= 0) borrowers_.push_back(v);
+      const bool same = values[v].home == Home::kInput && is_same(values[v].index) && access_[v] == Access::kDirect;
+      row_step_.push_back(values[v].row ? values[v].size() : same ? 0 : length_ * values[v].size());
     }
     size_t most = 0;
     std::vector<bool> is_spread(values.size(), false);
@@ -160,7 +166,7 @@ class FusedRows final : public PreparedKernel {
       for (const int v : phase.elements ? phase.elements->in : std::vector<int>()) {
         const RowProgram::Value& value = values[static_cast<size_t>(v)];
         const bool once = value.home == Home::kInput && is_same(value.index);
-        if (!value.row || value.home == Home::kState || once || is_spread[static_cast<size_t>(v)]) continue;
+        if (spread_[static_cast<size_t>(v)] < 0 || once || is_spread[static_cast<size_t>(v)]) continue;
         is_spread[static_cast<size_t>(v)] = true;
         fresh_.back().push_back(v);
       }
@@ -175,12 +181,6 @@ class FusedRows final : public PreparedKernel {
     workspace_bytes_ = static_cast<uint64_t>((by_pieces_ ? 1 : workers_) * shared_bytes_ + workers_ * local_bytes_);
   }
 
-  // Is it a result that nobody reads here, nor lies in the cache already?
-  bool streams(size_t v) const {
-    const RowProgram::Value& value = program_.values()[v];
-    return streams_ && value.home == Home::kOutput && !value.row && !value.read_again &&
-           std::find(lender_.begin(), lender_.end(), static_cast<int>(v)) == lender_.end();
-  }
   // Values that each run has for itself: their places are of a run's first element.
   bool is_local(size_t v) const {
     const RowProgram::Value& value = program_.values()[v];
@@ -194,28 +194,42 @@ class FusedRows final : public PreparedKernel {
             base + (by_pieces_ ? 1 : workers_) * shared_bytes_ + local * local_bytes_,
             &args,
             0,
-            0};
+            0,
+            INT64_MAX};
   }
 
-  // What all blocks read alike.
+  // Places of values, and what all blocks read alike.
   void begin(Frame& frame) const {
     const auto& values = program_.values();
     for (size_t v = 0; v < values.size(); ++v) {
       const RowProgram::Value& value = values[v];
-      if (value.home != Home::kInput) continue;
-      const char* const from = static_cast<const char*>(frame.args->inputs[value.index]);
-      if (value.row && spread_[v] >= 0 && is_same(value.index)) {
-        spread(value.size(), from, 1, block_ * spread_length(), frame.shared + spread_[v]);
-      } else if (access_[v] == Access::kSame && !value.row) {
-        char* const to = frame.shared + place_[v];
-        for (int64_t r = 0; r < block_; ++r) load(v, from, length_, to + r * length_ * value.size());
+      frame.at[v] = place_[v] < 0 ? nullptr : (is_local(v) ? frame.local : frame.shared) + place_[v];
+      if (value.home != Home::kInput && value.home != Home::kState) continue;
+      char* const from = static_cast<char*>(const_cast<void*>(frame.args->inputs[value.index]));
+      if (value.home == Home::kState) {
+        frame.at[v] = from;
+      } else if (is_same(value.index)) {
+        for (int64_t r = 0; r < (is_in_place(v) ? 0 : block_); ++r) bring(v, from, r, frame);
+        if (is_in_place(v)) frame.at[v] = from;
+        if (spread_[v] >= 0) spread(value.size(), from, 1, block_ * spread_length(), frame.shared + spread_[v]);
       }
     }
   }
 
+  // Is an input read where it is, at least until a run of a long row is brought together?
+  bool is_in_place(size_t v) const {
+    if (program_.values()[v].row) return block_ == 1;
+    return access_[v] == Access::kDirect || (is_long_ && access_[v] == Access::kMoved);
+  }
   void load(size_t v, const char* from, int64_t n, char* to) const {
     const RowProgram::Value& value = program_.values()[v];
     raw_load(static_cast<size_t>(value.size()))(from, lines_[static_cast<size_t>(value.index)].step, to, n);
+  }
+  // A row of an input, to where the block's row number r is.
+  void bring(size_t v, const char* from, int64_t r, const Frame& frame) const {
+    const RowProgram::Value& value = program_.values()[v];
+    const int64_t n = value.row ? 1 : length_;
+    load(v, from, n, frame.at[v] + r * n * value.size());
   }
 
   // The block's rows: where their values are, or, of inputs that lie apart, brought there.
@@ -223,35 +237,22 @@ class FusedRows final : public PreparedKernel {
     frame.first_row = first_row;
     frame.rows = rows;
     const auto& values = program_.values();
-    for (size_t v = 0; v < values.size(); ++v) {
-      const RowProgram::Value& value = values[v];
-      char* const place = (is_local(v) ? frame.local : frame.shared) + place_[v];
-      if (value.home == Home::kOutput)
-        frame.at[v] =
-            static_cast<char*>(frame.args->outputs[value.index]) + first_row * (value.row ? 1 : length_) * value.size();
-      else if (value.home == Home::kState)
-        frame.at[v] = static_cast<char*>(const_cast<void*>(frame.args->inputs[value.index]));
-      else
-        frame.at[v] = place;
-    }
-    for (size_t v = 0; v < values.size(); ++v)
-      if (lender_[v] >= 0) frame.at[v] = frame.at[static_cast<size_t>(lender_[v])];
+    for (const size_t v : outputs_)
+      frame.at[v] = static_cast<char*>(frame.args->outputs[values[v].index]) +
+                    first_row * (values[v].row ? 1 : length_) * values[v].size();
+    for (const size_t v : borrowers_) frame.at[v] = frame.at[static_cast<size_t>(values[v].lender)];
+    if (moving_.empty()) return;
     int64_t done = 0;
     nest_.for_segments(first_row, first_row + rows, [&](const auto& offsets, int64_t n) {
-      for (size_t v = 0; v < values.size(); ++v) {
+      for (const size_t v : moving_) {
         const RowProgram::Value& value = values[v];
-        if (value.home != Home::kInput) continue;
         const int64_t size = value.size(), step = nest_.inner_stride(value.index) * size;
         char* const from =
             static_cast<char*>(const_cast<void*>(frame.args->inputs[value.index])) + offsets[value.index] * size;
-        if (value.row) {
-          for (int64_t r = 0; r < n; ++r)
-            std::memcpy(frame.at[v] + (done + r) * size, from + r * step, static_cast<size_t>(size));
-        } else if (access_[v] == Access::kDirect || (is_long_ && access_[v] == Access::kMoved)) {
-          if (done == 0) frame.at[v] = from;
-        } else if (access_[v] == Access::kMoved) {
-          for (int64_t r = 0; r < n; ++r) load(v, from + r * step, length_, frame.at[v] + (done + r) * length_ * size);
-        }
+        if (!is_in_place(v))
+          for (int64_t r = 0; r < n; ++r) bring(v, from + r * step, done + r, frame);
+        else if (done == 0)
+          frame.at[v] = from;
       }
       done += n;
     });
@@ -264,20 +265,36 @@ class FusedRows final : public PreparedKernel {
     for (int64_t block = begin_block; block < end_block; ++block) {
       const int64_t first = block * block_;
       enter(frame, first, std::min(block_, rows_ - first));
+      frame.shares = ahead_ && block + 1 < end_block ? 0 : INT64_MAX;
       for (size_t p = 0; p < program_.phases().size(); ++p) {
         start_phase(p, frame, error);
         if (is_long_) {
           for_runs([&](int64_t, int64_t part, int64_t at, int64_t n) { run_piece(p, frame, part, at, n, error); });
           finish_phase(p, frame);
         } else {
-          run_elements(p, frame, 0, frame.rows * length_, error);
+          if (program_.alone())
+            for (int64_t row = 0; row < frame.rows; ++row) run_elements(p, frame, row, 0, length_, error);
+          else
+            run_elements(p, frame, 0, 0, frame.rows * length_, error);
           for (const RowProgram::Reduction& r : program_.phases()[p].reductions)
             r.fold->rows(frame.at[static_cast<size_t>(r.from)], length_, frame.rows,
                          frame.at[static_cast<size_t>(r.to)]);
         }
       }
     }
-    if (streams_) finish_streams();
+  }
+
+  // A share of what the next block reads and writes, so that it is near by then: light steps do not hide that they
+  // wait.
+  void fetch_ahead(const Frame& frame) const {
+    const auto fetch = [&](size_t v) {
+      const int64_t bytes = program_.values()[v].row ? 0 : block_ * row_step_[v];
+      const int64_t from = bytes * frame.shares / shares_, to = bytes * (frame.shares + 1) / shares_;
+      fetch_lines(frame.at[v] + bytes + from, to - from);
+    };
+    for (const size_t v : moving_) fetch(v);
+    for (const size_t v : outputs_) fetch(v);
+    ++frame.shares;
   }
 
   // One row after the other, of which threads take runs.
@@ -301,7 +318,6 @@ class FusedRows final : public PreparedKernel {
               if (number >= runs * worker / workers_ && number < runs * (worker + 1) / workers_)
                 run_piece(p, mine, part, at, n, error);
             });
-            if (streams_) finish_streams();
           }
         });
         finish_phase(p, frame);
@@ -353,22 +369,24 @@ class FusedRows final : public PreparedKernel {
 
   // Elements [at, at + n) of a long row.
   void run_piece(size_t p, const Frame& frame, int64_t part, int64_t at, int64_t n, std::atomic<int>& error) const {
-    run_elements(p, frame, at, n, error);
+    run_elements(p, frame, 0, at, n, error);
     const auto& reductions = program_.phases()[p].reductions;
     for (size_t k = 0; k < reductions.size(); ++k)
-      reductions[k].fold->run(address(frame, static_cast<size_t>(reductions[k].from), at, at), n, at - row_.first(part),
-                              entries_of(frame, k, part));
+      reductions[k].fold->run(address(frame, static_cast<size_t>(reductions[k].from), 0, at, at), n,
+                              at - row_.first(part), entries_of(frame, k, part));
   }
 
-  // Of element `element`, where the run begins with element `run`.
-  char* address(const Frame& frame, size_t v, int64_t element, int64_t run) const {
+  // Of element `element` of the block's row number `row`, where the run begins with element `run`.
+  char* address(const Frame& frame, size_t v, int64_t row, int64_t element, int64_t run) const {
     const RowProgram::Value& value = program_.values()[v];
     if (value.home == Home::kInput && access_[v] == Access::kMoved && is_long_)
       return frame.local + place_[v] + (element - run) * value.size();
-    return frame.at[v] + (element - (value.home == Home::kRun ? run : 0)) * value.size();
+    return frame.at[v] + row * row_step_[v] + (element - (value.home == Home::kRun ? run : 0)) * value.size();
   }
 
-  void run_elements(size_t p, const Frame& frame, int64_t first, int64_t n, std::atomic<int>& error) const {
+  // Elements [first, first + n) of a row; or, where steps take several rows at once, those of a block.
+  void run_elements(size_t p, const Frame& frame, int64_t row, int64_t first, int64_t n,
+                    std::atomic<int>& error) const {
     const RowProgram::Phase& phase = program_.phases()[p];
     if (is_long_) move_run(phase, frame, first, n);
     if (!phase.elements) return;
@@ -379,27 +397,27 @@ class FusedRows final : public PreparedKernel {
     std::array<const void*, RowProgram::kMostValues> states;
     for (int64_t at = first; at < first + n; at += tile_) {
       const int64_t m = std::min(tile_, first + n - at);
+      if (frame.shares < shares_) fetch_ahead(frame);
       for (size_t k = 0; k < inputs.size(); ++k) {
         const auto v = static_cast<size_t>(inputs[k]);
         if (values[v].home == Home::kState)
           in[k] = states[k] = frame.at[v];
         else
-          in[k] = values[v].row ? frame.shared + spread_[v] : address(frame, v, at, first);
+          in[k] = values[v].row && spread_[v] >= 0 ? frame.shared + spread_[v]
+                  : values[v].row                  ? frame.at[v] + row * row_step_[v]
+                                                   : address(frame, v, row, at, first);
       }
       for (size_t k = 0; k < outputs.size(); ++k) {
         const auto v = static_cast<size_t>(outputs[k]);
-        to[k] = address(frame, v, at, first);
-        out[k] = streams(v) ? frame.local + place_[v] : to[k];
+        out[k] = to[k] = address(frame, v, row, at, first);
       }
       call(p, false, program,
-           {in.data(), out.data(), states.data(), frame.first_row * length_ + at, m, frame.local + scratch_, tile_},
+           {in.data(), out.data(), states.data(), (frame.first_row + row) * length_ + at, m, frame.local + scratch_,
+            tile_},
            error);
       for (size_t k = 0; k < outputs.size(); ++k) {
-        if (out[k] == to[k]) continue;
-        const auto v = static_cast<size_t>(outputs[k]);
-        const int64_t bytes = m * values[v].size();
-        streams(v) ? streamed_copy(out[k], to[k], bytes)
-                   : static_cast<void>(std::memcpy(to[k], out[k], static_cast<size_t>(bytes)));
+        const int64_t size = values[static_cast<size_t>(outputs[k])].size();
+        if (out[k] != to[k]) std::memcpy(to[k], out[k], static_cast<size_t>(m * size));
       }
     }
   }
@@ -431,14 +449,15 @@ class FusedRows final : public PreparedKernel {
   const int64_t rows_, length_;
   const LongRow row_;
   const bool is_long_;
-  std::vector<Access> access_;           // of values that are inputs of elements
-  std::vector<int> lender_;              // of kept values: the result in whose memory it is; -1: it has its own
-  std::vector<int64_t> place_;           // of values: in the block's memory or a run's; -1: has none there
+  std::vector<Access> access_;                        // of values that are inputs of elements
+  std::vector<size_t> outputs_, moving_, borrowers_;  // values that are elsewhere for each block; moving_: inputs
+  std::vector<int64_t> row_step_;                     // of values: bytes from a row to the block's next one
+  std::vector<int64_t> place_;                        // of values: in the block's memory or a run's; -1: has none there
   std::vector<int64_t> spread_;          // of values of rows: where each stands for all elements of its row
   std::vector<std::vector<int>> fresh_;  // by phase: which values of rows it is the first to spread
   int64_t tile_ = 0, block_ = 1;         // elements that steps take at once; rows that go through all phases at once
-  int64_t workers_ = 1;
-  bool by_pieces_ = false, streams_ = false;
+  int64_t workers_ = 1, shares_ = 0;
+  bool by_pieces_ = false, ahead_ = false;
   int64_t entries_ = 0, scratch_ = 0, shared_bytes_ = 0, local_bytes_ = 0;
 };
 
@@ -458,7 +477,7 @@ std::unique_ptr<PreparedKernel> prepare_fused_rows(const plan::KernelQuery& q, c
     repeats.push_back(rows.states[i] || line.repeats);
   }
   const AttrGraph& body = get_attr<AttrGraph>(q.attrs, "body");
-  RowProgram program(body, dtypes, repeats);
+  RowProgram program(body, dtypes, repeats, rows.length() > kShortRows);
   for (size_t k = 0; k < q.outputs.size(); ++k) {
     const RowProgram::Value& value = program.values()[static_cast<size_t>(body.outputs[k])];
     SLUICE_CHECK(value.dtype == q.outputs[k].dtype, "fused_rows: body gives {}; its output is of {}",
@@ -467,18 +486,7 @@ std::unique_ptr<PreparedKernel> prepare_fused_rows(const plan::KernelQuery& q, c
   return std::make_unique<FusedRows>(q, std::move(rows), std::move(program), context.threads);
 }
 
-// Rows are read where they are, if their elements follow each other.
-plan::LayoutPreference fused_rows_layouts(const plan::KernelQuery& q) {
-  plan::LayoutPreference p;
-  const RowLines rows(q);
-  for (size_t i = 0; i < q.inputs.size(); ++i) {
-    const Line& line = rows.lines[i];
-    const bool lies = !rows.states[i] && line.is_line && (line.repeats || line.step == 1);
-    p.inputs.push_back(lies ? plan::Layout::kAny : plan::Layout::kContiguous);
-  }
-  p.outputs.assign(q.outputs.size(), plan::Layout::kContiguous);
-  return p;
-}
+plan::LayoutPreference fused_rows_layouts(const plan::KernelQuery& q) { return RowLines(q).layouts(q.outputs.size()); }
 
 }  // namespace
 

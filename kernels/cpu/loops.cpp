@@ -1,6 +1,7 @@
 // Which loop computes what.
 #include "kernels/cpu/loops.h"
 
+#include <iterator>
 #include <string_view>
 
 namespace sluice::cpu {
@@ -36,6 +37,12 @@ Loop loop_of(const LoopSet& set, TileType tile) {
     case TileType::kComplexDouble: return set.c128;
     default: return set.i64;
   }
+}
+
+Loop loop_with_one(const LoopSet& set, TileType tile, size_t one) {
+  if (one >= std::size(set.f32_one)) return nullptr;
+  if (tile == TileType::kFloat) return set.f32_one[one];
+  return tile == TileType::kDouble ? set.f64_one[one] : nullptr;
 }
 
 Loop where_loop(int64_t element_size) {

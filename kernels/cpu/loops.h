@@ -21,6 +21,9 @@ struct LoopSet {
   Loop i64 = nullptr;  // integers and bool
   Loop c64 = nullptr;  // complex operands, of the forms of kComplexMode
   Loop c128 = nullptr;
+  // Loops whose first, or whose second, operand is one element, which goes with all of the other.
+  Loop f32_one[2] = {};
+  Loop f64_one[2] = {};
 };
 
 std::span<const LoopSet> unary_loops();
@@ -33,6 +36,8 @@ std::span<const LoopSet> special_loops();
 const LoopSet* find_loops(const ScalarOp& op);
 // The loop of tiles of a type, null where there is none.
 Loop loop_of(const LoopSet& set, TileType tile);
+// The one whose operand number `one` is one element. Null: fill a tile with it.
+Loop loop_with_one(const LoopSet& set, TileType tile, size_t one);
 
 // in[0] says with which of in[1] and in[2] out is filled, of elements that are so many bytes large.
 Loop where_loop(int64_t element_size);

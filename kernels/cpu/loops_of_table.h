@@ -19,17 +19,27 @@ namespace {
     }                                                                       \
     return 0;                                                               \
   }
-#define LOOP2(ATTRIBUTES, NAME, TYPE, RESULT, ...)                                \
+#define LOOP2_OF(ATTRIBUTES, NAME, TYPE, RESULT, BEFORE, A, B, ...)               \
   ATTRIBUTES static int NAME(const void* const* in, void* out, int64_t n) {       \
     using T [[maybe_unused]] = TYPE;                                              \
     const T *x = static_cast<const T*>(in[0]), *w = static_cast<const T*>(in[1]); \
     RESULT* y = static_cast<RESULT*>(out);                                        \
+    BEFORE;                                                                       \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) {                        \
-      const T a = x[i], b = w[i];                                                 \
+      const T a = A, b = B;                                                       \
       y[i] = static_cast<RESULT>(__VA_ARGS__);                                    \
     }                                                                             \
     return 0;                                                                     \
   }
+#define LOOP2(ATTRIBUTES, NAME, TYPE, RESULT, ...) LOOP2_OF(ATTRIBUTES, NAME, TYPE, RESULT, , x[i], w[i], __VA_ARGS__)
+// Where an operand is one element, of light loops alone: of others it costs little to fill a tile with it.
+#define LOOPS_WITH_ONE(ATTRIBUTES, NAME, TYPE, ...)                                          \
+  LOOP2_OF(ATTRIBUTES, NAME##_one_0, TYPE, TYPE, const T one = x[0], one, w[i], __VA_ARGS__) \
+  LOOP2_OF(ATTRIBUTES, NAME##_one_1, TYPE, TYPE, const T one = w[0], x[i], one, __VA_ARGS__)
+#define LOOPS_WITH_ONE_kLight(NAME, ...)                              \
+  LOOPS_WITH_ONE(SLUICE_LIGHT_CLONES, NAME##_f32, float, __VA_ARGS__) \
+  LOOPS_WITH_ONE(, NAME##_f64, double, __VA_ARGS__)
+#define LOOPS_WITH_ONE_kHeavy(NAME, ...)
 // Stops at an element that has no result.
 #define CHECKED_LOOP2(NAME, EXPRESSION, ERROR, BAD)                                     \
   static int NAME(const void* const* in, void* out, int64_t n) {                        \
@@ -71,7 +81,8 @@ SLUICE_CLONES [[maybe_unused]] static bool all_near(const void* const* in, int64
   LOOP1(, NAME##_i64, i64, bool, __VA_ARGS__)
 #define FLOATS2(NAME, WEIGHT, ...)                              \
   LOOP2(CLONES_##WEIGHT, NAME##_f32, float, float, __VA_ARGS__) \
-  LOOP2(, NAME##_f64, double, double, __VA_ARGS__)
+  LOOP2(, NAME##_f64, double, double, __VA_ARGS__)              \
+  LOOPS_WITH_ONE_##WEIGHT(NAME, __VA_ARGS__)
 #define INTEGERS2(NAME, ...) LOOP2(, NAME##_i64, i64, i64, __VA_ARGS__)
 #define NUMBERS2(NAME, WEIGHT, FLOATS, ...) \
   FLOATS2(NAME, WEIGHT, FLOATS)             \
@@ -105,13 +116,18 @@ SLUICE_CLONES [[maybe_unused]] static bool all_near(const void* const* in, int64
 #define FLOATS1(NAME, ...) {#NAME, "", NAME##_f32, NAME##_f64, nullptr},
 #define NUMBERS1(NAME, ...) {#NAME, "", NAME##_f32, NAME##_f64, NAME##_i64},
 #define TEST1(NAME, ...) NUMBERS1(NAME, )
-#define FLOATS2(NAME, ...) FLOATS1(NAME, )
+#define ONES_kLight(NAME) \
+  {NAME##_f32_one_0, NAME##_f32_one_1}, { NAME##_f64_one_0, NAME##_f64_one_1 }
+#define ONES_kHeavy(NAME) \
+  {}, {}
+#define BINARY(NAME, MODE, F, I64, WEIGHT) {#NAME, MODE, F##_f32, F##_f64, I64, nullptr, nullptr, ONES_##WEIGHT(F)},
+#define FLOATS2(NAME, WEIGHT, ...) BINARY(NAME, "", NAME, nullptr, WEIGHT)
 #define INTEGERS2(NAME, ...) {#NAME, "", nullptr, nullptr, NAME##_i64},
-#define NUMBERS2(NAME, ...) NUMBERS1(NAME, )
+#define NUMBERS2(NAME, WEIGHT, ...) BINARY(NAME, "", NAME, NAME##_i64, WEIGHT)
 #define CHECKED2(NAME, ...) NUMBERS1(NAME, )
 #define TEST2(NAME, ...) NUMBERS1(NAME, )
 #define VARIANT1(NAME, MODE, ...) {#NAME, #MODE, NAME##_##MODE##_f32, NAME##_##MODE##_f64, nullptr},
-#define VARIANT2(NAME, MODE, ...) VARIANT1(NAME, MODE, )
+#define VARIANT2(NAME, MODE, WEIGHT, ...) BINARY(NAME, #MODE, NAME##_##MODE, nullptr, WEIGHT)
 constexpr LoopSet kSets[] = {
 #include SLUICE_SCALAR_TABLE
 };

@@ -389,6 +389,13 @@ std::optional<ReductionKind> folds_rows(std::string_view op) {
   return std::nullopt;
 }
 
+std::vector<std::string_view> ops_that_fold_rows() {
+  std::vector<std::string_view> ops;
+  for (const Named& named : kReductions)
+    if (folds_rows(named.op)) ops.push_back(named.op);
+  return ops;
+}
+
 void add_reduction_kernels(KernelTable& table) {
   const auto add = [&](const char* op, PrepareFn prepare) {
     table.add(DeviceKind::kCpu, {.op = op,

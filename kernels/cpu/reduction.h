@@ -2,6 +2,7 @@
 // What the kernels that walk along axes share.
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "kernels/cpu/folds.h"
 #include "kernels/cpu/strided.h"
@@ -34,6 +35,7 @@ inline int64_t parts_of_lines(int64_t lines, int64_t size) {
 }
 // What the op does with rows, where it may be a step of `fused_rows`.
 std::optional<ReductionKind> folds_rows(std::string_view op);
+std::vector<std::string_view> ops_that_fold_rows();
 
 PrepareFn prepare_arg_extremum(bool maximum);
 PrepareFn prepare_cumsum();

@@ -11,9 +11,10 @@ namespace {
 template <class T>
 class Fold final : public RowFold {
  public:
-  Fold(ReductionKind kind, DType dtype)
+  Fold(ReductionKind kind, DType dtype, bool squares)
       : joins_{kind},
-        folds_(folds_of<T>(kind)),
+        squares_(squares),
+        folds_(folds_of<T>(squares ? ReductionKind::kSquares : kind)),
         load_(tile_load(dtype, tile_type(dtype))),
         store_(tile_store(tile_type(dtype), dtype)),
         size_(static_cast<int64_t>(dtype_size(dtype))),
@@ -38,7 +39,7 @@ class Fold final : public RowFold {
     T* to = static_cast<T*>(entries) + before / step();
     for_tiles(static_cast<const char*>(x), n, [&](const T* t, int64_t m) {
       if (m < kShort)
-        to = std::copy(t, t + m, to);
+        to = std::transform(t, t + m, to, [this](T v) { return squares_ ? v * v : v; });
       else
         *to++ = folds_.run(t, m);
     });
@@ -86,6 +87,7 @@ class Fold final : public RowFold {
   }
 
   const Joins<T> joins_;
+  const bool squares_;
   const Folds<T> folds_;
   const LoadFn load_;
   const StoreFn store_;
@@ -100,9 +102,9 @@ int64_t RowFold::entry_bytes(const LongRow& row) {
   return (most / kTile + 1 + kShort) * static_cast<int64_t>(sizeof(double));
 }
 
-std::unique_ptr<const RowFold> make_row_fold(ReductionKind kind, DType dtype) {
-  if (tile_type(dtype) == TileType::kDouble) return std::make_unique<Fold<double>>(kind, dtype);
-  return std::make_unique<Fold<float>>(kind, dtype);
+std::unique_ptr<const RowFold> make_row_fold(ReductionKind kind, DType dtype, bool squares) {
+  if (tile_type(dtype) == TileType::kDouble) return std::make_unique<Fold<double>>(kind, dtype, squares);
+  return std::make_unique<Fold<float>>(kind, dtype, squares);
 }
 
 }  // namespace sluice::cpu

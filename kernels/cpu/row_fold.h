@@ -28,7 +28,7 @@ class RowFold {
 
   static int64_t entry_bytes(const LongRow& row);  // of a part
 };
-// Of floating dtypes.
-std::unique_ptr<const RowFold> make_row_fold(ReductionKind kind, DType dtype);
+// Of floating dtypes. `squares`: of the elements' squares. REQUIRES: that is of a sum or a mean of float32 or float64.
+std::unique_ptr<const RowFold> make_row_fold(ReductionKind kind, DType dtype, bool squares = false);
 
 }  // namespace sluice::cpu

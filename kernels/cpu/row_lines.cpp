@@ -52,6 +52,21 @@ Line line_of(const TensorSpec& spec, int axes) {
 
 }  // namespace
 
+bool rows_are_same(const RowNest& nest, int operand) {
+  if (nest.inner() > 1 && nest.inner_stride(operand) != 0) return false;
+  for (int axis = 0; axis < nest.outer_rank(); ++axis)
+    if (nest.outer_stride(operand, axis) != 0) return false;
+  return true;
+}
+
+bool rows_follow(const RowNest& nest, int operand, int64_t length) {
+  bool follow = nest.inner() == 1 || nest.inner_stride(operand) == length;
+  int64_t next = length * nest.inner();
+  for (int axis = nest.outer_rank() - 1; axis >= 0; next *= nest.outer_dim(axis--))
+    follow = follow && nest.outer_stride(operand, axis) == next;
+  return follow;
+}
+
 RowLines::RowLines(const plan::KernelQuery& q) {
   const AttrGraph& body = get_attr<AttrGraph>(q.attrs, "body");
   check_attr_graph(body, q.inputs.size(), q.outputs.size());
@@ -78,6 +93,16 @@ RowNest RowLines::rows(const plan::KernelQuery& q) const {
     strides.push_back(own);
   }
   return RowNest::in_order(shape, strides);
+}
+
+plan::LayoutPreference RowLines::layouts(size_t outputs) const {
+  plan::LayoutPreference p;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const bool lies = !states[i] && lines[i].is_line && (lines[i].repeats || lines[i].step == 1);
+    p.inputs.push_back(lies ? plan::Layout::kAny : plan::Layout::kContiguous);
+  }
+  p.outputs.assign(outputs, plan::Layout::kContiguous);
+  return p;
 }
 
 RowBody::RowBody(const AttrGraph& body, const RowLines& lines) : body_(body) {

@@ -18,6 +18,11 @@ struct Line {
   int64_t length = 1;
 };
 
+// Of an operand of the axes around rows: whether all rows read the same, and whether rows of `length` elements follow
+// each other.
+bool rows_are_same(const RowNest& nest, int operand);
+bool rows_follow(const RowNest& nest, int operand, int64_t length);
+
 struct RowLines {
   // Throws Error(kUnsupported) where the body reduces no rows.
   explicit RowLines(const plan::KernelQuery& q);
@@ -28,6 +33,8 @@ struct RowLines {
   std::vector<Line> lines;                         // of inputs
   int64_t length() const;                          // of a row
   RowNest rows(const plan::KernelQuery& q) const;  // the axes around rows; operands: inputs
+  // Rows are read where they are, if their elements follow each other.
+  plan::LayoutPreference layouts(size_t outputs) const;
 };
 
 // What is made of what in a body: for those who print sources of it, which keep no elements of a row.

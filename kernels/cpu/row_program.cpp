@@ -24,16 +24,33 @@ class RowProgram::Builder {
     choose_phases();
     choose_homes();
     for (int p = 0; p < num_phases_; ++p) program.phases_.push_back(make_phase(p));
+    for (Value& value : values_)
+      if (value.home == Home::kKept) value.lender = lender_of(value);
   }
 
  private:
   const AttrCall& call_of(int value) const { return body_.calls[static_cast<size_t>(value - body_.inputs)]; }
   static bool folds(const AttrCall& call) { return folds_rows(call.op).has_value(); }
+  static bool is_as_computed(DType dtype) { return is_tile(dtype, tile_type(dtype)); }
+  // A sum of squares folds what is squared, so that nobody keeps the squares: they have the bits of a step's.
+  bool folds_squares(int value) const {
+    if (value < body_.inputs || !folds(call_of(value))) return false;
+    const int from = call_of(value).operands[0];
+    if (from < body_.inputs || call_of(from).op != "mul") return false;
+    const ReductionKind kind = *folds_rows(call_of(value).op);
+    if (kind != ReductionKind::kSum && kind != ReductionKind::kMean) return false;
+    const std::vector<int>& factors = call_of(from).operands;
+    return factors[0] == factors[1] && is_as_computed(values_[static_cast<size_t>(from)].dtype);
+  }
+  std::vector<int> read_by(int value) const {
+    return folds_squares(value) ? std::vector<int>{call_of(call_of(value).operands[0]).operands[0]}
+                                : call_of(value).operands;
+  }
   // A step for each element.
   bool is_full(int value) const { return value >= body_.inputs && !values_[static_cast<size_t>(value)].row; }
 
   void add_value(const AttrCall& call) {
-    Value made{DType::kFloat32};
+    Value made(DType::kFloat32);
     int level = 0;
     bool row = true;
     std::vector<DType> dtypes;
@@ -49,12 +66,12 @@ class RowProgram::Builder {
       SLUICE_CHECK_KIND(kUnsupported, !row && is_floating(dtypes[0]),
                         "fused_rows: step {} of {}{}; must be of floating elements of a row", call.op,
                         dtype_name(dtypes[0]), row ? ", one for each row" : "");
-      made.dtype = dtypes[0];
+      made = Value(dtypes[0]);
       row = true;
       ++level;
     } else {
       const int n = static_cast<int>(dtypes.size());
-      made.dtype = FusedProgram({n, {alone}, {n}}, dtypes).outputs()[0];
+      made = Value(FusedProgram({n, {alone}, {n}}, dtypes).outputs()[0]);
     }
     made.row = row;
     made.home = row ? Home::kRow : Home::kPassing;
@@ -76,7 +93,7 @@ class RowProgram::Builder {
     for (int v = static_cast<int>(count) - 1; v >= body_.inputs; --v) {
       if (!used[static_cast<size_t>(v)]) continue;
       num_phases_ = std::max(num_phases_, level_of(v) + 1);
-      for (int operand : call_of(v).operands) used[static_cast<size_t>(operand)] = true;
+      for (int operand : read_by(v)) used[static_cast<size_t>(operand)] = true;
     }
     phase_.assign(count, -1);
     last_.assign(count, -1);
@@ -89,7 +106,7 @@ class RowProgram::Builder {
         phase_[at] = level_of(v);
       else if (phase_[at] < 0)
         phase_[at] = num_phases_ - 1;
-      for (int operand : call_of(v).operands) {
+      for (int operand : read_by(v)) {
         const auto from = static_cast<size_t>(operand);
         last_[from] = std::max(last_[from], phase_[at]);
         if (is_full(operand)) phase_[from] = phase_[from] < 0 ? phase_[at] : std::min(phase_[from], phase_[at]);
@@ -99,15 +116,15 @@ class RowProgram::Builder {
   }
 
   void choose_homes() {
+    for (int v = body_.inputs; v < static_cast<int>(values_.size()); ++v)
+      if (phase_[static_cast<size_t>(v)] >= 0 && folds(call_of(v)))
+        values_[static_cast<size_t>(read_by(v)[0])].folded = true;
     for (size_t v = 0; v < values_.size(); ++v) {
       Value& value = values_[v];
       value.made = phase_[v];
       value.read = last_[v];
       if (!is_full(static_cast<int>(v)) || phase_[v] < 0) continue;
-      const bool folded = std::any_of(body_.calls.begin(), body_.calls.end(), [&](const AttrCall& call) {
-        return folds(call) && call.operands[0] == static_cast<int>(v);
-      });
-      value.read_again = folded || last_[v] > phase_[v];
+      value.read_again = value.folded || last_[v] > phase_[v];
       if (value.home == Home::kPassing && value.read_again)
         value.home = last_[v] > phase_[v] ? Home::kKept : Home::kRun;
     }
@@ -146,7 +163,12 @@ class RowProgram::Builder {
     if (body.calls.empty()) return std::nullopt;
     std::rotate(out.begin(), out.end() - 1, out.end());  // a program writes its first output last
     for (int v : out) body.outputs.push_back(number[static_cast<size_t>(v)]);
-    Steps steps{FusedProgram(body, dtypes), std::move(in), std::move(out)};
+    std::vector<bool> ones;
+    for (const int v : in) {
+      const Value& value = values_[static_cast<size_t>(v)];
+      ones.push_back(program_.alone_ && !rows && value.row && value.home != Home::kState);
+    }
+    Steps steps{FusedProgram(body, dtypes, ones), std::move(in), std::move(out)};
     SLUICE_CHECK_KIND(kUnsupported, !rows || !steps.program.random(),
                       "fused_rows: a random step for each row; must be for each element");
     program_.random_ |= steps.program.random();
@@ -155,13 +177,26 @@ class RowProgram::Builder {
     return steps;
   }
 
+  int lender_of(const Value& value) const {
+    for (const Phase& phase : program_.phases_) {
+      const int last = phase.elements ? phase.elements->out[0] : -1;
+      if (last < 0) continue;
+      const Value& result = values_[static_cast<size_t>(last)];
+      const bool lends = std::any_of(values_.begin(), values_.end(), [&](const Value& v) { return v.lender == last; });
+      if (result.home == Home::kOutput && !result.row && result.size() == value.size() && value.made < result.made &&
+          value.read <= result.made && !lends)
+        return last;
+    }
+    return -1;
+  }
+
   Phase make_phase(int p) {
     Phase phase{steps_of(p, true), steps_of(p, false), {}};
     for (int v = body_.inputs; v < static_cast<int>(values_.size()); ++v) {
       if (phase_[static_cast<size_t>(v)] != p || !folds(call_of(v))) continue;
-      const int from = call_of(v).operands[0];
+      const int from = read_by(v)[0];
       const DType dtype = values_[static_cast<size_t>(from)].dtype;
-      phase.reductions.push_back({make_row_fold(*folds_rows(call_of(v).op), dtype), from, v});
+      phase.reductions.push_back({make_row_fold(*folds_rows(call_of(v).op), dtype, folds_squares(v)), from, v});
     }
     return phase;
   }
@@ -174,7 +209,9 @@ class RowProgram::Builder {
   int num_phases_ = 1;
 };
 
-RowProgram::RowProgram(const AttrGraph& body, const std::vector<DType>& inputs, const std::vector<bool>& row) {
+RowProgram::RowProgram(const AttrGraph& body, const std::vector<DType>& inputs, const std::vector<bool>& row,
+                       bool alone)
+    : alone_(alone) {
   check_attr_graph(body, inputs.size(), body.outputs.size());
   SLUICE_CHECK_KIND(kUnsupported, inputs.size() + body.calls.size() <= kMostValues,
                     "fused_rows: a body of {} values; must be at most {}", inputs.size() + body.calls.size(),

@@ -18,14 +18,21 @@ class RowProgram {
   // the whole row; kRun: folded alone, so kept for a run; kPassing: in tiles alone.
   enum class Home : uint8_t { kInput, kState, kRow, kOutput, kKept, kRun, kPassing };
   struct Value {
+    Value(DType t, bool is_row = false, Home h = Home::kPassing, int i = -1)
+        : dtype(t), row(is_row), home(h), index(i), bytes(static_cast<int64_t>(dtype_size(t))) {}
     DType dtype;
     bool row = false;  // also of an input or an output
     Home home = Home::kPassing;
     int index = -1;            // of the input, or of the output
     int made = -1, read = -1;  // phases: in which a step makes it, and in which it is read for the last time
     bool read_again = false;   // in a later phase than it is made in, or by a reduction
+    bool folded = false;       // by a reduction
+    // A result whose memory a kept value may use until it is written, as the last of its phase; it is in the cache
+    // then.
+    int lender = -1;
     bool in_elements = false;  // read by steps of elements
-    int64_t size() const { return static_cast<int64_t>(dtype_size(dtype)); }
+    int64_t bytes;
+    int64_t size() const { return bytes; }  // of an element
   };
   struct Steps {
     FusedProgram program;
@@ -41,11 +48,14 @@ class RowProgram {
     std::vector<Reduction> reductions;
   };
 
-  // `row`: of each input, whether it has one element for a row. Throws Error(kUnsupported) where a step has no loop.
-  RowProgram(const AttrGraph& body, const std::vector<DType>& inputs, const std::vector<bool>& row);
+  // `row`: of each input, whether it has one element for a row. `alone`: steps of elements are run on one row at a
+  // time, so that they take its values as they are; else these are spread. Throws Error(kUnsupported) where a step has
+  // no loop.
+  RowProgram(const AttrGraph& body, const std::vector<DType>& inputs, const std::vector<bool>& row, bool alone);
 
   const std::vector<Value>& values() const { return values_; }
   const std::vector<Phase>& phases() const { return phases_; }
+  bool alone() const { return alone_; }
   bool random() const { return random_; }
   bool heavy() const { return heavy_; }
   int64_t scratch_per_element() const { return scratch_; }  // the most of a phase
@@ -57,7 +67,7 @@ class RowProgram {
 
   std::vector<Value> values_;
   std::vector<Phase> phases_;
-  bool random_ = false, heavy_ = false;
+  bool alone_ = false, random_ = false, heavy_ = false;
   int64_t scratch_ = 0;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Writes past the caches, for results larger than what stays in them.
+// Memory beyond the caches: writes past them, for results larger than what stays in them, and reads ahead.
 #include <cstdint>
 
 namespace sluice::cpu {
@@ -13,5 +13,8 @@ int64_t streaming_bytes();
 // the same thread before another one reads what was written.
 void streamed_copy(const void* from, void* to, int64_t bytes);
 void finish_streams();
+
+// Brings what will be read or written soon near, into the second-level cache. Any address will do.
+void fetch_lines(const void* from, int64_t bytes);
 
 }  // namespace sluice::cpu

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "kernels/cpu/spread.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace sluice::cpu {
@@ -85,7 +86,7 @@ void load(const void* from, int64_t stride, void* tile, int64_t n) {
   T* y = static_cast<T*>(tile);
   if (stride == 0) {
     const T v = read<T>(*x);
-    for (int64_t i = 0; i < n; ++i) y[i] = v;
+    spread(sizeof v, &v, 1, n, y);
   } else if (stride == 1) {
     for (int64_t i = 0; i < n; ++i) y[i] = read<T>(x[i]);
   } else {

@@ -142,9 +142,9 @@ Generated fused_rows(const plan::KernelQuery& query) { return RowsWriter(query).
 
 void add_fused_rows_kernel(KernelTable& table) {
   add_generated(table, "fused_rows", fused_rows);
-  for (const char* op : {"sum", "mean", "prod", "amax", "amin"}) {
-    KernelDef def = table.get(op, DeviceKind::kCuda);
-    def.can_fuse = table.get(op, DeviceKind::kCpu).can_fuse;
+  for (const std::string_view op : cpu::ops_that_fold_rows()) {
+    KernelDef def = table.get(std::string(op), DeviceKind::kCuda);
+    def.can_fuse = table.get(std::string(op), DeviceKind::kCpu).can_fuse;
     table.replace(DeviceKind::kCuda, std::move(def));
   }
 }

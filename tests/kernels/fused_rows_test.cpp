@@ -82,6 +82,7 @@ class RandomRows {
     const auto shape = [&](int v) { return values[static_cast<size_t>(v)].spec.shape; };
     const bool wide = shape(a) == whole_;
     if (draw(3) == 0 && wide && numel(row_) > 0) return reduce(a);
+    if (draw(8) == 0 && wide) return call("mul", {}, {a, a}, whole_);
     if (draw(2) == 0 && (wide || shape(a) == row_)) return call(kUnary[draw(6)], {}, {a}, shape(a));
     const Shape both = broadcast_shapes(shape(a), shape(b), "test");
     if (both != whole_ && both != row_) return call("add", {}, {a, 0}, whole_);
@@ -135,10 +136,10 @@ struct RowCase {
   int programs;
 };
 const RowCase kRowCases[] = {
-    {{5, 7}, 1, 40},     {{64, 64}, 1, 10},   {{300, 2}, 1, 10},     {{3, 129}, 1, 10},
-    {{9, 1000}, 1, 10},  {{7, 4096}, 1, 5},   {{6, 4097}, 1, 5},     {{2, 3, 40}, 1, 10},
-    {{3, 4, 6}, 2, 20},  {{40}, 1, 10},       {{2, 3, 1, 50}, 1, 5}, {{20, 5000}, 1, 3},
-    {{3, 140000}, 1, 2}, {{1, 300001}, 1, 2}, {{0, 6}, 1, 5},        {{16, 20000}, 1, 1},
+    {{5, 7}, 1, 40},       {{64, 64}, 1, 10},  {{300, 2}, 1, 10},   {{3, 129}, 1, 10},   {{9, 1000}, 1, 10},
+    {{7, 4096}, 1, 5},     {{6, 4097}, 1, 5},  {{2, 3, 40}, 1, 10}, {{3, 4, 6}, 2, 20},  {{40}, 1, 10},
+    {{2, 3, 1, 50}, 1, 5}, {{20, 5000}, 1, 3}, {{3, 140000}, 1, 2}, {{1, 300001}, 1, 2}, {{0, 6}, 1, 5},
+    {{16, 20000}, 1, 1},   {{11, 193}, 1, 20}, {{7, 1023}, 1, 10},  {{7, 1025}, 1, 10},  {{3, 2, 500}, 1, 10},
 };
 
 TEST(FusedRows, GiveTheBitsOfTheirSteps) {
@@ -165,7 +166,7 @@ TEST(FusedRows, GiveTheBitsOfTheirSteps) {
 // Rows may lie apart, and so may their elements.
 TEST(FusedRows, ReadTheirOperandsAsTheyLie) {
   for (unsigned seed = 0; seed < 40; ++seed) {
-    for (const Shape& whole : {Shape{6, 9}, Shape{3, 4, 21}, Shape{2, 5000}}) {
+    for (const Shape& whole : {Shape{6, 9}, Shape{3, 4, 21}, Shape{2, 5000}, Shape{2, 3, 300}, Shape{4, 1025}}) {
       RandomRows rows(seed, whole, 1, DType::kFloat32);
       std::vector<TestTensor> inputs;
       for (int v = 0; v < rows.body.inputs; ++v) {

@@ -62,7 +62,7 @@ def check(function, *xs, kernels=("fused_rows",), tolerance=None):
     return graph
 
 
-SHAPES = [(7, 3), (64, 1000), (3, 5, 129), (1, 50), (40,), (2, 4096), (3, 4500)]
+SHAPES = [(7, 3), (9, 7), (64, 1000), (3, 5, 129), (1, 50), (40,), (5, 193), (3, 1023), (3, 1025), (2, 4096), (3, 4500)]
 TOLERANCES = {"float32": 2e-6, "float64": 1e-14, "bfloat16": 3e-2, "float16": 4e-3}
 
 
@@ -92,6 +92,29 @@ def test_rows_longer_than_the_cache_keep_their_bits_however_many_threads(shape):
         assert bits(Compute(lambda x: softmax(sl, x))(x)) == expected
     finally:
         sl.set_num_threads(threads)
+
+
+def test_rows_of_more_than_stays_near_keep_their_bits():
+    x, w, b = random(1700, 1024), random(1024, seed=1), random(1024, seed=2)
+    graph = check(layer_norm, x, w, b)
+    assert_same(graph(x, w, b), layer_norm(torch, *[theirs(t) for t in (x, w, b)]), 1e-5)
+
+
+def test_sums_of_squares_are_those_of_products():
+    def f(lib, x, y):
+        d = x - y
+        s = d * d
+        return s.sum(-1, keepdim=True), (d * d).mean(-1, keepdim=True) + s, (s * s).sum(-1, keepdim=True)
+
+    for n in (7, 300, 1025, 5000):
+        check(f, random(5, n), random(5, n, seed=1), tolerance=1e-4 * n)
+        check(lambda lib, x: x / (x * x).sum(-1, keepdim=True).sqrt(), random(5, n), tolerance=1e-5)
+
+
+def test_rows_of_one_element_are_steps():
+    x = random(6, 1)
+    graph = Compute(lambda x: softmax(sl, x) + layer_norm(sl, x, x, x))
+    assert bits(graph(x)) == bits(softmax(sl, x) + layer_norm(sl, x, x, x))
 
 
 def test_steps_before_and_behind_are_in_it_and_several_results_leave_it():

@@ -1,0 +1,92 @@
+#include "kernels/cpu/chains.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/scalar_math.h"
+
+namespace sluice::cpu {
+namespace scalar {
+namespace {
+
+// The tables' functions of floats.
+#define FLOATS1(NAME, WEIGHT, ...)      \
+  template <class T>                    \
+  SLUICE_INLINE T NAME##_step(T a) {    \
+    return static_cast<T>(__VA_ARGS__); \
+  }
+#define FLOATS2(NAME, WEIGHT, ...)        \
+  template <class T>                      \
+  SLUICE_INLINE T NAME##_step(T a, T b) { \
+    return static_cast<T>(__VA_ARGS__);   \
+  }
+#define NUMBERS1(NAME, WEIGHT, FLOATS, ...) FLOATS1(NAME, WEIGHT, FLOATS)
+#define NUMBERS2(NAME, WEIGHT, FLOATS, ...) FLOATS2(NAME, WEIGHT, FLOATS)
+#define CHECKED2(NAME, ...)
+#define INTEGERS2(NAME, ...)
+#define COMPLEX1(NAME, ...)
+#define COMPLEX2(NAME, ...)
+#define REAL_OF1(NAME, ...)
+#include "base/scalar/binary.inc"
+#include "base/scalar/unary.inc"
+#include "base/scalar/undefine.inc"
+
+// Compilers do not know that it is zero, and so cannot round a product and the sum behind it as one.
+volatile const int32_t kZero = 0;
+SLUICE_INLINE float rounded(float v, int32_t zero) { return from_bits(to_bits(v) ^ zero); }
+
+// Second operands: none, an element for each, one for all.
+#define BEFORE_NONE(K)
+#define BEFORE_EACH(K) const float* const o##K = static_cast<const float*>(*in++);
+#define BEFORE_ONE(K) const float o##K = *static_cast<const float*>(*in++);
+#define STEP_NONE(OP, K) OP##_step(v)
+#define STEP_EACH(OP, K) OP##_step(v, o##K[i])
+#define STEP_ONE(OP, K) OP##_step(v, o##K)
+#define NAME2(A, OTHER_A, B, OTHER_B) A##_##OTHER_A##_##B##_##OTHER_B
+#define NAME3(A, OTHER_A, B, OTHER_B, C, OTHER_C) A##_##OTHER_A##_##B##_##OTHER_B##_##C##_##OTHER_C
+#define LOOP_OF_CHAIN(NAME, BEFORE, BEHIND, LAST)                              \
+  SLUICE_CLONES static int NAME(const void* const* in, void* out, int64_t n) { \
+    const float* const x = static_cast<const float*>(*in++);                   \
+    BEFORE float* const y = static_cast<float*>(out);                          \
+    const int32_t zero = kZero;                                                \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) {                     \
+      float v = x[i];                                                          \
+      BEHIND y[i] = LAST;                                                      \
+    }                                                                          \
+    return 0;                                                                  \
+  }
+#define CHAIN2(A, OTHER_A, B, OTHER_B)                                                  \
+  LOOP_OF_CHAIN(NAME2(A, OTHER_A, B, OTHER_B), BEFORE_##OTHER_A(0) BEFORE_##OTHER_B(1), \
+                v = rounded(STEP_##OTHER_A(A, 0), zero);                                \
+                , STEP_##OTHER_B(B, 1))
+#define CHAIN3(A, OTHER_A, B, OTHER_B, C, OTHER_C)                                                                    \
+  LOOP_OF_CHAIN(NAME3(A, OTHER_A, B, OTHER_B, C, OTHER_C),                                                            \
+                BEFORE_##OTHER_A(0) BEFORE_##OTHER_B(1) BEFORE_##OTHER_C(2), v = rounded(STEP_##OTHER_A(A, 0), zero); \
+                v = rounded(STEP_##OTHER_B(B, 1), zero);, STEP_##OTHER_C(C, 2))
+#include "kernels/cpu/chains.inc"
+#undef CHAIN2
+#undef CHAIN3
+
+struct Chain {
+  ChainLink links[kMostLinks];
+  size_t count;
+  Loop loop;
+};
+using Other = ChainLink::Other;
+constexpr Other NONE = Other::kNone, EACH = Other::kEach, ONE = Other::kOne;
+#define CHAIN2(A, OTHER_A, B, OTHER_B) {{{#A, OTHER_A}, {#B, OTHER_B}}, 2, NAME2(A, OTHER_A, B, OTHER_B)},
+#define CHAIN3(A, OTHER_A, B, OTHER_B, C, OTHER_C) \
+  {{{#A, OTHER_A}, {#B, OTHER_B}, {#C, OTHER_C}}, 3, NAME3(A, OTHER_A, B, OTHER_B, C, OTHER_C)},
+constexpr Chain kChains[] = {
+#include "kernels/cpu/chains.inc"
+};
+
+}  // namespace
+}  // namespace scalar
+
+Loop chain_loop(std::span<const ChainLink> links) {
+  for (const scalar::Chain& chain : scalar::kChains)
+    if (std::equal(links.begin(), links.end(), chain.links, chain.links + chain.count)) return chain.loop;
+  return nullptr;
+}
+
+}  // namespace sluice::cpu
