@@ -44,11 +44,12 @@ Value view_as_dtype(const Value& x, DType dtype) {
   for (int i = x.rank() - 1; i >= 0 && dtype_size(dtype) != dtype_size(x.dtype()); --i) {
     const bool last = i == x.rank() - 1;
     SLUICE_CHECK_KIND(kRuntime, !last || spec.strides[i] == 1,
-                      "self.stride(-1) must be 1 to view {} as {} (different element sizes), but got {}", from, to,
-                      spec.strides[i]);
-    SLUICE_CHECK_KIND(kRuntime, last || ratio == 0 || spec.strides[i] % ratio == 0,
-                      "self.stride({}) must be divisible by {} to view {} as {} (different element sizes), but got {}",
-                      i, ratio, from, to, spec.strides[i]);
+                      "view: self.stride(-1) must be 1 to view {} as {} (different element sizes), but got {}", from,
+                      to, spec.strides[i]);
+    SLUICE_CHECK_KIND(
+        kRuntime, last || ratio == 0 || spec.strides[i] % ratio == 0,
+        "view: self.stride({}) must be divisible by {} to view {} as {} (different element sizes), but got {}", i,
+        ratio, from, to, spec.strides[i]);
   }
   const GradMode no_grad(false);  // as torch: bits have no gradient
   return ops::view_as_dtype(x, dtype);

@@ -1,5 +1,6 @@
 // Torch's spelling of arithmetic: names, operators, and functions that are more than one op.
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <string>
 
@@ -47,7 +48,9 @@ Operand scaled(const char* name, const Operand& a, const Operand& b, const Opera
   if (b.is_complex_number() || alpha.is_complex_number()) return b.complex_number() * alpha.complex_number();
   const double product = b.number() * alpha.number();
   if (is_floating(b.own_dtype()) || is_floating(alpha.own_dtype())) return product;
-  return static_cast<int64_t>(product);
+  constexpr double kExact = 9007199254740992;  // beyond 2**53 doubles have not all whole numbers
+  if (std::abs(product) < kExact) return static_cast<int64_t>(product);
+  return is_floating(dtype) ? Operand(product) : mul(b.to(dtype), alpha);
 }
 
 Value add_scaled(const Operand& a, const Operand& b, const Operand& alpha) {

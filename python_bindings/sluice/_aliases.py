@@ -9,7 +9,7 @@ import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._creation import _finish, _place, as_tensor
-from sluice._creation import numpy as lazy_numpy
+from sluice._numbers import numpy as lazy_numpy
 
 # Torch has these at the top as well, with the same arguments; OneFlow the last ones.
 FUNCTIONAL = frozenset("""adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d bilinear celu celu_ channel_shuffle

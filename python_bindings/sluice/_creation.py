@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._arguments import typed
 from sluice._device import device as _device
+from sluice._numbers import array_of, is_whole, numpy
 from sluice._size import sizes_of
 from sluice._trace import state as trace_state
 
 default_generator = _C.Generator()
-_lazy_numpy = None
-
-
-def numpy() -> Any:
-    """numpy, imported when first needed: importing it takes longer than importing Sluice."""
-    global _lazy_numpy
-    if _lazy_numpy is None:
-        import numpy
-
-        _lazy_numpy = numpy
-    return _lazy_numpy
-
-
 get_default_dtype = _C.get_default_dtype
 
 
@@ -92,45 +79,9 @@ def _dtype_of(out: Any) -> Any:
     return get_default_dtype() if out is None else out.dtype
 
 
-def _is_whole(number: Any) -> bool:
-    if isinstance(number, Tensor):
-        return not number.dtype.is_floating_point and not number.dtype.is_complex
-    return isinstance(number, Integral)
-
-
 def _laid(t: Any, memory_format: Any) -> Any:
     plain = memory_format is None or memory_format in ("preserve_format", "contiguous_format")
     return t if plain else t.contiguous(memory_format=memory_format)
-
-
-def _array_of(data: Any) -> Any:
-    """`data` as an array, and the dtype torch infers for it."""
-    np = numpy()
-    if hasattr(data, "__array__"):
-        return np.asarray(data), None
-    if isinstance(data, (list, tuple)) and _has_tensors(data):
-        return np.stack([_array_of(d)[0] for d in data]) if len(data) else np.asarray(data), None
-    try:
-        array = np.asarray(data)
-    except ValueError as error:
-        raise _C.ValueError(f"tensor: cannot be made of nested sequences of unequal length: {error}") from None
-    if array.dtype == object or array.dtype.kind in "USO":
-        raise _C.TypeError(f"tensor: got {type(data).__name__} with elements of {array.dtype}; must be numbers, nested lists of numbers, or "
-                           "an array of numbers")
-    if array.dtype.kind == "c" and not _has_dtype(data):
-        return array, get_default_dtype().to_complex()
-    return array, (get_default_dtype() if array.dtype.kind == "f" and not _has_dtype(data) else None)
-
-
-def _has_tensors(data: Any) -> Any:
-    return any(isinstance(d, Tensor) or (isinstance(d, (list, tuple)) and _has_tensors(d)) for d in data)
-
-
-def _has_dtype(data: Any) -> bool:
-    """Its first element is a scalar of numpy."""
-    while isinstance(data, (list, tuple)) and data:
-        data = data[0]
-    return hasattr(data, "dtype")
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
@@ -141,9 +92,11 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     if isinstance(data, Tensor):
         t = data.detach().clone()
     elif isinstance(data, (bool, int, float, complex)) and not hasattr(data, "dtype"):  # numpy's float64 is a float
+        if isinstance(data, int) and dtype is not None and dtype.is_floating_point:
+            data = float(data)  # of any length
         return _finish(fn.number(data, dtype or _dtype_of_number(data), _place(device)), device, requires_grad)
     else:
-        array, inferred = _array_of(data)
+        array, inferred = array_of(data, dtype)
         dtype = dtype or inferred
         t = _C.from_array(numpy().array(array, copy=True, order="C", ndmin=0)).clone()
     if dtype is not None and t.dtype is not dtype:
@@ -155,7 +108,7 @@ def _dtype_of_number(number: Any) -> Any:
     """What torch infers for a number of Python."""
     if isinstance(number, complex):
         return get_default_dtype().to_complex()
-    return _C.bool if isinstance(number, bool) else _C.int64 if _is_whole(number) else get_default_dtype()
+    return _C.bool if isinstance(number, bool) else _C.int64 if is_whole(number) else get_default_dtype()
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -299,12 +252,19 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
     if end is None:
         start, end = 0, start
     if dtype is None:
-        dtype = _C.int64 if all(map(_is_whole, (start, end, step))) else get_default_dtype()
+        dtype = _C.int64 if all(map(is_whole, (start, end, step))) else get_default_dtype()
     if getattr(dtype, "is_complex", False):
         raise _C.NotImplementedError(f"arange: not implemented for '{dtype.name}'; use a real dtype and cast")
     if not dtype.is_floating_point:  # as torch: of whole numbers from the first on
         start, end, step = int(start), int(end), int(step)
     place = _place(device, out)
+    # Of large whole numbers float64 has not all.
+    if not dtype.is_floating_point and (end - start) * step > 0 and max(abs(start), abs(end)) > 2**53:
+        if not -2**63 <= min(start, end) <= max(start, end) < 2**63:
+            raise _C.ValueError(f"arange: from {start} to {end}; both must fit into 64 bits")
+        count = (end - start - (1 if step > 0 else -1)) // step + 1
+        numbers = fn.arange(0.0, float(count), 1.0, _C.int64, place) * step + start
+        return _made(numbers.to(dtype), place, requires_grad, out)
     return _made(fn.arange(float(start), float(end), float(step), dtype, place), place, requires_grad, out)
 
 

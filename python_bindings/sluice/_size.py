@@ -30,4 +30,7 @@ def sizes_of(args: Any) -> Any:
     """Sizes given one by one or as one sequence."""
     if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
         args = args[0]
-    return tuple(index(a) for a in args)
+    sizes = tuple(index(a) for a in args)
+    if sizes and max(sizes) >= 2**63:
+        raise ValueError(f"size: an int of {max(sizes).bit_length()} bits was given; must fit into 64 with its sign")
+    return sizes

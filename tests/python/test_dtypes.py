@@ -164,3 +164,51 @@ def test_ints_of_more_than_64_bits_are_refused(call, dtype):
             call(sl, sl.ones(2, dtype=getattr(sl, dtype)), k)
     assert call(sl, sl.ones(2, dtype=sl.int64), 2**63 - 1).dtype in (sl.int64, sl.bool)
     assert call(sl, sl.ones(2), 2.0**64).dtype in (sl.float32, sl.bool)
+
+
+@pytest.mark.parametrize("arguments", [
+    (2**53 + 1, 2**53 + 6), (2**62, 2**62 + 3), (-2**63, -2**63 + 3), (2**63 - 3, 2**63 - 1), (2**62 + 10, 2**62, -3),
+    (2**62, 2**62 + 2, 5), (-2**61, 2**61, 2**61 - 1), (2**53 - 2, 2**53 + 2)])
+def test_a_range_of_large_numbers_is_exact(arguments):
+    ours = sl.arange(*arguments)
+    assert ours.dtype is sl.int64 and ours.tolist() == torch.arange(*arguments).tolist() == list(range(*arguments))
+    with pytest.raises(ValueError, match=f"arange: from 0 to {10**30}; both must fit into 64 bits"):
+        sl.arange(10**30)
+
+
+@pytest.mark.parametrize("data", [[1, 2**63], [[2**64]], [-2**63 - 1], 2**64])
+def test_tensors_of_ints_that_int64_has_not(data):
+    for lib in (torch, sl):
+        with pytest.raises((ValueError, RuntimeError, OverflowError)):
+            lib.tensor(data)
+        assert lib.tensor(data, dtype=lib.float64).numel() > 0
+    with pytest.raises(ValueError, match="an int of 6[45] bits was given; must fit into 64 with its sign, or be a float"):
+        sl.tensor(data)
+
+
+def test_long_ints_among_floats_are_floats():
+    for data in ([2**64, 1.5], [1.5, [2**70][0]], [1e30, 2.0], [2**63, 0.5]):
+        assert sl.tensor(data).tolist() == torch.tensor(data).tolist()
+
+
+def test_sizes_of_more_than_64_bits_are_refused():
+    for make in (sl.ones, sl.zeros, sl.empty, sl.rand):
+        for size in ((10**30,), ((2, 10**30),)):
+            with pytest.raises(ValueError, match="size: an int of 100 bits was given; must fit into 64 with its sign"):
+                make(*size)
+
+
+def test_products_of_large_whole_numbers_are_exact():
+    for other, alpha in ((1, 2**60 + 1), (2**31 + 1, 2**31 - 1), (3, 2**61 + 7), (2**62, 4), (-2**40, 2**40)):
+        for dtype in ("int64", "float64"):
+            for function in (lambda lib, x: x.sub(other, alpha=alpha), lambda lib, x: lib.add(x, other, alpha=alpha)):
+                ours, expected = (function(lib, lib.ones(2, dtype=getattr(lib, dtype)) * 7) for lib in (sl, torch))
+                assert ours.tolist() == expected.tolist() and ours.dtype.name == dtype
+
+
+def test_views_of_other_elements_say_what_is_in_the_way():
+    for x, message in ((sl.ones(4, 4)[:, ::2], r"view: self.stride\(-1\) must be 1 to view float32 as uint8 .*, but got 2"),
+                       (sl.ones(3, 3, dtype=sl.int8)[:, :2],
+                        r"view: self.stride\(0\) must be divisible by 2 to view int8 as int16 .*, but got 3")):
+        with pytest.raises(RuntimeError, match=message):
+            x.view(sl.uint8 if x.dtype is sl.float32 else sl.int16)
