@@ -23,8 +23,8 @@ std::unique_ptr<PreparedKernel> make_kernel(uint64_t workspace_bytes, F run, uin
   return std::make_unique<Kernel>(workspace_bytes, std::move(run), held_bytes);
 }
 
-// Threads worth having for about `work` simple vectorised operations. A parallel region costs some microseconds, and
-// each thread fetches what others wrote line by line: a kernel that takes 20 us is faster alone, on busy machines by far.
+// Threads worth having for about `work` simple vectorised operations. A region costs some microseconds, and each thread
+// fetches what others wrote line by line: what takes 20 us is faster alone, on busy machines by far.
 inline int threads_for(const PrepareContext& context, double work) { return work < 80e3 ? 1 : context.threads; }
 // The same for a product, which reads `bytes`, from memory if it has to.
 inline int threads_for_product(const PrepareContext& context, double flops, double bytes) {
