@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "base/error.h"
@@ -239,7 +240,8 @@ class FusedProgram::Builder {
         if (in >= 0) last[static_cast<size_t>(in)] = static_cast<int>(i);
     for (int result : program_.results_) last[static_cast<size_t>(result)] = static_cast<int>(instructions.size());
     program_.offsets_.assign(sizes_.size() - static_cast<size_t>(first), 0);
-    std::map<int64_t, std::vector<int64_t>> free;  // offsets by size
+    std::vector<int64_t> slots;                    // their sizes
+    std::map<int64_t, std::vector<int64_t>> free;  // slots by size
     for (size_t i = 0; i < instructions.size(); ++i) {
       const Instruction& at = instructions[i];
       const auto release = [&] {
@@ -256,14 +258,29 @@ class FusedProgram::Builder {
         const int64_t size = sizes_[static_cast<size_t>(at.out)];
         std::vector<int64_t>& there = free[size];
         if (there.empty()) {
-          there.push_back(program_.scratch_);
-          program_.scratch_ += size;
+          there.push_back(static_cast<int64_t>(slots.size()));
+          slots.push_back(size);
         }
         program_.offsets_[static_cast<size_t>(at.out - first)] = there.back();
         there.pop_back();
       }
       if (at.kind != Kind::kLoop) release();
     }
+    lay_out(slots);
+  }
+
+  // The largest first, so that each is aligned, however many elements they have room for.
+  void lay_out(const std::vector<int64_t>& slots) {
+    std::vector<size_t> order(slots.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return slots[a] > slots[b]; });
+    std::vector<int64_t> begins(slots.size());
+    for (const size_t slot : order) {
+      begins[slot] = program_.scratch_;
+      program_.scratch_ += slots[slot];
+    }
+    if (slots.empty()) return;
+    for (int64_t& offset : program_.offsets_) offset = begins[static_cast<size_t>(offset)];
   }
 
   FusedProgram& program_;
