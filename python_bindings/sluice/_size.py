@@ -6,6 +6,8 @@ import math
 from operator import index
 from typing import Any
 
+from sluice import _C
+
 
 class Size(tuple):
     """A tuple of dims, as torch.Size."""
@@ -32,5 +34,5 @@ def sizes_of(args: Any) -> Any:
         args = args[0]
     sizes = tuple(index(a) for a in args)
     if sizes and max(sizes) >= 2**63:
-        raise ValueError(f"size: an int of {max(sizes).bit_length()} bits was given; must fit into 64 with its sign")
+        raise _C.ValueError(f"size: an int of {max(sizes).bit_length()} bits was given; must fit into 64 with its sign")
     return sizes
