@@ -19,7 +19,7 @@ from sluice._creation import (arange, as_tensor, bernoulli, default_generator, e
                               from_numpy, frombuffer, full, full_like, get_default_dtype, get_rng_state, initial_seed, linspace,
                               manual_seed, normal, ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, seed,
                               set_default_dtype, set_rng_state, tensor, to_dlpack, zeros, zeros_like)
-from sluice._creation import numpy as _numpy
+from sluice._numbers import numpy as _numpy
 from sluice._memory_format import strided
 from sluice import _pickling, _tensor_methods, _tensor_state, sbp
 from sluice._global import placement

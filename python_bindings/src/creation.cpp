@@ -58,15 +58,16 @@ void bind_functions(nb::module_& fn) {
       Release(), nb::arg("size"), nb::arg("dtype"), device);
   fn.def(
       "number",
-      [](const ops::Operand& value, DType dtype, const MaybeDevice& device) {
-        SLUICE_CHECK_KIND(kType, value.is_number(), "number: got a tensor; must be a number");
-        value.check_fits(dtype, "full");
-        return made_on(device, [&] { return value.to(dtype); });
+      [](const nb::object& value, DType dtype, const MaybeDevice& device) {
+        if (is_long_int(value.ptr())) fail_long_int(value.ptr());
+        std::optional<ops::Operand> number;
+        SLUICE_CHECK_KIND(kType, operand_from(value, &number) && number->is_number(),
+                          "number: got {}; must be a number", Py_TYPE(value.ptr())->tp_name);
+        const nb::gil_scoped_release release;
+        number->check_fits(dtype, "full");
+        return made_on(device, [&] { return number->to(dtype); });
       },
-      Release(), nb::arg("value"), nb::arg("dtype"), device, "A number as a tensor without axes; integers are exact.");
-  fn.def(
-      "number", [](const nb::int_& value, DType, const MaybeDevice&) -> Value { fail_long_int(value.ptr()); },
-      nb::arg("value"), nb::arg("dtype"), device);
+      nb::arg("value").none(), nb::arg("dtype"), device, "A number as a tensor without axes; integers are exact.");
   fn.def(
       "decode_jpeg",
       [](const Value& files, const OptionalValue& boxes, const OptionalValue& flip, int64_t count, int64_t height,
