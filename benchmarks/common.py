@@ -4,6 +4,7 @@ import os
 import multiprocessing as mp
 import statistics
 import sys
+import tempfile
 import time
 from typing import Callable
 
@@ -87,6 +88,20 @@ def spread(values: list[float]) -> float:
     """Half the interquartile range over the median."""
     quarters = statistics.quantiles(values, n=4)
     return (quarters[2] - quarters[0]) / 2 / statistics.median(values)
+
+
+def traced_kernels(graph) -> list[dict]:
+    """What a graph that is traced has run since the last time: events of its kernels, as Perfetto has them."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "trace.json")
+        graph.save_trace(path)
+        with open(path) as file:
+            return [e for e in json.load(file)["traceEvents"] if e["ph"] == "X" and e["cat"] == "kernel"]
+
+
+def extent(events: list[dict]) -> float:
+    """Microseconds from the first one's beginning to the last one's end."""
+    return max(e["ts"] + e["dur"] for e in events) - min(e["ts"] for e in events)
 
 
 def report(name: str, ours: float, peer: float | None, peer_name: str, unit: str, n: int, spread: float,

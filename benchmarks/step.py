@@ -1,12 +1,9 @@
 """engine_share.digits, trace.digits, actors_gain.digits, granularity.digits: where the time of a training step goes."""
-import json
-import os
 import statistics
-import tempfile
 import time
 
 import numpy as np
-from common import Side, measure, report, spread, wanted
+from common import extent, measure, report, Side, spread, traced_kernels, wanted
 from train import THREADS, digits_net, sluice_graph, sluice_side
 
 BATCH = 32
@@ -21,14 +18,8 @@ def engine_share(rounds=7, steps=100):
         for _ in range(steps):
             loss = graph(*inputs)
         loss.item()
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "trace.json")
-            graph.save_trace(path)
-            with open(path) as file:
-                events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
-        kernels = [e for e in events if e["cat"] == "kernel"]
-        begin, end = min(e["ts"] for e in kernels), max(e["ts"] + e["dur"] for e in kernels)
-        shares.append(1 - sum(e["dur"] for e in kernels) / (end - begin))
+        kernels = traced_kernels(graph)
+        shares.append(1 - sum(e["dur"] for e in kernels) / extent(kernels))
     return shares[1:]  # the first round warms up
 
 

@@ -5,19 +5,12 @@
 #include <vector>
 
 #include "kernels/kernel_cache.h"
+#include "kernels/machine_rates.h"
 #include "plan/target.h"
 
 namespace sluice {
 
 class KernelTrials;
-
-// What a device can do at best, for predicted costs. Per core where it says so.
-struct MachineRates {
-  double flops_per_core = 100e9;  // fused multiply-adds count two
-  double bytes_per_core = 25e9;
-  double bytes_total = 40e9;
-  double kernel_ns = 300;  // fixed cost of one kernel
-};
 
 // Thread-safe. REQUIRES: the cache, or the table, outlives it.
 class KernelTarget : public plan::Target {

@@ -33,9 +33,11 @@ def resnet50(torch, blocks, width, classes):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
 
 
-def gpt2(torch, layers, width, heads, length, words):
-    """Radford et al. 2019, without dropout; 12 layers of width 768 with 12 heads are GPT-2 small."""
+def transformer_block(torch, width, heads, length, norm_first, **options):
+    """Attention, then two layers four times as wide, each added to its input, with norms before (GPT-2) or behind (BERT).
+    options: of scaled_dot_product_attention, and `approximate` of gelu."""
     nn, F = torch.nn, torch.nn.functional
+    approximate = options.pop("approximate", "none")
 
     class Block(nn.Module):
         def __init__(self):
@@ -44,18 +46,35 @@ def gpt2(torch, layers, width, heads, length, words):
             self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
             self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
-        def forward(self, x):
+        def attend(self, x):
             n = x.shape[0]
-            q, k, v = self.qkv(self.norm1(x)).reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(y.transpose(1, 2).reshape(n, length, width))
-            return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+            q, k, v = self.qkv(x).reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
+            y = F.scaled_dot_product_attention(q, k, v, **options)
+            return self.out(y.transpose(1, 2).reshape(n, length, width))
+
+        def feed(self, x):
+            return self.down(F.gelu(self.up(x), approximate=approximate))
+
+        def forward(self, x):
+            if norm_first:
+                x = x + self.attend(self.norm1(x))
+                return x + self.feed(self.norm2(x))
+            x = self.norm1(x + self.attend(x))
+            return self.norm2(x + self.feed(x))
+
+    return Block()
+
+
+def gpt2(torch, layers, width, heads, length, words):
+    """Radford et al. 2019, without dropout; 12 layers of width 768 with 12 heads are GPT-2 small."""
+    nn, F = torch.nn, torch.nn.functional
 
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
             self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
-            self.blocks, self.norm = nn.Sequential(*[Block() for _ in range(layers)]), nn.LayerNorm(width)
+            blocks = [transformer_block(torch, width, heads, length, True, is_causal=True, approximate="tanh") for _ in range(layers)]
+            self.blocks, self.norm = nn.Sequential(*blocks), nn.LayerNorm(width)
 
         def forward(self, tokens):
             x = self.norm(self.blocks(self.words(tokens) + self.places.weight))
@@ -66,27 +85,14 @@ def gpt2(torch, layers, width, heads, length, words):
 
 def bert(torch, layers, width, heads, length, words, classes):
     """Devlin et al. 2018, without dropout, and a head on the first token; 12 layers of width 768 with 12 heads are BERT-base."""
-    nn, F = torch.nn, torch.nn.functional
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x):
-            n = x.shape[0]
-            q, k, v = self.qkv(x).reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
-            y = F.scaled_dot_product_attention(q, k, v)
-            x = self.norm1(x + self.out(y.transpose(1, 2).reshape(n, length, width)))
-            return self.norm2(x + self.down(F.gelu(self.up(x))))
+    nn = torch.nn
 
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
             self.words, self.places, self.norm = nn.Embedding(words, width), nn.Embedding(length, width), nn.LayerNorm(width)
-            self.blocks, self.head = nn.Sequential(*[Block() for _ in range(layers)]), nn.Linear(width, classes)
+            blocks = [transformer_block(torch, width, heads, length, False) for _ in range(layers)]
+            self.blocks, self.head = nn.Sequential(*blocks), nn.Linear(width, classes)
 
         def forward(self, tokens):
             return self.head(self.blocks(self.norm(self.words(tokens) + self.places.weight))[:, 0])

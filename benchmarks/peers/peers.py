@@ -13,7 +13,6 @@ nothing kept on disk, against torch.compile. Writes out/peers.md.
 import argparse
 import concurrent.futures
 import importlib.util
-import json
 import multiprocessing as mp
 import os
 import pathlib
@@ -25,7 +24,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "gpu")]
-from common import Side, measure, report, spread  # noqa: E402
+from common import extent, measure, report, Side, spread, traced_kernels  # noqa: E402
 
 import sides  # noqa: E402
 from workloads import WORKLOADS, Workload, made, optimizer  # noqa: E402
@@ -49,7 +48,7 @@ def flops(work, tiny):
     from torch.utils.flop_counter import FlopCounterMode
 
     if work.kind == "generate" or work.net == "lstm":
-        return None  # not counted: a fused op of torch's, or too small to matter
+        return None  # torch counts neither fused LSTMs nor our loop of tokens
     net, x, y = made(torch, work, tiny)
     with FlopCounterMode(display=False) as counter:
         if work.kind == "infer":
@@ -68,19 +67,14 @@ def parts(work, tiny):
         result = graph(*inputs)
     result.sync()
     graph.synchronize()
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "trace.json")
-        graph.save_trace(path)
-        with open(path) as file:
-            events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
-    kernels = [e for e in events if e["cat"] == "kernel"]
+    kernels = traced_kernels(graph)
     ops = {k["name"]: k["op"] for k in graph.plan["kernels"]}
     took = dict.fromkeys(("matrix", "other", "reorder"), 0.0)
     for event in kernels:
         op = ops.get(event["name"], "")
         kind = "reorder" if op.startswith("reorder") else "matrix" if op.startswith(MATRIX) else "other"
         took[kind] += event["dur"]
-    whole = max(e["ts"] + e["dur"] for e in kernels) - min(e["ts"] for e in kernels)
+    whole = extent(kernels)
     shares = {kind: round(time / whole, 3) for kind, time in took.items()}
     return {**shares, "engine": round(1 - sum(took.values()) / whole, 3)}
 

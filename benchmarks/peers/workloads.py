@@ -112,5 +112,5 @@ def next_logits(torch, net, token, position, caches, write):
         made.append((keys, values))
         y = F.scaled_dot_product_attention(q, seen_keys, seen_values, attn_mask=mask)
         x = x + block.out(y.reshape(n, width))
-        x = x + block.down(F.gelu(block.up(block.norm2(x)), approximate="tanh"))
+        x = x + block.feed(block.norm2(x))
     return F.linear(net.norm(x), net.words.weight), tuple(made)

@@ -162,20 +162,18 @@ std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const ConvOperand
   WorkspaceLayout workspace;
   const uint64_t rows = workspace.add(epilogue->norm ? 3 * epilogue->row_bytes() : 0);
   const uint64_t kept = workspace.add(epilogue->residual ? o.y.extent_bytes() : 0);
-  return make_kernel(workspace.bytes(),
-                     [=, loops = std::move(loops),
-                      finish = epilogue->pass(is_channels_last(o.y, "fused_conv") ? ConvEpilogue::Product::kChannelsLast
-                                                                                  : ConvEpilogue::Product::kContiguous,
-                                              context.threads),
-                      e = *epilogue](const KernelArgs& args) {
-                       const void* residual = e.residual ? args.inputs[ConvEpilogue::kResidual] : nullptr;
-                       if (residual != nullptr && residual == args.outputs[0])  // which the loops overwrite
-                         residual = std::memcpy(at_offset(args.workspace, kept), residual, e.y.extent_bytes());
-                       loops(args);
-                       void* const coefficients = e.norm ? at_offset(args.workspace, rows) : nullptr;
-                       if (e.norm) e.write_rows(args, coefficients);
-                       finish(args.outputs[0], args.outputs[0], residual, coefficients);
-                     });
+  using Product = ConvEpilogue::Product;
+  const Product lies = is_channels_last(o.y, "fused_conv") ? Product::kChannelsLast : Product::kContiguous;
+  return make_kernel(workspace.bytes(), [=, loops = std::move(loops), finish = epilogue->pass(lies, context.threads),
+                                         e = *epilogue](const KernelArgs& args) {
+    const void* residual = e.residual ? args.inputs[ConvEpilogue::kResidual] : nullptr;
+    if (residual != nullptr && residual == args.outputs[0])  // which the loops overwrite
+      residual = std::memcpy(at_offset(args.workspace, kept), residual, e.y.extent_bytes());
+    loops(args);
+    void* const coefficients = e.norm ? at_offset(args.workspace, rows) : nullptr;
+    if (e.norm) e.write_rows(args, coefficients);
+    finish(args.outputs[0], args.outputs[0], residual, coefficients);
+  });
 }
 
 // What oneDNN makes of it, which is the usual where this machine has no Winograd that is asked for; the loops, which

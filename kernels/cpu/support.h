@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "kernels/kernel.h"
+#include "kernels/machine_rates.h"
 
 namespace sluice::cpu {
 
@@ -28,8 +29,8 @@ std::unique_ptr<PreparedKernel> make_kernel(uint64_t workspace_bytes, F run, uin
 inline int threads_for(const PrepareContext& context, double work) { return work < 80e3 ? 1 : context.threads; }
 // The same for a product, which reads `bytes`, from memory if it has to.
 inline int threads_for_product(const PrepareContext& context, double flops, double bytes) {
-  constexpr double kFlopsPerUs = 100e3, kBytesPerUs = 25e3;
-  return std::max(flops / kFlopsPerUs, bytes / kBytesPerUs) < 20 ? 1 : context.threads;
+  constexpr MachineRates kRates;
+  return std::max(flops / kRates.flops_per_core, bytes / kRates.bytes_per_core) < 20e-6 ? 1 : context.threads;
 }
 
 // Ranges of a workspace, each 64-aligned.

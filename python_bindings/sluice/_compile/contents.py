@@ -6,10 +6,8 @@ import collections
 import types
 from typing import Any
 
-from sluice.nn.graph.watch import _copy, _differs, _is_plain, _NOTHING as MISSING
+from sluice.nn.graph.watch import _copy, _differs, _ENTRIES as TABLES, _is_plain, _NOTHING as MISSING
 from sluice.nn.modules.module import Module
-
-TABLES = ("_parameters", "_buffers", "_modules")
 
 
 def is_array(thing: Any) -> bool:
