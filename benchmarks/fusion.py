@@ -2,8 +2,8 @@
 
 fusion.chain.*: twelve elementwise ops; `.pass` against a copy of as many bytes: 1 is one pass over memory. fusion.sum4: a + b + c + d.
 fusion.softmax.*, fusion.layer_norm.*: written out in arithmetic and sums of rows, against the one kernel that the functions of these
-names are; `.cached`: of as much as stays in the cache, `.plain`: against the same plan without fuse_rows. fusion.dropout: dropout and
-a residual. fusion.linear: a product, a row, and gelu. fusion.bce: the mean of a binary cross-entropy, with its gradient.
+names are; `.generated`: by code that is made for them, `.cached`: of as much as stays in the cache, `.plain`: against the same plan
+without fuse_rows. fusion.dropout: dropout and a residual. fusion.linear: a product, a row, and gelu. fusion.bce: the mean of a binary cross-entropy, with its gradient.
 fusion.batch_norm: the training step of residual blocks. fusion.updates.*: AdamW of many small parameters; of clipped
 gradients.
 """
@@ -79,7 +79,7 @@ def forward_of(name, torch):
     return lambda x: torch.nn.functional.gelu(net(x)), (torch.randn(4096, 256),)
 
 
-def infer_side(name, without=None, fused_activations=False):
+def infer_side(name, without=None, fused_activations=False, generated=False):
     """Reads and writes buffers, so that a call copies nothing."""
     import sluice as torch
     function, arguments = forward_of(name, torch)
@@ -100,6 +100,7 @@ def infer_side(name, without=None, fused_activations=False):
                 self.config.disable_pass(one)
             if fused_activations:
                 self.config.enable_fused_activations()
+            self.config.enable_generated_kernels(generated)
 
         def build(self):
             with torch.no_grad():
@@ -170,10 +171,9 @@ def train_side(name, without=None):
     return run
 
 
-ROWS = [(f"{op}{size}{peer}", (infer_side, op + size),
-         (infer_side, op + size, ("fuse_rows",)) if peer else (infer_side, f"{op}{size}.kernel"),
-         "without fuse_rows" if peer else f"the kernel {op}")
-        for op in ("softmax", "layer_norm") for size, peer in (("", ""), (".cached", ""), ("", ".plain"))]
+ROWS = [(f"{op}{size}{how}", (infer_side, op + size, None, False, how == ".generated"), (infer_side, f"{op}{size}.kernel"), f"the kernel {op}")
+        for op in ("softmax", "layer_norm") for size in ("", ".cached") for how in ("", ".generated")]
+ROWS += [(f"{op}.plain", (infer_side, op), (infer_side, op, ("fuse_rows",)), "without fuse_rows") for op in ("softmax", "layer_norm")]
 
 LINES = [  # name, ours, peer, what the peer is
     *ROWS,

@@ -188,6 +188,7 @@ NamedAttrs record(const CompileOptions& options) {
   add("auto_memory", options.auto_memory, defaults.auto_memory, options.auto_memory);
   add("workspace_limit", options.workspace_limit, defaults.workspace_limit,
       static_cast<int64_t>(options.workspace_limit));
+  add("generated_kernels", options.generated_kernels, defaults.generated_kernels, options.generated_kernels);
   add("kernel_trials", options.kernel_trials, defaults.kernel_trials, options.kernel_trials);
   add("cores", options.cores, defaults.cores, int64_t{options.cores});
   add("ranks", options.ranks, defaults.ranks, int64_t{options.ranks});

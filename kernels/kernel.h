@@ -96,7 +96,8 @@ struct KernelDef {
   std::vector<plan::InPlacePair> in_place = {};                                       // output may overwrite input
   // By name, the usual one first; of those that a query can ask for by plan::kImplementation. Null: there is one.
   std::function<std::vector<std::string>(const plan::KernelQuery&, const PrepareContext&)> implementations = nullptr;
-  bool (*can_fuse)(const plan::KernelQuery&) = nullptr;  // plan::Target::can_fuse; null: never
+  bool (*can_fuse)(const plan::KernelQuery&) = nullptr;                   // plan::Target::can_fuse; null: never
+  std::function<std::string(const plan::KernelQuery&)> source = nullptr;  // plan::Target::source; null: none
   // The attribute that names the program's HostFunction which it calls, and which needs no workspace; "": it has code
   // of its own.
   std::string function = {};

@@ -66,6 +66,11 @@ std::string KernelTarget::implementation(const plan::KernelQuery& query) const {
   return trials_ == nullptr ? std::string() : trials_->fastest(query);
 }
 
+std::string KernelTarget::source(const plan::KernelQuery& query) const {
+  const KernelDef* def = table_.find(query.op, query.device.kind);
+  return def == nullptr || !def->source ? std::string() : def->source(query);
+}
+
 double KernelTarget::cost_ns(const plan::KernelQuery& query) const {
   const double cores = std::max(query.cores, 1);
   const double bandwidth = std::min(cores * rates_.bytes_per_core, rates_.bytes_total);

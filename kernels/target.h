@@ -28,6 +28,7 @@ class KernelTarget : public plan::Target {
   bool can_fuse(const plan::KernelQuery& query) const override;
   std::vector<plan::PackedInput> packings(const plan::KernelQuery& query) const override;
   std::string implementation(const plan::KernelQuery& query) const override;
+  std::string source(const plan::KernelQuery& query) const override;
   double cost_ns(const plan::KernelQuery& query) const override;
   std::string fingerprint() const override;
 

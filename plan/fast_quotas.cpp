@@ -61,6 +61,7 @@ class Solver {
     choice.least_period_ns = best_.period_ns;
     if (best_.period_ns * kFaster > bound()) {
       grow();
+      exchange();  // what the critical cycle does not show, where two causes come at once
       widen();
       for (bool better = true; better;) {
         shrink();

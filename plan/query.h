@@ -30,6 +30,7 @@ T beside(const NamedAttrs& attrs, const char* name, T missing) {
 inline constexpr const char* kWorkspaceLimit = "workspace_limit";
 // Another one: by which of its implementations a kernel computes. One that it does not have here is the usual one.
 inline constexpr const char* kImplementation = "implementation";
+inline constexpr const char* kGenerated = "generated";  // code that is made for the query
 // Of float32 products: how exactly ("highest" where it is missing; CompileOptions::float32_matmul_precision).
 inline constexpr const char* kPrecision = "precision";
 // And another: false where the kernel's results may differ from run to run in their last bits, if that is faster.

@@ -336,13 +336,25 @@ class Simulator {
     }
     std::vector<std::vector<size_t>> at(plan_.actors.size());  // places in the chain, newest first
     for (size_t i = 0; i < chain.size(); ++i) at[result_.firings[chain[i]].actor].push_back(i);
+    // Are two firings at the same place of the actor's period? What lies between others is a part of a period.
+    const auto alike = [&](int a, size_t x, size_t y) {
+      return (result_.firings[chain[at[a][x]]].firing - result_.firings[chain[at[a][y]]].firing) % repetitions_[a] == 0;
+    };
+    // The two that are furthest apart; the first and the last where no two are alike.
+    const auto periods_of = [&](int a) {
+      std::pair<size_t, size_t> most{0, 0};
+      for (size_t first = 0; first < std::min<size_t>(at[a].size(), repetitions_[a]); ++first) {
+        size_t last = at[a].size() - 1;
+        while (last > first + most.second - most.first && !alike(a, first, last)) --last;
+        if (last > first + most.second - most.first) most = {first, last};
+      }
+      return most.second > 0 ? most : std::pair{size_t{0}, at[a].size() - 1};
+    };
     int pacer = -1;
     for (int a = 0; a < static_cast<int>(at.size()); ++a) {
       if (at[a].size() < 2) continue;
-      const SimFiring& newest = result_.firings[chain[at[a].front()]];
-      size_t whole = at[a].size() - 1;  // back to a firing at the same place of its period, where there is one
-      while (whole > 1 && (newest.firing - result_.firings[chain[at[a][whole]]].firing) % repetitions_[a] != 0) --whole;
-      const SimFiring& oldest = result_.firings[chain[at[a][whole]]];
+      const auto [first, last] = periods_of(a);
+      const SimFiring &newest = result_.firings[chain[at[a][first]]], &oldest = result_.firings[chain[at[a][last]]];
       const double ns =
           (newest.begin_ns - oldest.begin_ns) / static_cast<double>(newest.firing - oldest.firing) * per_step(a);
       if (pacer >= 0 &&
@@ -354,7 +366,9 @@ class Simulator {
     }
     if (pacer < 0) return;
     const size_t middle = (at[pacer].size() - 1) / 2;
-    for (size_t i = at[pacer][middle + 1]; i-- > at[pacer][middle];) {
+    size_t before_it = middle + 1;
+    while (before_it + 1 < at[pacer].size() && !alike(pacer, middle, before_it)) ++before_it;
+    for (size_t i = at[pacer][before_it]; i-- > at[pacer][middle];) {
       const Cause& cause = causes[i];
       result_.critical.push_back({result_.firings[chain[i]].actor, cause.reason, cause.reg});
     }

@@ -71,6 +71,11 @@ class Target {
     (void)query;
     return {};
   }
+  // The text of which the kernel is made at run time; "": it is not made so.
+  virtual std::string source(const KernelQuery& query) const {
+    (void)query;
+    return {};
+  }
   virtual double cost_ns(const KernelQuery& query) const = 0;
   // Equal fingerprints mean equal answers to every query above.
   virtual std::string fingerprint() const = 0;

@@ -39,7 +39,7 @@ void add_contents(Key& key, const Pattern::Contents& contents) {
 void add_options(Key& key, const CompileOptions& options) {
   const auto& [name, device, devices, granularity, outputs_buffer_size, quotas, machine, fast_quotas, reuse_memory,
                packing, in_place, donated, device_ports, pack_weights, memory_budget, auto_memory, workspace_limit,
-               kernel_trials, cores, float32_matmul_precision, float32_conv_precision, deterministic_convs,
+               generated_kernels, kernel_trials, cores, float32_matmul_precision, float32_conv_precision, deterministic_convs,
                disabled_passes, activations, keep_ops, updates, scaled_updates, fuse_add, cast_updates, prims, patterns,
                order, concurrency, ranks, components, stages, dump_dir, until] = options;
   key.add(name).add(device).add(devices.size());
@@ -49,7 +49,7 @@ void add_options(Key& key, const CompileOptions& options) {
   key.add(fast_quotas).add(reuse_memory).add(packing).add(in_place);
   add_texts(key, donated);
   key.add(device_ports).add(pack_weights).add(memory_budget).add(auto_memory);
-  key.add(workspace_limit).add(kernel_trials).add(cores);
+  key.add(workspace_limit).add(generated_kernels).add(kernel_trials).add(cores);
   key.add(float32_matmul_precision).add(float32_conv_precision).add(deterministic_convs);
   add_texts(key, disabled_passes);
   key.add(activations).add(keep_ops).add(updates).add(scaled_updates).add(fuse_add).add(cast_updates).add(prims);

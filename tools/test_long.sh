@@ -23,7 +23,9 @@ soak() {
 export -f soak
 failed=0
 find "$build/tests" -name "*_tests" -type f -perm -u+x | sort | xargs -P 2 -I{} bash -c 'soak {}' || failed=1
-.venv/bin/python -m pytest -q -m soak tests/python tests/packaging | tee "$logs/pytest.log" || failed=1
+for folder in python packaging; do  # each by itself, since modules of both have the same names
+  .venv/bin/python -m pytest -q -m soak "tests/$folder" | tee "$logs/pytest_$folder.log" || failed=1
+done
 .venv/bin/python -m pytest -q -s tests/serving/python/test_load.py | tee "$logs/load.log" || failed=1
 PYTHONPATH=tests/python:$PYTHONPATH .venv/bin/python -m differential --seed 300 --count 20000 --jobs 2 --shrink |
   tee "$logs/differential.log" || failed=1

@@ -111,6 +111,11 @@ plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::
   }
   if (node.op->precision == OpDef::Precision::kConv && !context.options.deterministic_convs)
     query.attrs.emplace_back(plan::kDeterministic, false);
+  if (context.options.generated_kernels && context.target.source(query).empty()) {
+    plan::KernelQuery generated = query;
+    generated.attrs.emplace_back(plan::kImplementation, plan::kGenerated);
+    if (!context.target.source(generated).empty()) return generated;
+  }
   return query;
 }
 

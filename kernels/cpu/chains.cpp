@@ -2,37 +2,11 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/scalar_math.h"
+#include "kernels/cpu/scalar_steps.h"
 
 namespace sluice::cpu {
 namespace scalar {
 namespace {
-
-// The tables' functions of floats.
-#define FLOATS1(NAME, WEIGHT, ...)      \
-  template <class T>                    \
-  SLUICE_INLINE T NAME##_step(T a) {    \
-    return static_cast<T>(__VA_ARGS__); \
-  }
-#define FLOATS2(NAME, WEIGHT, ...)        \
-  template <class T>                      \
-  SLUICE_INLINE T NAME##_step(T a, T b) { \
-    return static_cast<T>(__VA_ARGS__);   \
-  }
-#define NUMBERS1(NAME, WEIGHT, FLOATS, ...) FLOATS1(NAME, WEIGHT, FLOATS)
-#define NUMBERS2(NAME, WEIGHT, FLOATS, ...) FLOATS2(NAME, WEIGHT, FLOATS)
-#define CHECKED2(NAME, ...)
-#define INTEGERS2(NAME, ...)
-#define COMPLEX1(NAME, ...)
-#define COMPLEX2(NAME, ...)
-#define REAL_OF1(NAME, ...)
-#include "base/scalar/binary.inc"
-#include "base/scalar/unary.inc"
-#include "base/scalar/undefine.inc"
-
-// Compilers do not know that it is zero, and so cannot round a product and the sum behind it as one.
-volatile const int32_t kZero = 0;
-SLUICE_INLINE float rounded(float v, int32_t zero) { return from_bits(to_bits(v) ^ zero); }
 
 // Second operands: none, an element for each, one for all.
 #define BEFORE_NONE(K)

@@ -8,59 +8,6 @@ namespace {
 
 using Kind = ReductionKind;
 
-// Lanes in pairs, and what these give, until one is left.
-template <Kind kind, int64_t kLanes, class T>
-SLUICE_INLINE T folded_lanes(T* lanes) {
-  if constexpr (kLanes > 1) {
-    for (int64_t i = 0; i < kLanes / 2; ++i) lanes[i] = joined<kind>(lanes[i], lanes[kLanes / 2 + i]);
-    return folded_lanes<kind, kLanes / 2>(lanes);
-  }
-  return lanes[0];
-}
-
-template <Kind kind, class T>
-inline constexpr bool kPassesNan = (kind == Kind::kMax || kind == Kind::kMin) && std::is_floating_point_v<T>;
-
-// As folded(), of extremes of floats without a NaN, which is looked for in their sums: a comparison that passes it on
-// takes twice as long. False: there may be one.
-template <Kind kind, class T>
-SLUICE_INLINE bool folded_ordered(const T* x, int64_t n, T* result) {
-  T lanes[kFoldLanes], sums[kFoldLanes];
-  for (int64_t i = 0; i < kFoldLanes; ++i) lanes[i] = sums[i] = x[i];
-  const auto join = [&](int64_t i, T v) __attribute__((always_inline)) {
-    lanes[i] = (kind == Kind::kMax ? lanes[i] > v : lanes[i] < v) ? lanes[i] : v;
-    sums[i] += v;
-  };
-  int64_t at = kFoldLanes;
-  for (; at + kFoldLanes <= n; at += kFoldLanes)
-    for (int64_t i = 0; i < kFoldLanes; ++i) join(i, x[at + i]);
-  for (int64_t i = 0; at + i < n; ++i) join(i, x[at + i]);
-  int32_t found = 0;
-  for (int64_t i = 0; i < kFoldLanes; ++i) found |= sums[i] != sums[i];
-  *result = folded_lanes<kind, kFoldLanes>(lanes);
-  return found == 0;
-}
-
-// x[0], ..., x[n - 1] as one: lanes side by side, then in pairs. REQUIRES: 0 < n.
-template <Kind kind, class T>
-SLUICE_INLINE T folded(const T* x, int64_t n) {
-  T lanes[kFoldLanes];
-  if (n < kFoldLanes) {
-    for (int64_t i = 0; i < n; ++i) lanes[i] = share_of<kind>(x[i]);
-    for (int64_t used = n; used > 1; used -= used / 2)
-      for (int64_t i = 0; i < used / 2; ++i) lanes[i] = joined<kind>(lanes[i], lanes[used - used / 2 + i]);
-    return lanes[0];
-  }
-  if constexpr (kPassesNan<kind, T>)
-    if (T result; folded_ordered<kind>(x, n, &result)) return result;
-  for (int64_t i = 0; i < kFoldLanes; ++i) lanes[i] = share_of<kind>(x[i]);
-  int64_t at = kFoldLanes;
-  for (; at + kFoldLanes <= n; at += kFoldLanes)
-    for (int64_t i = 0; i < kFoldLanes; ++i) lanes[i] = joined<kind>(lanes[i], share_of<kind>(x[at + i]));
-  for (int64_t i = 0; at + i < n; ++i) lanes[i] = joined<kind>(lanes[i], share_of<kind>(x[at + i]));
-  return folded_lanes<kind, kFoldLanes>(lanes);
-}
-
 typedef float Four __attribute__((vector_size(16)));
 
 template <Kind kind>

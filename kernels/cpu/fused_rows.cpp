@@ -13,6 +13,7 @@
 #include "kernels/cpu/streamed_copy.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cpu/tile_walk.h"
+#include "kernels/generated/rows_kernel.h"
 
 namespace sluice::cpu {
 namespace {
@@ -249,10 +250,8 @@ class FusedRows final : public PreparedKernel {
         const int64_t size = value.size(), step = nest_.inner_stride(value.index) * size;
         char* const from =
             static_cast<char*>(const_cast<void*>(frame.args->inputs[value.index])) + offsets[value.index] * size;
-        if (!is_in_place(v))
-          for (int64_t r = 0; r < n; ++r) bring(v, from + r * step, done + r, frame);
-        else if (done == 0)
-          frame.at[v] = from;
+        for (int64_t r = 0; r < n && !is_in_place(v); ++r) bring(v, from + r * step, done + r, frame);
+        if (done == 0 && is_in_place(v)) frame.at[v] = from;
       }
       done += n;
     });
@@ -483,7 +482,8 @@ std::unique_ptr<PreparedKernel> prepare_fused_rows(const plan::KernelQuery& q, c
     SLUICE_CHECK(value.dtype == q.outputs[k].dtype, "fused_rows: body gives {}; its output is of {}",
                  dtype_name(value.dtype), dtype_name(q.outputs[k].dtype));
   }
-  return std::make_unique<FusedRows>(q, std::move(rows), std::move(program), context.threads);
+  auto usual = std::make_unique<FusedRows>(q, std::move(rows), std::move(program), context.threads);
+  return generated::prepare_rows(q, context.threads, std::move(usual));
 }
 
 plan::LayoutPreference fused_rows_layouts(const plan::KernelQuery& q) { return RowLines(q).layouts(q.outputs.size()); }
@@ -491,7 +491,9 @@ plan::LayoutPreference fused_rows_layouts(const plan::KernelQuery& q) { return R
 }  // namespace
 
 void add_fused_rows_kernel(KernelTable& table) {
-  table.add(DeviceKind::kCpu, {.op = "fused_rows", .prepare = prepare_fused_rows, .layouts = fused_rows_layouts});
+  table.add(
+      DeviceKind::kCpu,
+      {.op = "fused_rows", .prepare = prepare_fused_rows, .layouts = fused_rows_layouts, .source = generated::text_of});
 }
 
 }  // namespace sluice::cpu

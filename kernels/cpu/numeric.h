@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "kernels/cpu/complex_numbers.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace sluice::cpu {
@@ -58,21 +59,6 @@ inline void store(T* to, T v) { *to = v; }
 
 inline float exponential(float x) { return exp_f(x); }
 inline double exponential(double x) { return std::exp(x); }
-
-// Of complex numbers, without C's special cases for infinite factors.
-template <class T>
-inline T product(T a, T b) {
-  return a * b;
-}
-template <class T>
-inline std::complex<T> product(std::complex<T> a, std::complex<T> b) {
-  return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
-}
-
-template <class T>
-inline constexpr bool kIsComplex = false;
-template <class T>
-inline constexpr bool kIsComplex<std::complex<T>> = true;
 
 // Calls `f` with a value of the C++ type of a floating dtype.
 template <class F>

@@ -79,6 +79,12 @@ void add_generated(KernelTable& table, const char* op, Generated (*generate)(con
     std::unique_ptr<PreparedKernel> kernel = library.prepare != nullptr ? library.prepare(query) : nullptr;
     return kernel != nullptr ? std::move(kernel) : std::make_unique<GeneratedKernel>(query, generate(query));
   };
+  def.source = [generate, library](const plan::KernelQuery& query) {
+    std::string text;
+    if (library.prepare != nullptr && library.prepare(query) != nullptr) return text;
+    for (const Source& stage : generate(query).stages) text += stage.text;
+    return text;
+  };
   table.add(DeviceKind::kCuda, std::move(def));
 }
 

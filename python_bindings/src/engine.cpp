@@ -7,6 +7,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "bindings.h"
+#include "kernels/generated/host_compiler.h"
 #include "kernels/trials.h"
 #include "live_graphs.h"
 #include "memory/counted_bytes.h"
@@ -214,6 +215,7 @@ void bind_engine(nb::module_& m) {
         return counts;
       },
       "Bytes of eager tensors in host memory, without what the cache keeps for the next ones.");
+  m.def("host_compiler", [] { return generated::host_compiler(); });
   m.def("kernel_trial_stats", [] {
     const KernelTrials::Stats stats = default_eager().engine().kernel_trials().stats();
     nb::dict d;

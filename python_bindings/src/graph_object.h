@@ -48,6 +48,7 @@ nb::list ports_of(const std::vector<PortInfo>& ports);
 nb::list inputs_of(GraphSession& session);
 nb::list passes_of(const CompileResult& result);
 nb::list layouts_of(const GraphSession& session);
+nb::list sources_of(const GraphSession& session);
 
 void bind_bound_call(nb::module_& m);
 void bind_captured(nb::module_& m);

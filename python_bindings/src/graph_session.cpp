@@ -55,6 +55,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "memory_budget", &o.compile.memory_budget);
   read(d, "auto_memory", &o.compile.auto_memory);
   read(d, "workspace_limit", &o.compile.workspace_limit);
+  read(d, "generated_kernels", &o.compile.generated_kernels);
   read(d, "kernel_trials", &o.compile.kernel_trials);
   read(d, "cores", &o.compile.cores);
   read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
@@ -230,6 +231,7 @@ void bind_graph_session(nb::module_& m) {
           "running_plan_json", [](PyGraph& g) { return plan::to_json(g.get()->running_plan()); }, Release())
       .def("ledger", [](PyGraph& g) { return ledger_of(g.get()->running_plan()); })
       .def("layouts", [](PyGraph& g) { return layouts_of(*g.get()); })
+      .def("sources", [](PyGraph& g) { return sources_of(*g.get()); })
       .def("passes", [](PyGraph& g) { return passes_of(g.get()->compiled()); })
       .def("meta", [](PyGraph& g) { return g.get()->meta(); })
       .def(

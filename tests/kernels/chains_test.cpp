@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -72,6 +73,31 @@ TEST(Chains, HaveTheBitsOfTheirSteps) {
               << links[0].op << " " << links[1].op << ", " << n << ", element " << i << ": " << got[i] << ", not "
               << expected[i];
         }
+      }
+    }
+  }
+}
+
+// As many elements as a vector has, or what is left of them, or one by itself: threads share elements as they like.
+TEST(Loops, GiveAnElementTheSameBitsWhereverItIs) {
+  constexpr int64_t n = 600;
+  const std::vector<float> x = numbers(n, 0), y = numbers(n, 1);
+  const void* const in[] = {x.data(), y.data()};
+  for (const ScalarOp& op : scalar_ops()) {
+    const LoopSet* const loops = find_loops(op);
+    if (op.floating == nullptr || op.gives_bool || loops == nullptr || loops->f32 == nullptr) continue;
+    std::vector<float> whole(n), parts(n);
+    ASSERT_EQ(loops->f32(in, whole.data(), n), 0);
+    for (const int64_t size : {1, 3, 8, 13, 31}) {
+      for (int64_t at = 0; at < n; at += size) {
+        const void* const from[] = {x.data() + at, y.data() + at};
+        ASSERT_EQ(loops->f32(from, parts.data() + at, std::min(size, n - at)), 0);
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        if (std::isnan(whole[i]) && std::isnan(parts[i])) continue;
+        EXPECT_EQ(std::memcmp(&whole[i], &parts[i], sizeof(float)), 0)
+            << op.name << " " << op.mode << " of " << x[i] << " and " << y[i] << ", in pieces of " << size << ": "
+            << parts[i] << ", not " << whole[i];
       }
     }
   }

@@ -2,8 +2,11 @@
 #include <cmath>
 #include <random>
 
+#include "base/scalar_ops.h"
 #include "kernel_runner.h"
+#include "kernels/generated/host_compiler.h"
 #include "network_kernels.h"
+#include "plan/query.h"
 
 namespace sluice {
 namespace {
@@ -95,12 +98,8 @@ class RandomRows {
   const DType dtype_;
 };
 
-std::vector<std::vector<double>> run_rows(const RandomRows& rows, const std::vector<TestTensor>& inputs, int threads) {
-  plan::KernelQuery q{
-      .op = "fused_rows", .attrs = {{"body", rows.body}}, .inputs = {}, .outputs = {}, .device = {}, .cores = threads};
-  for (const TestTensor& in : inputs) q.inputs.push_back(in.spec());
-  for (const int v : rows.body.outputs) q.outputs.push_back(rows.values[static_cast<size_t>(v)].spec);
-  const auto kernel = test_kernels().get("fused_rows", DeviceKind::kCpu).prepare(q, {.threads = threads});
+std::vector<std::vector<double>> run_query(const plan::KernelQuery& q, const std::vector<TestTensor>& inputs) {
+  const auto kernel = test_kernels().get(q.op, DeviceKind::kCpu).prepare(q, {.threads = q.cores});
   std::vector<TestTensor> results;
   for (const TensorSpec& out : q.outputs) results.emplace_back(out);
   std::vector<const void*> in;
@@ -118,6 +117,23 @@ std::vector<std::vector<double>> run_rows(const RandomRows& rows, const std::vec
   const auto* const end = static_cast<unsigned char*>(aligned) + kernel->workspace_bytes();
   for (size_t i = 0; i < 64; ++i) EXPECT_EQ(end[i], 0x5d) << "wrote past its workspace";
   return read;
+}
+
+plan::KernelQuery query_of(const AttrGraph& body, const std::vector<TestTensor>& inputs,
+                           const std::vector<TensorSpec>& outputs, int threads, bool generated) {
+  plan::KernelQuery q{
+      .op = "fused_rows", .attrs = {{"body", body}}, .inputs = {}, .outputs = outputs, .device = {}, .cores = threads};
+  for (const TestTensor& in : inputs) q.inputs.push_back(in.spec());
+  if (generated) q.attrs.emplace_back(plan::kImplementation, plan::kGenerated);
+  EXPECT_EQ(test_kernels().get("fused_rows", DeviceKind::kCpu).source(q).empty(), !generated) << attr_str(body);
+  return q;
+}
+
+std::vector<std::vector<double>> run_rows(const RandomRows& rows, const std::vector<TestTensor>& inputs, int threads,
+                                          bool generated = false) {
+  std::vector<TensorSpec> outputs;
+  for (const int v : rows.body.outputs) outputs.push_back(rows.values[static_cast<size_t>(v)].spec);
+  return run_query(query_of(rows.body, inputs, outputs, threads, generated), inputs);
 }
 
 // A NaN is a NaN, whatever its bits.
@@ -161,6 +177,56 @@ TEST(FusedRows, GiveTheBitsOfTheirSteps) {
           if (testing::Test::HasFatalFailure()) return;
         }
       }
+}
+
+TEST(FusedRows, AsGeneratedCodeGiveTheBitsOfTheirSteps) {
+  if (generated::host_compiler().empty()) GTEST_SKIP() << "no g++";
+  unsigned seed = 1000;
+  for (const Shape& whole : {Shape{3, 129}, Shape{9, 1000}, Shape{5, 4096}, Shape{11, 193}, Shape{3, 2, 500}})
+    for (int i = 0; i < 2; ++i, ++seed) {
+      RandomRows rows(seed, whole, 1, DType::kFloat32);
+      std::vector<TestTensor> inputs;
+      for (int v = 0; v < rows.body.inputs; ++v) {
+        const RowOperand& operand = rows.values[static_cast<size_t>(v)];
+        TensorSpec spec = operand.spec;
+        if (i == 1 && v % 2 == 0 && spec.shape == Shape{3, 2, 500}) spec.strides = {500, 1500, 1};
+        inputs.emplace_back(spec, operand.values);
+      }
+      for (const int threads : {1, 3}) {
+        const auto got = run_rows(rows, inputs, threads, true);
+        for (size_t k = 0; k < got.size(); ++k)
+          expect_equal(got[k], rows.values[static_cast<size_t>(rows.body.outputs[k])].values,
+                       fmt::format("seed {}, {}, {} threads, output {}, {}", seed, whole.str(), threads, k,
+                                   attr_str(rows.body)));
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+}
+
+// Each entry of base/scalar that has text: its loop, and the text compiled.
+TEST(FusedRows, AsGeneratedCodeHaveTheBitsOfEachOp) {
+  if (generated::host_compiler().empty()) GTEST_SKIP() << "no g++";
+  const Shape whole{2, 300}, row{2, 1};
+  const std::vector<TestTensor> inputs = {random_tensor(dense(whole), 7), random_tensor(dense(whole), 8)};
+  const AttrGraph begun{2, {{"amax", over_last(1), {0}}}, {2}};
+  AttrGraph body = begun;
+  std::vector<std::vector<double>> expected;
+  const auto check = [&] {
+    std::vector<TensorSpec> outputs(body.outputs.size(), dense(whole));
+    outputs[0] = dense(row);
+    const auto got = run_query(query_of(body, inputs, outputs, 1, true), inputs);
+    for (size_t k = 0; k < expected.size(); ++k) expect_equal(got[k + 1], expected[k], attr_str(body));
+    body = begun;
+    expected.clear();
+  };
+  for (const ScalarOp& op : scalar_ops()) {
+    if (op.floating == nullptr || op.gives_bool || op.bad != nullptr || *op.mode != '\0') continue;
+    expected.push_back(run_kernel(op.name, std::vector(inputs.begin(), inputs.begin() + op.inputs), dense(whole)));
+    body.outputs.push_back(2 + static_cast<int>(body.calls.size()));
+    body.calls.push_back({op.name, {}, op.inputs == 2 ? std::vector{0, 1} : std::vector{0}});
+    if (body.outputs.size() == kMostFusedOutputs) check();
+  }
+  if (!expected.empty()) check();
 }
 
 // Rows may lie apart, and so may their elements.

@@ -180,6 +180,7 @@ SETTERS = {
     "order": lambda c: c.enable_straighten_algorithm("Disable"),
     "concurrency": lambda c: c.set_concurrency_width(3),
     "auto_memory": lambda c: c.enable_auto_memory("Slight"),
+    "generated_kernels": lambda c: c.enable_generated_kernels(),
     "kernel_trials": lambda c: c.enable_kernel_trial_run(),
     "patterns": lambda c: (c.add_pattern("twice", lambda x: x + x, lambda x: x * 2, sl.ones(1)),
                            c.add_pattern("none", lambda x: x - x, lambda x: x * 0, sl.ones(1))),

@@ -20,7 +20,7 @@ from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
-            "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "devices": [], "cores": 0, "check_numerics": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
+            "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "generated_kernels": False, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "devices": [], "cores": 0, "check_numerics": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "concurrency": 0, "activations": "exact", "updates": "single", "scaled_updates": False, "fuse_add": True, "cast_updates": False, "prims": False, "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "deterministic_convs": True, "zero": None, "dims": {}, "donated": [],
             "device_ports": False, "amp": None}
@@ -145,6 +145,16 @@ class GraphConfig(PassOptions):
         if mbyte < 0:
             raise ValueError(f"set_cudnn_buf_limit_mbyte: got {mbyte}; must be at least 0 (0 = no limit)")
         self._set("workspace_limit", int(mbyte) << 20)
+
+    def enable_generated_kernels(self, mode: bool = True) -> None:
+        """Rows of elementwise ops and reductions that the compiler has fused (softmaxes and norms that are written out) are computed by
+        C++ that is written and compiled for them: `Graph.kernel_sources()` shows it. Results are the same, to the bit. On CPUs, for rows
+        of float32 of more than 128 and at most 4,096 elements; it needs g++, or another name of it in `$CXX`, and about
+        a second for each kernel. What was compiled is kept in files next to those of sluice.cache (`SLUICE_CACHE=off`: it is not).
+        Where a saved plan is loaded on a machine without it, the usual kernels serve."""
+        if mode and not _C.host_compiler():
+            raise RuntimeError("enable_generated_kernels: no g++; install it, or name it with the variable CXX")
+        self._set("generated_kernels", bool(mode))
 
     def enable_kernel_trial_run(self, mode: bool = True) -> None:
         """Each convolution, and on GPUs each product of matrices, is run by all implementations that its device has of it (of a GPU's

@@ -373,7 +373,7 @@ class Graph(Inspection):
         trace.report.compiled(session)
         trials = _C.kernel_trials(mark) if options.get("kernel_trials") else []
         print_trials(self.name, trials)
-        self.config.compiled(session.passes(), trace.captured, len(trials))
+        self.config.compiled(session, trace.captured, len(trials))
         if dry_run:
             from sluice.nn.graph.dry_run import write_and_exit
 

@@ -38,6 +38,11 @@ class Inspection:
         """The plan as plain data (see docs/architecture.md)."""
         return json.loads(self._compiled_call("plan").session.plan_json())
 
+    def kernel_sources(self) -> dict[str, str]:
+        """The text of each kernel of the plan that is made at run time, by its name in the plan: CUDA C++ on GPUs, where no library has the
+        kernel, and C++ of what `config.enable_generated_kernels()` is for."""
+        return dict(self._compiled_call("kernel_sources").session.sources())
+
     def save_plan(self, path: Any) -> None:
         with open(path, "w") as file:
             file.write(self._compiled_call("save_plan").session.plan_json())

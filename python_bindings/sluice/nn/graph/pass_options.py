@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections import Counter
 from typing import Any, Callable
@@ -143,17 +144,20 @@ class PassOptions:
         self._set("patterns", [*self._options.get("patterns", []), name])
         self._patterns.append((name, _traced(name, before, examples), _traced(name, after, examples)))
 
-    def compiled(self, passes: list[tuple[str, int, float]], captured: Any, trials: int = 0) -> None:
-        """What the compiler's passes have done with the graph `captured`, which was compiled last; of how many kernels it knows what their
+    def compiled(self, session: Any, captured: Any, trials: int = 0) -> None:
+        """What the compiler has done with the graph `captured`, which was compiled last; of how many kernels it knows what their
         implementations take."""
         counted = [*_C.pass_names(), "fused additions"] + [f"pattern {name}" for name, _, _ in self._patterns]
         self._rewrites = Counter({name: 0 for name in counted})
-        for name, rewrites, _ in passes:
+        for name, rewrites, _ in session.passes():
             if name in self._rewrites:
                 self._rewrites[name] += rewrites
         for option, name in self._asked.items():
             self._rewrites[option] = self._rewrites[name]
         del self._rewrites["fused additions"]
+        if self._options.get("generated_kernels"):
+            kernels = json.loads(session.plan_json())["kernels"]
+            self._rewrites["enable_generated_kernels"] = sum(k["attrs"].get("implementation") == "generated" for k in kernels)
         if self._options.get("kernel_trials"):
             self._rewrites["enable_kernel_trial_run"] = trials
         if self._options.get("amp") is not None:
@@ -165,7 +169,8 @@ class PassOptions:
         if self._rewrites is None:
             raise RuntimeError("config.report: the graph has not been compiled; call it, or compile(), first")
         off = self._options.get("disabled_passes", [])
-        why = {"enable_kernel_trial_run": "no kernel of the graph has several implementations", "enable_amp": "no function of build() is in sluice.amp.lists.lower",
+        why = {"enable_generated_kernels": "no kernel of the graph is one of rows that can be written out",
+               "enable_kernel_trial_run": "no kernel of the graph has several implementations", "enable_amp": "no function of build() is in sluice.amp.lists.lower",
                **{f"pattern {name}": "the graph has no such place, or what lies between is read elsewhere"
                   for name, _, _ in self._patterns},
                **{option: "the graph has no such place" for option in self._asked}}

@@ -1,0 +1,135 @@
+"""Fused rows as C++ that is made for them: the same bits, a source to be read, and what happens without a compiler."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from fusing import ops
+
+import sluice as sl
+from sluice import _C, nn
+
+pytestmark = pytest.mark.skipif(not _C.host_compiler(), reason="no g++")
+
+
+class Rows(nn.Graph):
+    def __init__(self, function, generated=True):
+        super().__init__()
+        self.function = function
+        self.config.enable_generated_kernels(generated)
+
+    def build(self, *xs):
+        return self.function(*xs)
+
+
+def softmax(x):
+    e = (x - x.amax(-1, keepdim=True)).exp()
+    return e / e.sum(-1, keepdim=True)
+
+
+def layer_norm(x, weight, bias):
+    d = x - x.mean(-1, keepdim=True)
+    return d * ((d * d).mean(-1, keepdim=True) + 1e-5).rsqrt() * weight + bias
+
+
+def masked(x, mask):
+    return softmax(sl.where(mask, x * 0.125, float("-inf")))
+
+
+def random(*shape):
+    return sl.from_numpy(np.random.default_rng(1).standard_normal(shape).astype(np.float32))
+
+
+CASES = {
+    "softmax": (softmax, lambda: (random(64, 1024),)),
+    "layer_norm": (layer_norm, lambda: (random(40, 3, 200), random(200), random(200))),
+    "masked": (masked, lambda: (random(2, 3, 40, 160), random(2, 1, 1, 160) > 0)),
+    "statistics": (lambda x: ((x * x).sum(-1).sqrt(), x.amin(-1), x / x.abs().amax(-1, keepdim=True)), lambda: (random(33, 129),)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_bits_are_those_of_the_usual_kernels(case):
+    function, make = CASES[case]
+    xs = make()
+    graph, usual = Rows(function), Rows(function, False)
+    results, expected = graph(*xs), usual(*xs)
+    for got, want in zip(*[r if isinstance(r, tuple) else (r,) for r in (results, expected)]):
+        assert got.numpy().tobytes() == want.numpy().tobytes()
+    assert ops(graph) == ops(usual) and "fused_rows" in ops(graph)
+    kernels = [k for k in graph.plan["kernels"] if k["op"] == "fused_rows"]
+    assert all(k["attrs"]["implementation"] == "generated" for k in kernels)
+    assert list(graph.kernel_sources()) == [k["name"] for k in kernels] and usual.kernel_sources() == {}
+    assert graph.config.report()["enable_generated_kernels"] == len(kernels)
+
+
+def test_the_source_is_what_is_computed():
+    graph = Rows(softmax)
+    graph(random(8, 512))
+    [text] = graph.kernel_sources().values()
+    lines = [line.strip() for line in text.splitlines()]
+    assert "constexpr int64_t kLength = 512;" in lines
+    for step in ("sub_step(v0, v1)", "exp_step(v2)", "div_step(v3, v4)", "fold_row<ReductionKind::kMax>(x0", "fold_row<ReductionKind::kSum>("):
+        assert step in text, text
+
+
+@pytest.mark.parametrize("shape", [(64, 100), (4, 5000)])  # 128 elements or less, and more than 4,096
+def test_other_rows_keep_their_usual_kernel(shape):
+    graph = Rows(softmax)
+    got = graph(random(*shape))
+    assert got.numpy().tobytes() == Rows(softmax, False)(random(*shape)).numpy().tobytes()
+    assert graph.kernel_sources() == {}
+    with pytest.warns(UserWarning, match=r"enable_generated_kernels\(\) has changed nothing: no kernel of the graph is one of rows"):
+        assert graph.config.report()["enable_generated_kernels"] == 0
+
+
+WITHOUT = """
+import sluice as sl
+from sluice import nn
+
+graph = nn.load_graph({path!r})
+print(graph(sl.arange(1024, dtype=sl.float32).reshape(4, 256) / 100).numpy().tobytes().hex())
+class G(nn.Graph):
+    def build(self, x):
+        return x
+try:
+    G().config.enable_generated_kernels()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_saved_plan_runs_without_a_compiler(tmp_path):
+    graph = Rows(softmax)
+    x = sl.arange(1024, dtype=sl.float32).reshape(4, 256) / 100
+    expected = graph(x)
+    graph.save(tmp_path / "bundle")
+    run = subprocess.run([sys.executable, "-c", WITHOUT.format(path=str(tmp_path / "bundle"))], capture_output=True, text=True,
+                         env={**os.environ, "CXX": "/there/is/none"}, timeout=120)
+    assert run.returncode == 0, run.stderr
+    bits, error = run.stdout.splitlines()
+    assert bytes.fromhex(bits) == expected.numpy().tobytes()
+    assert error == "enable_generated_kernels: no g++; install it, or name it with the variable CXX"
+    assert "fused_rows: a generated kernel is asked for, and there is no g++ here; its usual one serves" in run.stderr
+
+
+def test_a_compiler_that_refuses_is_named_with_its_messages(tmp_path):
+    compiler = tmp_path / "broken"
+    compiler.write_text("#!/bin/sh\ntest \"$1\" = --version && echo g++ 0 && exit\necho it is broken\nexit 3\n")
+    compiler.chmod(0o755)
+    program = "import sys; sys.path.insert(0, %r); import test_generated_kernels as t; t.Rows(t.softmax)(t.random(8, 300))"
+    run = subprocess.run([sys.executable, "-c", program % os.path.dirname(__file__)], capture_output=True, text=True,
+                         env={**os.environ, "CXX": str(compiler), "SLUICE_CACHE_DIR": str(tmp_path / "cache")}, timeout=120)
+    assert run.returncode != 0 and f"generated kernels: {compiler} ended with 3; its messages:\nit is broken" in run.stderr
+
+
+def test_what_was_compiled_is_kept_in_files(tmp_path):
+    program = ("import sys; sys.path.insert(0, %r); import test_generated_kernels as t; t.Rows(t.softmax)(t.random(8, 777))")
+    env = {**os.environ, "SLUICE_CACHE": "on", "SLUICE_CACHE_DIR": str(tmp_path / "cache")}
+    kept = []
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", program % os.path.dirname(__file__)], check=True, env=env, timeout=120)
+        kept.append(sorted((path.name, path.stat().st_ino) for path in (tmp_path / "cache" / "generated").iterdir()))
+    assert kept[0] and kept[0] == kept[1]
