@@ -180,35 +180,44 @@ Parsed parse(const Value& x, nb::handle index) {
   return parsed;
 }
 
-// The indexed dims moved together, with one flat index into them: x[..., idx, idx, ...] as gather along one dim.
+// The indexed dims merged, with one flat index into them: x[..., idx, idx, ...] as index_select along one dim.
 struct Flat {
-  Value base;         // the view with indexed dims first and merged: (n, rest...)
+  Value base;         // the view with (rest[:at], merged, rest[at:])
   Value index;        // int64, flat
   Shape index_shape;  // of the broadcast index tensors
   Shape rest;         // dims not indexed
+  Ints order;         // of the view's dims, before those that are indexed are merged
   int at = 0;         // where the index dims go among `rest` in the result
+
+  // rest[:at] + middle + rest[at:].
+  Shape around(const Shape& middle) const {
+    Shape shape;
+    for (int i = 0; i < at; ++i) shape.push_back(rest[i]);
+    for (const int64_t d : middle) shape.push_back(d);
+    for (int i = at; i < rest.rank(); ++i) shape.push_back(rest[i]);
+    return shape;
+  }
 };
 
 Flat flatten_index(const Parsed& parsed) {
   Flat flat;
   const Shape& shape = parsed.view.shape();
-  std::vector<int> indexed;
+  int64_t merged = 1;
   for (const Indexed& i : parsed.tensors) {
-    indexed.push_back(i.dim);
+    merged *= shape[i.dim];
     flat.index_shape = broadcast_shapes(flat.index_shape, i.at.shape(), "index");
   }
-  Ints order(indexed.begin(), indexed.end());
-  int64_t merged = 1;
-  for (int d : indexed) merged *= shape[d];
+  flat.at = parsed.adjacent ? parsed.tensors.front().dim : 0;
+  std::vector<int> left;
   for (int d = 0; d < shape.rank(); ++d)
-    if (std::find(indexed.begin(), indexed.end(), d) == indexed.end()) {
-      order.push_back(d);
-      flat.rest.push_back(shape[d]);
-    }
-  flat.at = parsed.adjacent ? indexed.front() : 0;
-  Ints base_shape{merged};
-  for (int64_t d : flat.rest) base_shape.push_back(d);
-  flat.base = ops::reshape(ops::permute(parsed.view, order), base_shape);
+    if (std::none_of(parsed.tensors.begin(), parsed.tensors.end(), [d](const Indexed& i) { return i.dim == d; }))
+      left.push_back(d);
+  for (const int d : left) flat.rest.push_back(shape[d]);
+  flat.order.assign(left.begin(), left.begin() + flat.at);
+  for (const Indexed& i : parsed.tensors) flat.order.push_back(i.dim);
+  flat.order.insert(flat.order.end(), left.begin() + flat.at, left.end());
+  const Value moved = parsed.adjacent ? parsed.view : ops::permute(parsed.view, flat.order);
+  flat.base = ops::reshape(moved, flat.around({merged}).vec());
   std::vector<Value> indices;
   Ints sizes;
   for (const Indexed& i : parsed.tensors) {
@@ -220,26 +229,8 @@ Flat flatten_index(const Parsed& parsed) {
   return flat;
 }
 
-// (index dims..., rest...) <-> rest[:at] + index dims + rest[at:].
-Ints result_order(const Flat& flat, bool to_result) {
-  const int k = flat.index_shape.rank(), r = flat.rest.rank();
-  Ints order;
-  if (to_result) {
-    for (int i = 0; i < flat.at; ++i) order.push_back(k + i);
-    for (int i = 0; i < k; ++i) order.push_back(i);
-    for (int i = flat.at; i < r; ++i) order.push_back(k + i);
-  } else {
-    for (int i = 0; i < k; ++i) order.push_back(flat.at + i);
-    for (int i = 0; i < r; ++i) order.push_back(i < flat.at ? i : k + i);
-  }
-  return order;
-}
-
 Value gather_flat(const Flat& flat) {
-  Ints shape = flat.index_shape.vec();
-  for (int64_t d : flat.rest) shape.push_back(d);
-  const Value rows = ops::reshape(ops::index_select(flat.base, flat.index, 0), shape);
-  return ops::permute(rows, result_order(flat, true));
+  return ops::reshape(ops::index_select(flat.base, flat.index, flat.at), flat.around(flat.index_shape).vec());
 }
 
 Value value_to_set(nb::handle value, const Value& x) {
@@ -255,22 +246,16 @@ Value without_leading_ones(Value value, int rank) {
   return ops::reshape(value, shape);
 }
 
-// x with the indexed elements replaced: a scatter of whole rows into the merged view.
-Value with_rows(const Flat& flat, const Parsed& parsed, const Value& value) {
-  Shape result;
-  for (int i = 0; i < flat.at; ++i) result.push_back(flat.rest[i]);
-  for (int64_t d : flat.index_shape) result.push_back(d);
-  for (int i = flat.at; i < flat.rest.rank(); ++i) result.push_back(flat.rest[i]);
-  const Value source = without_leading_ones(ops::cast(value, parsed.view.dtype()), result.rank());
-  Value rows = ops::permute(ops::expand(source, result), result_order(flat, false));
+// The merged view with the indexed elements replaced: a scatter along its merged dim.
+Value with_rows(const Flat& flat, const Value& value) {
+  const Shape result = flat.around(flat.index_shape);
+  const Value source = without_leading_ones(ops::cast(value, flat.base.dtype()), result.rank());
   const int64_t n = numel(flat.index_shape);
-  Ints row_shape{n};
-  for (int64_t d : flat.rest) row_shape.push_back(d);
-  rows = ops::reshape(rows, row_shape);
-  Ints column(row_shape.size(), 1);
-  column[0] = n;
-  const Value index = ops::expand(ops::reshape(flat.index, column), Shape(row_shape));
-  return ops::scatter(flat.base, index, rows, 0);
+  const Shape rows = flat.around({n});
+  Ints column(static_cast<size_t>(rows.rank()), 1);
+  column[static_cast<size_t>(flat.at)] = n;
+  const Value index = ops::expand(ops::reshape(flat.index, column), rows);
+  return ops::scatter(flat.base, index, ops::reshape(ops::expand(source, result), rows.vec()), flat.at);
 }
 
 }  // namespace
@@ -307,18 +292,14 @@ void set_item(const Value& x, nb::handle index, nb::handle value) {
     Parsed current = parsed;
     current.view = old;
     const Flat flat = flatten_index(current);
-    const Value updated = with_rows(flat, current, source);
-    // Back from (merged, rest...) to the view's order of dims.
-    Ints shape, order, inverse;
-    std::vector<int> indexed;
-    for (const Indexed& i : parsed.tensors) indexed.push_back(i.dim);
-    for (int d : indexed) order.push_back(d);
-    for (int d = 0; d < old.rank(); ++d)
-      if (std::find(indexed.begin(), indexed.end(), d) == indexed.end()) order.push_back(d);
-    for (int64_t d : order) shape.push_back(old.shape()[static_cast<int>(d)]);
-    inverse.resize(order.size());
-    for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
-    return ops::permute(ops::reshape(updated, shape), inverse);
+    // Back to the view's order of dims.
+    Ints shape, inverse(flat.order.size());
+    for (size_t i = 0; i < flat.order.size(); ++i) {
+      shape.push_back(old.shape()[static_cast<int>(flat.order[i])]);
+      inverse[static_cast<size_t>(flat.order[i])] = static_cast<int64_t>(i);
+    }
+    const Value updated = ops::reshape(with_rows(flat, source), shape);
+    return current.adjacent ? updated : ops::permute(updated, inverse);
   });
 }
 

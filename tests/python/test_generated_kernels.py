@@ -89,7 +89,7 @@ WITHOUT = """
 import sluice as sl
 from sluice import nn
 
-graph = nn.load_graph({path!r})
+graph = sl.load_graph({path!r})
 print(graph(sl.arange(1024, dtype=sl.float32).reshape(4, 256) / 100).numpy().tobytes().hex())
 class G(nn.Graph):
     def build(self, x):
@@ -105,7 +105,7 @@ def test_a_saved_plan_runs_without_a_compiler(tmp_path):
     graph = Rows(softmax)
     x = sl.arange(1024, dtype=sl.float32).reshape(4, 256) / 100
     expected = graph(x)
-    graph.save(tmp_path / "bundle")
+    sl.save(graph, tmp_path / "bundle")
     run = subprocess.run([sys.executable, "-c", WITHOUT.format(path=str(tmp_path / "bundle"))], capture_output=True, text=True,
                          env={**os.environ, "CXX": "/there/is/none"}, timeout=120)
     assert run.returncode == 0, run.stderr
