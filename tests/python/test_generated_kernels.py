@@ -24,6 +24,11 @@ class Rows(nn.Graph):
         return self.function(*xs)
 
 
+class OneRow(Rows):
+    def build(self, x):
+        return self.function(x)
+
+
 def softmax(x):
     e = (x - x.amax(-1, keepdim=True)).exp()
     return e / e.sum(-1, keepdim=True)
@@ -102,7 +107,7 @@ except RuntimeError as error:
 
 
 def test_a_saved_plan_runs_without_a_compiler(tmp_path):
-    graph = Rows(softmax)
+    graph = OneRow(softmax)
     x = sl.arange(1024, dtype=sl.float32).reshape(4, 256) / 100
     expected = graph(x)
     sl.save(graph, tmp_path / "bundle")

@@ -84,7 +84,8 @@ def cut(nest, part, parts):
     if not hasattr(nest, "requires_grad"):
         return nest
     rows = nest.shape[0] // parts if nest.ndim else 0
-    return (nest[part * rows:(part + 1) * rows] if nest.ndim else nest).clone()  # each part may write to its own
+    piece = nest[part * rows:(part + 1) * rows] if nest.ndim else nest
+    return nest.new_empty(piece.shape).copy_(piece)  # each part may write to its own
 
 
 def settled(nest, updated):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 
 import torch
 from differential import vocabulary
@@ -14,7 +15,8 @@ from differential.program import source
 LARGEST = 240  # elements of a tensor
 BOUND = 50.0  # of a value, so that nothing grows without end
 PASSES = ["common_subexpressions", "fold_constants", "fuse_activation", "fuse_convolution", "fuse_elementwise", "fuse_pad", "fuse_bias",
-          "fuse_rows", "simplify", "decompose"]
+          "fuse_rows", "simplify"]  # "decompose" is needed: some ops have no kernel
+COPIES = re.compile(r"\w+\.(reshape|reshape_as|flatten|contiguous)\([^()]*\)$")
 RANK = ["bfloat16", "float16", "float32", "float64"]
 
 
@@ -85,6 +87,8 @@ class Draft:
             return False
         value = self.scope[name]
         if isinstance(value, torch.Tensor):
+            if COPIES.match(code) and value._base is None and not self.switches.allows("layout"):
+                return False
             # Some views that torch makes under no_grad() require gradients all the same.
             if not self.sound(value) or (value.requires_grad and any("no_grad" in s for s in scopes)):
                 return False
@@ -102,6 +106,8 @@ class Draft:
     def write(self, code, operand, scopes):
         """An in-place statement: on a copy first, since it cannot be taken back."""
         t = self.tensors[operand]
+        if re.search(r"\.(reshape|flatten)\(", code) and not t.is_contiguous() and not self.switches.allows("layout"):
+            return False
         if self.lasting(t):
             if t.is_floating_point() and self.program["micro_batches"] > 1 and not self.switches.allows("written_parameter"):
                 return False
@@ -127,6 +133,8 @@ class Draft:
         code = template.format_map(fields)
         if self.switches.excludes(code):
             return False
+        if feature == "batch_norm" and self.is_constant(code):
+            return False
         scopes = self.scopes()
         if feature == "writes":
             return self.write(code, fields.name, scopes)
@@ -142,6 +150,11 @@ class Draft:
             self.program["modules"].append({"name": self.module_name, "code": made})
             return True
         return self.expression(code, scopes)
+
+    def is_constant(self, code):
+        """Whether a channel has equal values alone, whose differences, a hundredfold, are what rounding has made."""
+        x = self.tensors[re.search(r"\((\w+)\)$", code)[1]].detach().double()
+        return x.dim() < 2 or bool((x.transpose(0, 1).flatten(1).std(1, correction=0) < 1e-2).any())
 
     # Training
 

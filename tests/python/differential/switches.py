@@ -21,11 +21,13 @@ class Excluded:
 EXCLUDED = [
     Excluded("hardsigmoid", r"hardsigmoid|hardswish", "torch computes the gradient with a sixth in float32, also of float64"),
     Excluded("data", r"\.data\b", "torch does not see writes through .data; here the gradient that needs the old values is refused"),
+    Excluded("layout", "", "results of operations are contiguous here, so that reshape() may be a view where torch copies, and a write shows"),
     Excluded("written_parameter", "", "with micro-batches, a parameter that build() writes to and an optimizer updates is refused: it has one update"),
 ]
 
 # (regular expression of the message, why torch runs it and Sluice need not).
 REFUSALS: list[tuple[str, str]] = [
+    ("saved by attention", "it keeps its result for the gradient, torch's fallback its probabilities"),
     ("saved by cross_entropy", "it keeps its input for the gradient, torch its log_softmax"),
     ("more than one element of the written-to tensor", "torch lets indexed writes to overlapping memory pass with a warning"),
     ("a view made by expand cannot be written inside a graph", "documented"),
