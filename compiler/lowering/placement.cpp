@@ -114,8 +114,13 @@ class Placer {
   void check_kernel(const Node& node, const DeviceId& device) const {
     const bool pack = node.op == &ops::pack_op();  // which the kernel of concat does
     if (is_collective(*node.op) || context_.target.has_kernel(pack ? "concat" : node.op->name, device.kind)) return;
-    fail(ErrorKind::kUnsupported, "op {}: no kernel{} on device {}; place it on a device that has one{}", node.op->name,
-         pack ? " concat" : "", device.str(), at(node));
+    const std::vector<std::string>& off = context_.options.disabled_passes;
+    const bool whole = std::find(off.begin(), off.end(), "decompose") != off.end();
+    fail(ErrorKind::kUnsupported, "op {}: no kernel{} on device {}; {}{}", node.op->name, pack ? " concat" : "",
+         device.str(),
+         whole ? "leave the pass \"decompose\" on, which computes such ops by others"
+               : "place it on a device that has one",
+         at(node));
   }
 
   // Moves the nodes that only maintain state (a generator's step counter) next to the state's first reader.

@@ -104,6 +104,18 @@ TEST(FastQuotas, TheCurveLeadsFromTheLeastBytesToTheShortestPeriod) {
   EXPECT_EQ(quota_curve(free, {.fixed = none_fixed(free)}).size(), 1u);
 }
 
+// Plans with an actor that fires twice in a step, whose pace shows between every other of its firings.
+TEST(FastQuotas, ActorsThatFireSeveralTimesAStepArePacedByWholeSteps) {
+  const Plan plan = random_timed_plan(3096);  // stages of 4 and 6 ns
+  EXPECT_DOUBLE_EQ(period_with(plan, {1, 1, 2, 1}), 8);
+  EXPECT_DOUBLE_EQ(period_with(plan, {1, 2, 3, 1}), 7);
+  EXPECT_DOUBLE_EQ(fast_quotas(plan, {.fixed = none_fixed(plan)}).period_ns, 6);
+  const Plan tied = random_timed_plan(4273);  // where the critical cycle does not show which slot is missing
+  const QuotaChoice choice = fast_quotas(tied, {.fixed = none_fixed(tied)});
+  EXPECT_EQ(choice.quotas, (std::vector<int>{1, 1, 2, 1, 1}));
+  EXPECT_DOUBLE_EQ(choice.period_ns, 9);
+}
+
 TEST(SoakFastQuotas, CurvesRiseFromTheLeastToTheFastest) {
   const int64_t total = test::repetitions(300, 3000);
   int64_t plans = 0, points = 0;

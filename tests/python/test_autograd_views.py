@@ -30,6 +30,20 @@ def row_of_a_transpose(lib, x):
 
 
 @case
+def copied_to_itself(lib, x):
+    y = x * 2
+    y.copy_(y)
+    return y.tanh()
+
+
+@case
+def written_through_a_detached_view(lib, x):
+    y = (x * 2) ** 1
+    y.select(1, 0).detach().mul_(2)
+    return y * y.detach()
+
+
+@case
 def element_written_under_a_view(lib, x):
     y = x * 2
     v = y.view(4, 3)

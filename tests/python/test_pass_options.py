@@ -311,3 +311,16 @@ def test_every_option_of_oneflow_is_there_or_says_what_to_use():
             continue
         with pytest.raises(AttributeError, match=rf"graph.config has no option '{name}': Sluice leaves out .*; \S+"):
             getattr(config, name)
+
+
+def test_an_op_without_a_kernel_needs_the_pass_that_decomposes_it():
+    class Clamp(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.disable_pass("decompose")
+
+        def build(self, x):
+            return x.clamp(-1, 1)
+
+    with pytest.raises(NotImplementedError, match=r'op clamp: no kernel on device cpu:0; leave the pass "decompose" on'):
+        Clamp()(sl.ones(3))

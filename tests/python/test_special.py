@@ -237,6 +237,11 @@ def test_methods_write_in_place_and_out():
     assert sl.special.i0(sl.empty(0, 3)).shape == (0, 3) and sl.special.erfcx(sl.tensor(0.0)).item() == 1
 
 
+def test_zeta_of_huge_arguments_ends():
+    s, q = sl.tensor([3e38, 3e38, 1e20, 50.0, 2e5]), sl.tensor([2e5, 0.5, 1e30, 1e30, 3.0])
+    assert sl.special.zeta(s, q).tolist() == [0, float("inf"), 0, 0, 0]
+
+
 def test_in_a_graph_with_gradients():
     x = np.random.default_rng(6).uniform(0.2, 0.8, (4, 3)).astype(np.float32)
 

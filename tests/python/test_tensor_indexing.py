@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from conftest import assert_same
 
 import sluice as sl
 
@@ -80,6 +81,15 @@ def test_random_indices_read_and_write_as_numpys(advanced):
         mine = sl.tensor(x, requires_grad=True)
         mine[as_tensors(index, sl.tensor)].cos().sum().backward()
         np.testing.assert_allclose(mine.grad.numpy(), theirs.grad.numpy(), 1e-12)
+
+
+def test_results_of_indices_are_contiguous():
+    x, p = sl.arange(60.0).reshape(3, 4, 5), torch.arange(60.0).reshape(3, 4, 5)
+    i, j = sl.tensor([0, 1, 1]), torch.tensor([0, 1, 1])
+    for ours, theirs in ((x[:, i], p[:, j]), (x[..., i], p[..., j]), (x[:, i, i], p[:, j, j]), (x[i, :, i], p[j, :, j]),
+                         (x[:, None, i], p[:, None, j])):
+        assert ours.stride() == theirs.stride() and ours.is_contiguous()
+        assert_same(ours.view(-1), theirs.view(-1))
 
 
 def test_0d_tensors_index_lists_tensors_and_slices():

@@ -54,9 +54,9 @@ class Numbers:
         return self.last_bit * np.random.RandomState((self.noise + seed) % 2**32).randint(-16, 17, shape)
 
     def blur(self, net, step):
-        """As rounding in an update would."""
+        """As rounding in an update, or in another write to a parameter, would."""
         for i, p in enumerate(net.parameters()):
-            if p.grad is not None and self.noise:
+            if self.noise:
                 p.data.add_(self.torch.tensor(self.last_bits(tuple(p.shape), 100 * step + i), dtype=p.dtype))
 
 
