@@ -302,20 +302,15 @@ void TraceExecutor::assign(const Value& target, const Value& source) {
 }
 
 Value TraceExecutor::detach(const Value& value) {
-  if (!touches_graph(value)) return eager_.detach(value);
-  // A write to a view without history is none for the view's base: that is one without history, too.
-  const auto base_of = [this](const TensorImpl& view) {
-    return view.base() ? std::static_pointer_cast<TensorImpl>(detach(Value(view.base())).ptr()) : nullptr;
-  };
-  if (!value.impl()->traced()) {  // its memory makes it the same variable
-    const EagerImpl& impl = eager_impl(value);
-    if (!impl.base()) return eager_.detach(value);
-    return Value(std::make_shared<TracedImpl>(trace_, cell_of(value), impl, impl.view_steps(), base_of(impl)));
-  }
-  const auto& impl = static_cast<const TracedImpl&>(*value.impl());
-  auto alias = std::make_shared<TracedImpl>(trace_, impl.cell, impl, impl.view_steps(), base_of(impl));
-  alias->id = impl.id;
-  alias->id_version = impl.id_version;
+  const TensorImpl& impl = tensor_impl(value);
+  // The memory of a whole variable makes it the same variable.
+  if (!touches_graph(value) || (!impl.traced() && !impl.base())) return eager_.detach(value);
+  std::shared_ptr<TensorImpl> base;  // without history, too, for a write to the view must be none to its base
+  if (impl.base()) base = std::static_pointer_cast<TensorImpl>(detach(Value(impl.base())).ptr());
+  auto alias = std::make_shared<TracedImpl>(trace_, cell_of(value), impl, impl.view_steps(), std::move(base));
+  if (!impl.traced()) return Value(std::move(alias));
+  alias->id = static_cast<const TracedImpl&>(impl).id;
+  alias->id_version = static_cast<const TracedImpl&>(impl).id_version;
   return Value(std::move(alias));
 }
 

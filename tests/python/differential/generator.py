@@ -152,9 +152,12 @@ class Draft:
         return self.expression(code, scopes)
 
     def is_constant(self, code):
-        """Whether a channel has equal values alone, whose differences, a hundredfold, are what rounding has made."""
-        x = self.tensors[re.search(r"\((\w+)\)$", code)[1]].detach().double()
-        return x.dim() < 2 or bool((x.transpose(0, 1).flatten(1).std(1, correction=0) < 1e-2).any())
+        """Whether a channel has, or may have in a later step, equal values alone: what rounding makes of their differences becomes a
+        hundred times as large."""
+        x = self.tensors[re.search(r"\((\w+)\)$", code)[1]].detach()
+        if x.dim() < 2 or self.program["special"] or (x.dtype != torch.float64 and x.numel() < 6 * x.shape[1]):
+            return True
+        return bool((x.double().transpose(0, 1).flatten(1).std(1, correction=0) < 1e-2).any())
 
     # Training
 
