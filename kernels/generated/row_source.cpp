@@ -29,9 +29,9 @@ const char* kind_of(ReductionKind kind) {
   }
 }
 
-// A step on values: its text, and whether that has products. One at its end must not become one with a sum behind it
-// (`rounded` results). Those within it become one with sums there, or not, as in a loop of its own: unless another step
-// computes the same product, which its operands are hidden for then (`rounded` operands).
+// A step on values. A compiler may round a product and a sum as one: within a step as in the step's own loop, but never
+// a product that ends a step with what follows it (so the result is `rounded`), nor otherwise than in that loop because
+// another step computes the same product (so the operands are, which makes them others to the compiler).
 struct Step {
   std::string text;
   bool multiplies = false, has_parts = false;
@@ -40,8 +40,7 @@ struct Step {
 class RowWriter {
  public:
   RowWriter(const plan::KernelQuery& query, const cpu::RowLines& lie, const RowProgram& program)
-      : query_(query),
-        body_(get_attr<AttrGraph>(query.attrs, "body")),
+      : body_(get_attr<AttrGraph>(query.attrs, "body")),
         program_(program),
         nest_(lie.rows(query)),
         length_(lie.length()) {}
@@ -217,7 +216,6 @@ class RowWriter {
     if (value(v).home == Home::kOutput) add(2, fmt::format("*y{} = v{};", value(v).index, v));
   }
 
-  const plan::KernelQuery& query_;
   const AttrGraph& body_;
   const RowProgram& program_;
   const cpu::RowNest nest_;

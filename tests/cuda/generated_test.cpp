@@ -174,6 +174,12 @@ TEST(GeneratedKernels, AreThereForEveryOpOfTheCpus) {
                                    "multi_update", "sum_of_squares", "weighted_taps", "weighted_taps_backward"));
 }
 
+TEST(GeneratedKernels, ShowTheirText) {
+  const std::string text =
+      table().get("exp", DeviceKind::kCuda).source(plain("exp", DType::kFloat32, DType::kFloat32, 1));
+  EXPECT_THAT(text, testing::AllOf(HasSubstr("__global__"), HasSubstr("exp(a)")));
+}
+
 TEST(GeneratedKernel, KeepsOffCopyStreamsAndOtherDevices) {
   const plan::KernelQuery query = plain("exp", DType::kFloat32, DType::kFloat32, 1);
   const auto kernel = table().get("exp", DeviceKind::kCuda).prepare(query, {});
