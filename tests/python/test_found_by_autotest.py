@@ -36,6 +36,21 @@ def test_gradients():
         assert gradient.tolist() == [[0.5, 0.5], [0.5, 0.5]]  # shared by elements that lie in one place
 
 
+@pytest.mark.parametrize("x,w,options", [((2, 3, 6, 5), (5, 3, 1, 1), {}), ((2, 2, 30), (3, 2, 1), {}),
+                                         ((2, 3, 3, 3, 3), (5, 3, 3, 3, 3), {"stride": 2, "padding": 1}),
+                                         ((2, 1, 4, 4, 4), (2, 1, 3, 3, 3), {"stride": 3, "padding": 1})])
+def test_gradients_of_convolutions_of_16_bits(x, w, options):
+    generator = torch.Generator().manual_seed(3)
+    tensors = [torch.randint(-4, 5, s, generator=generator).float() for s in (x, w)]  # of which every sum is exact
+    gradients = []
+    for m, dtype in ((torch, torch.float32), (sl, sl.bfloat16)):
+        leaves = [(v.clone() if m is torch else to_sl(v)).to(dtype).requires_grad_() for v in tensors]
+        getattr(m.nn.functional, f"conv{len(x) - 2}d")(*leaves, **options).sum().backward()
+        gradients.append([leaf.grad.float().numpy() for leaf in leaves])
+    for theirs, ours in zip(*gradients):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 CALLS = {
     "bools stay bools whatever alpha": lambda m, x, i: m.add(i > 0, i > 3, alpha=4),
     "alpha of 0 adds nothing to bools": lambda m, x, i: m.add(i > 0, i > -9, alpha=0),
