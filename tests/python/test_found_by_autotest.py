@@ -36,6 +36,20 @@ def test_gradients():
         assert gradient.tolist() == [[0.5, 0.5], [0.5, 0.5]]  # shared by elements that lie in one place
 
 
+@pytest.mark.parametrize("name", ["addcdiv", "addcmul"])
+def test_three_operands_are_of_one_dtype(name):
+    for x, a, b in [(torch.tensor([2.0]), torch.tensor([2.5], dtype=torch.float16), torch.tensor(1e-30)),
+                    (torch.tensor([2.0]), torch.tensor([200], dtype=torch.uint8), torch.tensor([2.5])),
+                    (torch.tensor([2.0]).double(), torch.tensor(1 / 3), torch.tensor(3e38)),
+                    (torch.tensor(2.0), torch.tensor([2.5], dtype=torch.float16), torch.tensor(1e-3)),
+                    (torch.tensor([2.0]).half(), torch.tensor([2.5], dtype=torch.float16), torch.tensor(1e-3))]:
+        theirs = getattr(torch, name)(x, a, b, value=2.0)
+        assert_same(getattr(sl, name)(to_sl(x), to_sl(a), to_sl(b), value=2.0), theirs, 1e-6)
+    if name == "addcmul":  # which torch takes of integers, too
+        small = torch.tensor([200], dtype=torch.uint8)
+        assert_same(sl.addcmul(sl.ones(1), to_sl(small), to_sl(small)), torch.addcmul(torch.ones(1), small, small))
+
+
 @pytest.mark.parametrize("x,w,options", [((2, 3, 6, 5), (5, 3, 1, 1), {}), ((2, 2, 30), (3, 2, 1), {}),
                                          ((2, 3, 3, 3, 3), (5, 3, 3, 3, 3), {"stride": 2, "padding": 1}),
                                          ((2, 1, 4, 4, 4), (2, 1, 3, 3, 3), {"stride": 3, "padding": 1})])
