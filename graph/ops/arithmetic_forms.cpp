@@ -9,6 +9,7 @@
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
+#include "graph/ops/composed.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
@@ -63,7 +64,8 @@ Value sub_scaled(const Operand& a, const Operand& b, const Operand& alpha) {
   return sub(a, scaled("sub", a, b, alpha));
 }
 
-// Its gradient is 0 wherever it jumps, too, and where b is 0.
+}  // namespace
+
 Value truncated_quotient(const Operand& a, const Operand& b) {
   Value y;
   {
@@ -85,6 +87,8 @@ Value truncated_quotient(const Operand& a, const Operand& b) {
   });
   return y;
 }
+
+namespace {
 
 Value div_rounded(const Operand& a, const Operand& b, const std::optional<std::string>& mode) {
   if (!mode) return div(a, b);

@@ -34,6 +34,13 @@ def test_gradients():
         expanded = m.ones(1, 2).expand(2, 2).detach().requires_grad_()
         (gradient,) = m.autograd.grad(expanded.as_strided((2,), (1,)).sum(), [expanded])
         assert gradient.tolist() == [[0.5, 0.5], [0.5, 0.5]]  # shared by elements that lie in one place
+    divisors = torch.tensor([[0.5, 1.0, 0.0]], dtype=torch.float64)
+    for name in ("fmod", "remainder"):  # whose quotient jumps, and is infinite at 0
+        agree(lambda m, a, b: getattr(m, name)(a, b).nan_to_num(0.0), x[:1, 1:2], divisors, name=name)
+        for m in (torch, sl):
+            a, b = (m.tensor(v, dtype=m.float64, requires_grad=True) for v in ([-1.5], [0.0]))
+            (slope,) = m.autograd.grad(getattr(m, name)(a, b).sum(), [b], create_graph=True)
+            assert [g.item() for g in m.autograd.grad((slope * 1.25).sum(), [a, b])] == [0, 0], name
 
 
 @pytest.mark.parametrize("name", ["addcdiv", "addcmul"])
