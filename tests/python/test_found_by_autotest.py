@@ -75,6 +75,18 @@ def test_gradients_of_convolutions_of_16_bits(x, w, options):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("bad", [-INF, INF, NAN])
+def test_what_is_ignored_may_be_anything(bad, reduction):
+    log_probs = torch.tensor([[bad, 1.0], [1.0, 2.0]])
+    for options in ({"ignore_index": 0}, {"weight": [0.0, 1.0]}):
+        def loss(m, y):
+            weight = {"weight": m.tensor(options["weight"])} if "weight" in options else {}
+            return m.nn.functional.nll_loss(y, m.tensor([0, 1]), reduction=reduction, **{**options, **weight})
+
+        agree(loss, log_probs, double=False, name=str(options))
+
+
 CALLS = {
     "bools stay bools whatever alpha": lambda m, x, i: m.add(i > 0, i > 3, alpha=4),
     "alpha of 0 adds nothing to bools": lambda m, x, i: m.add(i > 0, i > -9, alpha=0),
