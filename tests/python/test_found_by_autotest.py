@@ -43,8 +43,8 @@ def test_gradients():
             assert [g.item() for g in m.autograd.grad((slope * 1.25).sum(), [a, b])] == [0, 0], name
     for interpolation in ("linear", "midpoint"):  # q is a tensor, though it has no dims
         for name in ("quantile", "nanquantile"):
-            agree(lambda m, x, q: getattr(m, name)(x, q, 1, interpolation=interpolation), x, torch.tensor(0.3, dtype=torch.float64),
-                  name=f"{name} {interpolation}")
+            agree(lambda m, x, q: getattr(m, name)(x, q, 1, interpolation=interpolation), x,
+                  torch.tensor(0.3, dtype=torch.float64), name=f"{name} {interpolation}")
     for name in ("igamma", "igammac"):
         agree(lambda m, x: getattr(m, name)(m.tensor([1.0, 1.0, 2.0]), x), torch.tensor([-1.5, 0.5, -0.5]),
               double=False, tolerance=1e-6, name=f"{name} below 0")
