@@ -9,6 +9,7 @@
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
+#include "graph/ops/composed.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
@@ -63,7 +64,8 @@ Value sub_scaled(const Operand& a, const Operand& b, const Operand& alpha) {
   return sub(a, scaled("sub", a, b, alpha));
 }
 
-// Its gradient is 0 wherever it jumps, too, and where b is 0.
+}  // namespace
+
 Value truncated_quotient(const Operand& a, const Operand& b) {
   Value y;
   {
@@ -85,6 +87,8 @@ Value truncated_quotient(const Operand& a, const Operand& b) {
   });
   return y;
 }
+
+namespace {
 
 Value div_rounded(const Operand& a, const Operand& b, const std::optional<std::string>& mode) {
   if (!mode) return div(a, b);
@@ -128,18 +132,29 @@ Value lerp_of(const Value& x, const Value& end, const Operand& weight) {
 
 Value times(const Value& x, const Operand& by) { return is_one(by) ? x : mul(x, by); }
 
+// f of tensors as torch computes on them: all are of the result's dtype before anything is computed.
+template <class F>
+Value of_three(const Value& x, const Value& a, const Value& b, F&& f) {
+  // A number among tensors with dims does not raise them.
+  const bool raises = x.rank() > 0 || (a.rank() == 0 && b.rank() == 0);
+  const DType dtype = promote(x.dtype(), raises ? result_dtype(a, b) : promote(a.dtype(), b.dtype()));
+  const auto read = [&](const Value& y) { return raises ? cast(y, dtype) : y; };
+  return rounded_once(dtype, [&](auto wide) { return f(wide(x), wide(read(a)), wide(read(b))); });
+}
+
 Value addcmul(const Value& x, const Value& a, const Value& b, const Operand& given) {
   const DType dtype = promote(x.dtype(), promote(a.dtype(), b.dtype()));
   // As torch: the fraction of a number is lost among integers.
   const bool whole = is_integral(dtype) && is_floating(given.own_dtype());
   if (whole) given.check_fits(dtype, "addcmul");
   const Operand value = whole ? Operand(static_cast<int64_t>(given.number())) : given;
-  return rounded_once(dtype, [&](auto wide) { return add(wide(x), times(mul(wide(a), wide(b)), value)); });
+  return of_three(x, a, b,
+                  [&](const Value& to, const Value& c, const Value& d) { return add(to, times(mul(c, d), value)); });
 }
 
 Value addcdiv(const Value& x, const Value& a, const Value& b, const Operand& value) {
-  return rounded_once(promote(x.dtype(), promote(a.dtype(), b.dtype())),
-                      [&](auto wide) { return add(wide(x), times(div(wide(a), wide(b)), value)); });
+  return of_three(x, a, b,
+                  [&](const Value& to, const Value& c, const Value& d) { return add(to, times(div(c, d), value)); });
 }
 
 Value clamp_from(const Value& x, const Operand& min) { return clamp(x, min, std::nullopt); }

@@ -197,9 +197,9 @@ DEFINE(fmax, "The larger of a and b; where one is NaN, the other. torch.fmax.", 
 DEFINE(fmin, "The smaller of a and b; where one is NaN, the other. torch.fmin.", elementwise_sbp, -1, -0.1, 0.1, 1,
        where(logical_or(le(a, b), isnan(b)), g, 0.0), where(logical_or(le(a, b), isnan(b)), 0.0, g))
 DEFINE(fmod, "Remainder of a / b with the sign of a. torch.fmod.", elementwise_sbp, 2.2, 2.8, 0.95, 1.05,
-       g, neg(mul(g, trunc(div(a, b)))))
+       g, neg(mul(g, truncated_quotient(a, b))))
 DEFINE(remainder, "Remainder of a / b with the sign of b. torch.remainder.", elementwise_sbp, 2.2, 2.8, 0.95, 1.05,
-       g, neg(mul(g, floor(div(a, b)))))
+       g, neg(mul(g, floor_divide(a, b))))
 DEFINE_AS(RoundedOnceDef, floor_divide,
        "a / b rounded towards minus infinity. torch.floor_divide; an integer divided by 0 is an error.",
        elementwise_sbp, 2.2, 2.8, 0.95, 1.05, zeros_like(a), zeros_like(b))

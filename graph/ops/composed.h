@@ -3,6 +3,7 @@
 #include <span>
 
 #include "graph/op_def.h"
+#include "graph/ops/operand.h"
 
 namespace sluice::ops {
 
@@ -10,6 +11,8 @@ namespace sluice::ops {
 Value clamp_between(const Value& x, const Value& min, const Value& max);
 // x * x * x, of floating and complex numbers.
 Value cube(const Value& x);
+// a / b without its fraction, of floating numbers. Its gradient is 0 wherever it jumps, too, and where b is 0.
+Value truncated_quotient(const Operand& a, const Operand& b);
 
 std::span<const OpDef* const> composed_ops();
 

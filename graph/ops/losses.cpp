@@ -95,11 +95,11 @@ Value nll(const Value& log_probs, const Value& target, const Value& weight, cons
   const int64_t n = log_probs.shape()[0], classes = log_probs.shape()[1];
   const Targets t = targets_of(target, weight, p.ignore_index, log_probs.dtype());
   const Value picked = reshape(gather(log_probs, reshape(t.index, {n, 1}), 1), {n});
-  Value loss = mul(neg(picked), t.weight);
+  const auto where_counted = [&](const Value& x) { return where(t.valid, x, 0.0); };  // what is not may be infinite
+  Value loss = mul(where_counted(neg(picked)), t.weight);
   if (p.smoothing > 0) {
     const Value all = neg(sum(weight.defined() ? mul(log_probs, weight) : log_probs, Ints{1}));
-    loss = add(mul(loss, 1 - p.smoothing),
-               mul(mul(all, cast(t.valid, all.dtype())), p.smoothing / static_cast<double>(classes)));
+    loss = add(mul(loss, 1 - p.smoothing), mul(where_counted(all), p.smoothing / static_cast<double>(classes)));
   }
   return reduce_weighted(loss, t.weight, p.reduction);
 }

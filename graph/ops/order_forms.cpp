@@ -168,8 +168,8 @@ Form quantile_form(const char* title, const char* doc, bool skips_nan) {
   };
   const char* const rest = ", int? dim=None, bool keepdim=False, *, str interpolation=\"linear\") -> Tensor";
   return {.doc = doc,
-          .overloads = {overload(name + "(Tensor input, float q" + rest, by_number),
-                        overload(name + "(Tensor input, Tensor q" + rest, by_tensor)},
+          .overloads = {overload(name + "(Tensor input, Tensor q" + rest, by_tensor),
+                        overload(name + "(Tensor input, float q" + rest, by_number)},
           .out = true};
 }
 

@@ -27,7 +27,10 @@ Value over(const Value& f, const Value& x, double at_zero) {
 }
 
 // The density of gamma's distribution: the slope of igamma in its second operand.
-Value gamma_density(const Value& a, const Value& x) { return exp(sub(sub(xlogy(sub(a, 1), x), x), lgamma(a))); }
+// NaN below 0, where the functions are, too; a power of 0 would hide it.
+Value gamma_density(const Value& a, const Value& x) {
+  return exp(sub(sub(xlogy(sub(a, 1), x), where(lt(x, 0), NAN, x)), lgamma(a)));
+}
 
 Value refused(const char* name, const char* which) {
   fail(ErrorKind::kUnsupported, "{}: the derivative for '{}: {}' is not implemented, as in torch; detach() it", name,

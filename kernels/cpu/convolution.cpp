@@ -125,33 +125,44 @@ Choice choice_of(const KernelQuery& q) {
   return {blocked, blocked ? name.substr(kBlocked.size()) : name};
 }
 
-Layouts layouts_of(const ConvOperands& o, const ConvGeometry& g, const char* op, bool blocked = false) {
+// The dtype in which oneDNN computes `result`. Some gradients that oneDNN 2.6 computes in bfloat16 are wrong, and are
+// computed in float32: of weights of volumes, and of inputs under windows of one element, for an odd number of results.
+DType computed_dtype(ConvRole result, const ConvOperands& o, const ConvGeometry& g) {
+  if (o.x.dtype != DType::kBFloat16) return o.x.dtype;
+  const auto above = [](const Ints& sizes, int64_t least) {
+    return std::any_of(sizes.begin(), sizes.end(), [=](int64_t n) { return n > least; });
+  };
+  const bool depthwise = o.w.shape[1] == 1 && o.x.shape[1] > 1;
+  const bool weight_is_wrong = result == ConvRole::kWeight && o.x.shape.rank() == 5 &&
+                               (depthwise || (above(g.stride, 1) && above(g.padding, 0)));
+  const bool input_is_wrong =
+      result == ConvRole::kInput && numel(o.w.shape) == o.w.shape[0] * o.w.shape[1] && o.w.shape[0] / g.groups % 2 == 1;
+  return weight_is_wrong || input_is_wrong ? DType::kFloat32 : DType::kBFloat16;
+}
+
+Layouts layouts_of(ConvRole result, const ConvOperands& o, const ConvGeometry& g, const char* op,
+                   bool blocked = false) {
   const Shape w = weight_shape(o.w.shape, g.groups);
+  const DType dtype = computed_dtype(result, o, g);
+  const auto channels_last = [&](const Shape& s) { return onednn::desc(dtype, s, channels_last_strides(s)); };
   Layouts l;
   l.x = activation_desc(o.x, is_channels_last(o.x, op));
-  l.wanted_x = activation_desc(o.x, true);
+  l.wanted_x = channels_last(o.x.shape);
   l.y = activation_desc(o.y, is_channels_last(o.y, op));
-  l.wanted_y = activation_desc(o.y, true);
+  l.wanted_y = channels_last(o.y.shape);
   l.w = onednn::desc(o.w.dtype, w, contiguous_strides(w));
-  l.wanted_w = onednn::any_desc(o.w.dtype, w);
+  l.wanted_w = onednn::any_desc(dtype, w);
   if (blocked) {
-    l.wanted_x = onednn::any_desc(o.x.dtype, o.x.shape);
-    l.wanted_y = onednn::any_desc(o.y.dtype, o.y.shape);
+    l.wanted_x = onednn::any_desc(dtype, o.x.shape);
+    l.wanted_y = onednn::any_desc(dtype, o.y.shape);
   }
   if (o.has_bias) l.bias = onednn::desc(o.bias.dtype, o.bias.shape, contiguous_strides(o.bias.shape));
   l.geometry = onednn_geometry(g, o);
   return l;
 }
 
-// oneDNN 2.6 computes wrong gradients of depthwise weights of volumes in bfloat16, for some steps and paddings.
-bool is_wrong_in_onednn(ConvRole result, const ConvOperands& o) {
-  return result == ConvRole::kWeight && o.x.dtype == DType::kBFloat16 && o.x.shape.rank() == 5 && o.w.shape[1] == 1 &&
-         o.x.shape[1] > 1;
-}
-
-bool use_onednn(ConvRole result, const ConvOperands& o) {
-  return !is_wrong_in_onednn(result, o) && onednn::supports(o.x.dtype) && numel(o.x.shape) > 0 &&
-         numel(o.w.shape) > 0 && numel(o.y.shape) > 0;
+bool use_onednn(const ConvOperands& o) {
+  return onednn::supports(o.x.dtype) && numel(o.x.shape) > 0 && numel(o.w.shape) > 0 && numel(o.y.shape) > 0;
 }
 
 // The loops work on any dtype and on contiguous or channels-last operands alike.
@@ -182,7 +193,7 @@ using Make = std::function<std::unique_ptr<PreparedKernel>(const Choice& choice)
 std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvRole result, const ConvOperands& o,
                                                      const ConvGeometry& g, const PrepareContext& context,
                                                      const Make& make, const ConvEpilogue* epilogue = nullptr) {
-  if (use_onednn(result, o)) {
+  if (use_onednn(o)) {
     onednn::ThreadScope scope(context.threads);
     const Choice choice = choice_of(q);
     const auto chosen = [&] {
@@ -223,13 +234,13 @@ auto weight_grad_pd(const Layouts& l, const Implementation& chosen) {
 template <class Describe>
 std::vector<std::string> all_implementations(const KernelQuery& q, ConvRole result, const ConvOperands& o,
                                              const PrepareContext& context, bool blocks, Describe describe) {
-  if (!use_onednn(result, o)) return {};
+  if (!use_onednn(o)) return {};
   const onednn::ThreadScope scope(worth_having(context, q, o).threads);
   return onednn::translate(q.op.c_str(), [&] {
     const ConvGeometry g = conv_geometry(q);
     std::vector<std::string> names, blocked;
-    describe(layouts_of(o, g, q.op.c_str()), Implementation{.all = &names});
-    const Layouts in_blocks = layouts_of(o, g, q.op.c_str(), true);
+    describe(layouts_of(result, o, g, q.op.c_str()), Implementation{.all = &names});
+    const Layouts in_blocks = layouts_of(result, o, g, q.op.c_str(), true);
     if (blocks) describe(in_blocks, Implementation{.all = &blocked});
     try {
       describe(in_blocks, Implementation{.all = &blocked, .winograd = true});
@@ -263,7 +274,7 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
   const auto make = [&](const Choice& choice) -> std::unique_ptr<PreparedKernel> {
     const Implementation chosen = choice.implementation();
     const bool plain = chosen.winograd || !epilogue.any();  // oneDNN does nothing else
-    const Layouts l = layouts_of(o, g, q.op.c_str(), choice.blocked && plain);
+    const Layouts l = layouts_of(ConvRole::kOutput, o, g, q.op.c_str(), choice.blocked && plain);
     auto pd = forward_pd(o, l, plain ? dnnl::post_ops() : epilogue.post_ops(), chosen);
     const bool by_pass = epilogue.any() && (plain || (epilogue.norm && !onednn::finishes_rows(pd)));
     if (by_pass && !plain) pd = forward_pd(o, l, {}, chosen);
@@ -307,7 +318,7 @@ std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const P
   const PrepareContext context = worth_having(given, q, o);
   const ConvGeometry g = conv_geometry(q);
   return prepare_within_limit(q, ConvRole::kInput, o, g, context, [&](const Choice& choice) {
-    const Layouts l = layouts_of(o, g, "conv_input_grad", choice.blocked);
+    const Layouts l = layouts_of(ConvRole::kInput, o, g, "conv_input_grad", choice.blocked);
     const auto pd = input_grad_pd(l, choice.implementation());
     auto primitive = std::make_unique<onednn::Primitive>(
         dnnl::convolution_backward_data(pd),
@@ -316,7 +327,9 @@ std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const P
                                             {DNNL_ARG_DIFF_SRC, pd.diff_src_desc()}},
         pd.scratchpad_desc(), context.threads);
     Ports ports(context.threads);
-    Port y = ports.input(l.y, pd.diff_dst_desc()), w = ports.input(l.w, pd.weights_desc(), q, 1),
+    const bool may_pack = computed_dtype(ConvRole::kInput, o, g) == o.w.dtype;  // packed copies keep their dtype
+    Port y = ports.input(l.y, pd.diff_dst_desc()),
+         w = may_pack ? ports.input(l.w, pd.weights_desc(), q, 1) : ports.input(l.w, pd.weights_desc()),
          x = ports.output(l.x, pd.diff_src_desc());
     return std::make_unique<ConvKernel>(std::move(primitive), std::move(y), std::move(w), std::move(x), false, ports);
   });
@@ -327,7 +340,7 @@ std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelQuery& q, const 
   const PrepareContext context = worth_having(given, q, o);
   const ConvGeometry g = conv_geometry(q);
   return prepare_within_limit(q, ConvRole::kWeight, o, g, context, [&](const Choice& choice) {
-    const Layouts l = layouts_of(o, g, "conv_weight_grad", choice.blocked);
+    const Layouts l = layouts_of(ConvRole::kWeight, o, g, "conv_weight_grad", choice.blocked);
     const auto pd = weight_grad_pd(l, choice.implementation());
     auto primitive = std::make_unique<onednn::Primitive>(
         dnnl::convolution_backward_weights(pd),

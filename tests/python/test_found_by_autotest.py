@@ -34,6 +34,61 @@ def test_gradients():
         expanded = m.ones(1, 2).expand(2, 2).detach().requires_grad_()
         (gradient,) = m.autograd.grad(expanded.as_strided((2,), (1,)).sum(), [expanded])
         assert gradient.tolist() == [[0.5, 0.5], [0.5, 0.5]]  # shared by elements that lie in one place
+    divisors = torch.tensor([[0.5, 1.0, 0.0]], dtype=torch.float64)
+    for name in ("fmod", "remainder"):  # whose quotient jumps, and is infinite at 0
+        agree(lambda m, a, b: getattr(m, name)(a, b).nan_to_num(0.0), x[:1, 1:2], divisors, name=name)
+        for m in (torch, sl):
+            a, b = (m.tensor(v, dtype=m.float64, requires_grad=True) for v in ([-1.5], [0.0]))
+            (slope,) = m.autograd.grad(getattr(m, name)(a, b).sum(), [b], create_graph=True)
+            assert [g.item() for g in m.autograd.grad((slope * 1.25).sum(), [a, b])] == [0, 0], name
+    for interpolation in ("linear", "midpoint"):  # q is a tensor, though it has no dims
+        for name in ("quantile", "nanquantile"):
+            agree(lambda m, x, q: getattr(m, name)(x, q, 1, interpolation=interpolation), x,
+                  torch.tensor(0.3, dtype=torch.float64), name=f"{name} {interpolation}")
+    for name in ("igamma", "igammac"):
+        agree(lambda m, x: getattr(m, name)(m.tensor([1.0, 1.0, 2.0]), x), torch.tensor([-1.5, 0.5, -0.5]),
+              double=False, tolerance=1e-6, name=f"{name} below 0")
+
+
+@pytest.mark.parametrize("name", ["addcdiv", "addcmul"])
+def test_three_operands_are_of_one_dtype(name):
+    for x, a, b in [(torch.tensor([2.0]), torch.tensor([2.5], dtype=torch.float16), torch.tensor(1e-30)),
+                    (torch.tensor([2.0]), torch.tensor([200], dtype=torch.uint8), torch.tensor([2.5])),
+                    (torch.tensor([2.0]).double(), torch.tensor(1 / 3), torch.tensor(3e38)),
+                    (torch.tensor(2.0), torch.tensor([2.5], dtype=torch.float16), torch.tensor(1e-3)),
+                    (torch.tensor([2.0]).half(), torch.tensor([2.5], dtype=torch.float16), torch.tensor(1e-3))]:
+        theirs = getattr(torch, name)(x, a, b, value=2.0)
+        assert_same(getattr(sl, name)(to_sl(x), to_sl(a), to_sl(b), value=2.0), theirs, 1e-6)
+    if name == "addcmul":  # which torch takes of integers, too
+        small = torch.tensor([200], dtype=torch.uint8)
+        assert_same(sl.addcmul(sl.ones(1), to_sl(small), to_sl(small)), torch.addcmul(torch.ones(1), small, small))
+
+
+@pytest.mark.parametrize("x,w,options", [((2, 3, 6, 5), (5, 3, 1, 1), {}), ((2, 2, 30), (3, 2, 1), {}),
+                                         ((2, 3, 3, 3, 3), (5, 3, 3, 3, 3), {"stride": 2, "padding": 1}),
+                                         ((2, 1, 4, 4, 4), (2, 1, 3, 3, 3), {"stride": 3, "padding": 1})])
+def test_gradients_of_convolutions_of_16_bits(x, w, options):
+    generator = torch.Generator().manual_seed(3)
+    tensors = [torch.randint(-4, 5, s, generator=generator).float() for s in (x, w)]  # of which every sum is exact
+    gradients = []
+    for m, dtype in ((torch, torch.float32), (sl, sl.bfloat16)):
+        leaves = [(v.clone() if m is torch else to_sl(v)).to(dtype).requires_grad_() for v in tensors]
+        getattr(m.nn.functional, f"conv{len(x) - 2}d")(*leaves, **options).sum().backward()
+        gradients.append([leaf.grad.float().numpy() for leaf in leaves])
+    for theirs, ours in zip(*gradients):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("bad", [-INF, INF, NAN])
+def test_what_is_ignored_may_be_anything(bad, reduction):
+    log_probs = torch.tensor([[bad, 1.0], [1.0, 2.0]])
+    for options in ({"ignore_index": 0}, {"weight": [0.0, 1.0]}):
+        def loss(m, y):
+            weight = {"weight": m.tensor(options["weight"])} if "weight" in options else {}
+            return m.nn.functional.nll_loss(y, m.tensor([0, 1]), reduction=reduction, **{**options, **weight})
+
+        agree(loss, log_probs, double=False, name=str(options))
 
 
 CALLS = {
