@@ -144,9 +144,7 @@ void compute_for(const Value& target, std::span<const Value> arguments, const st
   compute();
 }
 
-void write_in_place(const Value& target, const Value& result) {
-  if (target.ptr() != result.ptr() || !target.defined()) write(target, result, false);
-}
+void write_in_place(const Value& target, const Value& result) { write(target, result, false); }
 
 void update_in_place(const Value& target, const std::function<Value(const Value& old)>& compute,
                      const InPlaceOptions& options) {

@@ -218,6 +218,8 @@ def new_full(self, size, fill_value, dtype=None, device=None, requires_grad=Fals
 def copy_(self, src, non_blocking=False):
     if not isinstance(src, Tensor):
         src = sluice.as_tensor(src)
+    if src is self:
+        return self
     self._write(src if src._device == self._device or src._traced else src._to_device(self._device))
     return self
 
