@@ -229,6 +229,16 @@ MORE_CALLS = {
     "windows of which only a part is there": lambda m, x: m.nn.functional.max_pool2d(
         m.arange(24.0).reshape(1, 6, 4), 3, stride=(1, 2), dilation=2, ceil_mode=True),
     "losses in the dtype of the input": lambda m, x: m.nn.functional.huber_loss(x, x.double() + 0.5),
+    **{f"{name} looks at no factor of nothing, {shapes}, {factors}": lambda m, x, name=name, shapes=shapes, factors=factors: getattr(m, name)(
+        *[m.ones(s, dtype=m.uint8) for s in shapes], **factors)
+       for name, shapes in (("addmm", ((1, 1), (0, 1), (1, 1))), ("addbmm", ((0, 1), (1, 0, 1), (1, 1, 1))),
+                            ("baddbmm", ((1, 1, 1), (0, 1, 2), (0, 2, 1))))
+       for factors in ({"alpha": -1.5}, {"alpha": 1j}, {"beta": -1.5}, {"beta": 300})},
+    **{f"{name} of no terms, {factors}": lambda m, x, name=name, shapes=shapes, factors=factors: getattr(m, name)(
+        *[m.full(s, 3, dtype=m.uint8) for s in shapes], **factors)
+       for name, shapes in (("addmm", ((2, 1), (2, 0), (0, 1))), ("addbmm", ((1, 1), (2, 1, 0), (2, 0, 1))), ("addmv", ((2,), (2, 0), (0,))),
+                            ("baddbmm", ((1, 1), (2, 1, 0), (2, 0, 1))))
+       for factors in ({"alpha": -1.5}, {"alpha": 1j}, {"beta": 2}, {"beta": 0.0}, *([{"beta": 300}] if name != "addmv" else []))},
 }
 
 
@@ -330,6 +340,11 @@ def test_what_torch_refuses():
             (lambda m: m.dot(m.ones(1), m.ones(3)), RuntimeError, "inconsistent tensor size"),
             (lambda m: m.lerp(m.ones(1), m.ones(1), 1j), RuntimeError, "value cannot be converted to type float"),
             (lambda m: m.lerp(m.tensor(Z), m.tensor(Z), m.ones(3)), RuntimeError, "for `weight` but got dtype float"),
+            *((lambda m, call=call: call(m, m.uint8), RuntimeError, "result type [Ff]loat") for call in (
+                lambda m, t: m.addmm(m.ones(1, 1, dtype=t), m.ones(1, 0, dtype=t), m.ones(0, 1, dtype=t), beta=2.5),
+                lambda m, t: m.baddbmm(m.ones(1, 1, 1, dtype=t), m.ones(1, 1, 0, dtype=t), m.ones(1, 0, 1, dtype=t), beta=2.5))),
+            (lambda m: m.addmv(m.ones(0, dtype=m.uint8), m.ones(0, 1, dtype=m.uint8), m.ones(1, dtype=m.uint8), beta=300), RuntimeError,
+             "without overflow"),
             (lambda m: m.nn.Tanh(dtype=m.float32), TypeError, "unexpected keyword argument 'dtype'"),
             (lambda m: m.zeros(2, 1, 4, 5).contiguous(memory_format=m.channels_last).dim_order(
                 ambiguity_check=[m.contiguous_format, m.channels_last]), RuntimeError, "does not have unique dim order")):

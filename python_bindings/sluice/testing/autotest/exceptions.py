@@ -125,8 +125,6 @@ DIFFERENCES: list[Difference] = [
                "at negative integers the slope is infinite"),
     Difference(r"logaddexp", "eager", r"second gradient \d: differs by inf.*should be nan",
                "of numbers far apart, torch's is NaN"),
-    Difference(r"baddbmm", "eager", "result type Float can't be cast to the desired output type",
-               "torch multiplies by beta otherwise where there is nothing to add to"),
     Difference(r"index_reduce|scatter_reduce", "eager", r"second gradient \d: differs by \d[.\d]*e\+",
                "of products with a factor near 0, the terms that cancel are large"),
     Difference(r"Tensor\.resize_", "eager", "output 0: differs", "what a tensor grows by may hold anything"),
