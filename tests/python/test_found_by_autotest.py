@@ -345,6 +345,7 @@ def test_what_torch_refuses():
                 lambda m, t: m.baddbmm(m.ones(1, 1, 1, dtype=t), m.ones(1, 1, 0, dtype=t), m.ones(1, 0, 1, dtype=t), beta=2.5))),
             (lambda m: m.addmv(m.ones(0, dtype=m.uint8), m.ones(0, 1, dtype=m.uint8), m.ones(1, dtype=m.uint8), beta=300), RuntimeError,
              "without overflow"),
+            (lambda m: m.as_strided_scatter(m.ones(1, 1), m.ones(1, 1), "text", (5, 1)), TypeError, "argument 'size'"),
             (lambda m: m.nn.Tanh(dtype=m.float32), TypeError, "unexpected keyword argument 'dtype'"),
             (lambda m: m.zeros(2, 1, 4, 5).contiguous(memory_format=m.channels_last).dim_order(
                 ambiguity_check=[m.contiguous_format, m.channels_last]), RuntimeError, "does not have unique dim order")):
