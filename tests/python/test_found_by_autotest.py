@@ -239,6 +239,8 @@ MORE_CALLS = {
        for name, shapes in (("addmm", ((2, 1), (2, 0), (0, 1))), ("addbmm", ((1, 1), (2, 1, 0), (2, 0, 1))), ("addmv", ((2,), (2, 0), (0,))),
                             ("baddbmm", ((1, 1), (2, 1, 0), (2, 0, 1))))
        for factors in ({"alpha": -1.5}, {"alpha": 1j}, {"beta": 2}, {"beta": 0.0}, *([{"beta": 300}] if name != "addmv" else []))},
+    **{f"{name} of one complex number and of none": lambda m, x, name=name: (
+        *getattr(m, name)(m.tensor(1j), -1), *getattr(m, name)(m.zeros(0, 2, dtype=m.complex64), 1)) for name in ("cummin", "cummax")},
 }
 
 
@@ -345,6 +347,7 @@ def test_what_torch_refuses():
                 lambda m, t: m.baddbmm(m.ones(1, 1, 1, dtype=t), m.ones(1, 1, 0, dtype=t), m.ones(1, 0, 1, dtype=t), beta=2.5))),
             (lambda m: m.addmv(m.ones(0, dtype=m.uint8), m.ones(0, 1, dtype=m.uint8), m.ones(1, dtype=m.uint8), beta=300), RuntimeError,
              "without overflow"),
+            (lambda m: m.cummin(m.ones(1, dtype=m.complex64), 0), NotImplementedError, "not implemented for"),
             (lambda m: m.as_strided_scatter(m.ones(1, 1), m.ones(1, 1), "text", (5, 1)), TypeError, "argument 'size'"),
             (lambda m: m.nn.Tanh(dtype=m.float32), TypeError, "unexpected keyword argument 'dtype'"),
             (lambda m: m.zeros(2, 1, 4, 5).contiguous(memory_format=m.channels_last).dim_order(
