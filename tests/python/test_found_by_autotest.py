@@ -351,6 +351,9 @@ def test_what_torch_refuses():
             (lambda m: m.as_strided_scatter(m.ones(1, 1), m.ones(1, 1), "text", (5, 1)), TypeError, "argument 'size'"),
             (lambda m: m.kaiser_window(9, beta=3.0), TypeError, "invalid combination of arguments"),
             (lambda m: m.hamming_window(9, True, beta=0.5), TypeError, "invalid combination of arguments"),
+            (lambda m: m.nanmean(m.ones(1, 1, dtype=m.complex64), 7), IndexError, "ut of range"),
+            (lambda m: m.nanmean(m.ones(1, 1, dtype=m.int64), 7), RuntimeError, "floating point"),
+            (lambda m: m.nanmean(m.ones(1, dtype=m.complex64)), RuntimeError, "does not support complex inputs"),
             (lambda m: m.nn.Tanh(dtype=m.float32), TypeError, "unexpected keyword argument 'dtype'"),
             (lambda m: m.zeros(2, 1, 4, 5).contiguous(memory_format=m.channels_last).dim_order(
                 ambiguity_check=[m.contiguous_format, m.channels_last]), RuntimeError, "does not have unique dim order")):
