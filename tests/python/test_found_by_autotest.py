@@ -354,6 +354,8 @@ def test_what_torch_refuses():
             (lambda m: m.nanmean(m.ones(1, 1, dtype=m.complex64), 7), IndexError, "ut of range"),
             (lambda m: m.nanmean(m.ones(1, 1, dtype=m.int64), 7), RuntimeError, "floating point"),
             (lambda m: m.nanmean(m.ones(1, dtype=m.complex64)), RuntimeError, "does not support complex inputs"),
+            (lambda m: m.nn.functional.bilinear(m.ones(1, 2), m.ones(1, 1), m.ones(2, 2, 1), m.ones(1)), RuntimeError,
+             "bias size does not match weight size: got 1 but expected 2"),
             (lambda m: m.nn.Tanh(dtype=m.float32), TypeError, "unexpected keyword argument 'dtype'"),
             (lambda m: m.zeros(2, 1, 4, 5).contiguous(memory_format=m.channels_last).dim_order(
                 ambiguity_check=[m.contiguous_format, m.channels_last]), RuntimeError, "does not have unique dim order")):
