@@ -239,6 +239,8 @@ MORE_CALLS = {
        for name, shapes in (("addmm", ((2, 1), (2, 0), (0, 1))), ("addbmm", ((1, 1), (2, 1, 0), (2, 0, 1))), ("addmv", ((2,), (2, 0), (0,))),
                             ("baddbmm", ((1, 1), (2, 1, 0), (2, 0, 1))))
        for factors in ({"alpha": -1.5}, {"alpha": 1j}, {"beta": 2}, {"beta": 0.0}, *([{"beta": 300}] if name != "addmv" else []))},
+    **{f"{name} of images with weights in some shape": lambda m, x, name=name: getattr(m.nn.functional, name)(
+        x[:1, :2, None], m.tensor([[1]]), m.tensor([[0.5, 2.0]]), reduction="sum") for name in ("nll_loss", "cross_entropy")},
     **{f"{name} of one complex number and of none": lambda m, x, name=name: (
         *getattr(m, name)(m.tensor(1j), -1), *getattr(m, name)(m.zeros(0, 2, dtype=m.complex64), 1)) for name in ("cummin", "cummax")},
 }
@@ -309,6 +311,12 @@ def test_what_torch_refuses():
             (lambda m: m.index_fill(m.ones(1, 1), 1, m.tensor([[0]]), 1.0), RuntimeError, "to be a vector/scalar"),
             (lambda m: m.index_fill(m.ones(3), 0, m.tensor([0], dtype=m.int32), 1.0), IndexError, "Expected dtype int64"),
             (lambda m: m.range(-2, None, 1), TypeError, "end|range"),
+            (lambda m: m.nn.functional.linear_cross_entropy(m.ones(1, 2), m.ones(2, 2), m.tensor([1]), linear_bias=m.tensor(0.5)),
+             RuntimeError, r"expected linear_bias shape \(2,\), got \(\)"),
+            *((lambda m, name=name, rank=rank: getattr(m.nn.functional, name)(m.zeros(1, 2)[0 if rank == 1 else ...], m.zeros(
+                1, dtype=m.int64)[0 if rank == 1 else ...], m.ones(1, 2)), RuntimeError, "for all 2 classes or no classes but got")
+              for name in ("nll_loss", "cross_entropy") for rank in (1, 2)),
+            (lambda m: m.nn.functional.cross_entropy(m.zeros(1, 2), m.zeros(1, 2), m.ones(1, 2)), RuntimeError, "for all 2 classes or no"),
             (lambda m: m.unflatten(m.empty(0, 1), -1, (2, -1, 9)), RuntimeError, "don't multiply up to the size"),
             (lambda m: m.nn.functional.bilinear(m.ones(1, 1), m.ones(1, 1), m.ones(1, 1, 1), m.tensor(0.0)), IndexError, "dimensions"),
             (lambda m: m.linalg.norm(m.empty(0, 1), ord=-INF), IndexError, "amin"),
