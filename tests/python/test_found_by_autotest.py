@@ -311,6 +311,8 @@ def test_what_torch_refuses():
             (lambda m: m.index_fill(m.ones(1, 1), 1, m.tensor([[0]]), 1.0), RuntimeError, "to be a vector/scalar"),
             (lambda m: m.index_fill(m.ones(3), 0, m.tensor([0], dtype=m.int32), 1.0), IndexError, "Expected dtype int64"),
             (lambda m: m.range(-2, None, 1), TypeError, "end|range"),
+            *((lambda m, given=given: m.range(*given), RuntimeError, "inconsistent with step sign|step must be nonzero|unsupported range")
+              for given in ((0, 7, -9), (0, -1), (0, 5, 0), (0.0, INF, 1))),
             (lambda m: m.nn.functional.linear_cross_entropy(m.ones(1, 2), m.ones(2, 2), m.tensor([1]), linear_bias=m.tensor(0.5)),
              RuntimeError, r"expected linear_bias shape \(2,\), got \(\)"),
             *((lambda m, name=name, rank=rank: getattr(m.nn.functional, name)(m.zeros(1, 2)[0 if rank == 1 else ...], m.zeros(
