@@ -276,6 +276,10 @@ Value class_weight(const Value& x, const Value& weight, bool any_shape, const ch
 Value class_indices(const Value& target) {
   return target.dtype() == DType::kUInt8 ? cast(target, DType::kInt64) : target;
 }
+// As torch: the class of one sample without a batch dim may have one.
+Value without_batch(const Value& x, const Value& target) {
+  return x.rank() == 1 && target.shape() == Shape({1}) ? reshape(target, {}) : target;
+}
 void check_target_shape(const Value& x, const Value& target, const char* where) {
   Shape expected = x.shape();
   if (x.rank() >= 1) expected.erase(x.rank() == 1 ? 0 : 1);
@@ -306,7 +310,8 @@ std::string reduction_of(const std::optional<bool>& size_average, const std::opt
   return size_average.value_or(true) ? "mean" : "sum";
 }
 
-Value cross_entropy(const Value& logits, const Value& target, const CrossEntropyOptions& o) {
+Value cross_entropy(const Value& logits, const Value& given, const CrossEntropyOptions& o) {
+  const Value target = is_floating(given.dtype()) ? given : without_batch(logits, given);
   if (is_floating(target.dtype())) {  // class probabilities
     check_reduction(o.reduction, "cross_entropy");
     SLUICE_CHECK(
@@ -334,7 +339,8 @@ Value cross_entropy(const Value& logits, const Value& target, const CrossEntropy
   return o.reduction == "none" ? reshape(loss, target.shape().vec()) : loss;
 }
 
-Value nll_loss(const Value& log_probs, const Value& target, const CrossEntropyOptions& o) {
+Value nll_loss(const Value& log_probs, const Value& given, const CrossEntropyOptions& o) {
+  const Value target = without_batch(log_probs, given);
   check_reduction(o.reduction, "nll_loss");
   check_target_shape(log_probs, target, "nll_loss");
   const Value weight = class_weight(log_probs, o.weight, log_probs.rank() > 2, "nll_loss");

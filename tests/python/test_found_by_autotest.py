@@ -239,6 +239,8 @@ MORE_CALLS = {
        for name, shapes in (("addmm", ((2, 1), (2, 0), (0, 1))), ("addbmm", ((1, 1), (2, 1, 0), (2, 0, 1))), ("addmv", ((2,), (2, 0), (0,))),
                             ("baddbmm", ((1, 1), (2, 1, 0), (2, 0, 1))))
        for factors in ({"alpha": -1.5}, {"alpha": 1j}, {"beta": 2}, {"beta": 0.0}, *([{"beta": 300}] if name != "addmv" else []))},
+    **{f"{name} of one sample and of a target with a dim": lambda m, x, name=name: getattr(m.nn.functional, name)(
+        x[0], m.tensor([1]), reduction="none") for name in ("nll_loss", "cross_entropy")},
     **{f"{name} of images with weights in some shape": lambda m, x, name=name: getattr(m.nn.functional, name)(
         x[:1, :2, None], m.tensor([[1]]), m.tensor([[0.5, 2.0]]), reduction="sum") for name in ("nll_loss", "cross_entropy")},
     **{f"{name} of one complex number and of none": lambda m, x, name=name: (
