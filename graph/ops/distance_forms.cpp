@@ -138,6 +138,8 @@ Value bilinear(const Value& a, const Value& b, const Value& weight, const Value&
   SLUICE_CHECK_KIND(kRuntime, a.shape().back() == left && b.shape().back() == right,
                     "bilinear: input sizes do not match weight {}: got {} and {}", weight.shape().str(),
                     a.shape().back(), b.shape().back());
+  SLUICE_CHECK_KIND(kRuntime, !bias.defined() || bias.shape()[0] == out,
+                    "bilinear: bias size does not match weight size: got {} but expected {}", bias.shape()[0], out);
   int64_t rows = 1;
   for (int64_t d : lead) rows *= d;
   // (rows, out, right): a times each slice of the weight, then summed against b.

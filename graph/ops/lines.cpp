@@ -171,11 +171,11 @@ Value of_lines(const Value& x, F f) {
   return x.rank() > 0 ? f(x) : reshape(f(reshape(x, {1})), {});
 }
 
-// As torch: the extremum of nothing is nothing.
+// As torch: the extremum of nothing is nothing, and that of one element without dims is itself, which needs no order.
 std::pair<Value, Value> running_extremum(const char* name, const Value& x, int64_t dim,
                                          Value (*at)(const Value&, int64_t)) {
   normalize_axis(dim, x.rank(), name);
-  const Value index = at(x, dim);
+  const Value index = at(x.rank() == 0 || numel(x.shape()) == 0 ? eq(x, x) : x, dim);
   return {gather(x, index, dim), index};
 }
 

@@ -262,9 +262,23 @@ Value classes_last(const Value& x) {
   const int64_t classes = x.shape()[1];
   return reshape(permute(x, order), {classes == 0 ? 0 : numel(x.shape()) / classes, classes});
 }
+// One number per class; where any_shape, as torch takes it for images, in whatever shape.
+Value class_weight(const Value& x, const Value& weight, bool any_shape, const char* where) {
+  if (!weight.defined()) return weight;
+  const Shape classes = {x.shape()[x.rank() == 1 ? 0 : 1]};
+  SLUICE_CHECK_KIND(kRuntime, weight.shape() == classes || (any_shape && numel(weight.shape()) == classes[0]),
+                    "{}: weight tensor should be defined either for all {} classes or no classes but got weight tensor "
+                    "of shape: {}",
+                    where, classes[0], weight.shape().str());
+  return weight.rank() == 1 ? weight : reshape(weight, classes.vec());
+}
 // Class indices as lookups take them.
 Value class_indices(const Value& target) {
   return target.dtype() == DType::kUInt8 ? cast(target, DType::kInt64) : target;
+}
+// As torch: the class of one sample without a batch dim may have one.
+Value without_batch(const Value& x, const Value& target) {
+  return x.rank() == 1 && target.shape() == Shape({1}) ? reshape(target, {}) : target;
 }
 void check_target_shape(const Value& x, const Value& target, const char* where) {
   Shape expected = x.shape();
@@ -296,7 +310,8 @@ std::string reduction_of(const std::optional<bool>& size_average, const std::opt
   return size_average.value_or(true) ? "mean" : "sum";
 }
 
-Value cross_entropy(const Value& logits, const Value& target, const CrossEntropyOptions& o) {
+Value cross_entropy(const Value& logits, const Value& given, const CrossEntropyOptions& o) {
+  const Value target = is_floating(given.dtype()) ? given : without_batch(logits, given);
   if (is_floating(target.dtype())) {  // class probabilities
     check_reduction(o.reduction, "cross_entropy");
     SLUICE_CHECK(
@@ -310,22 +325,26 @@ Value cross_entropy(const Value& logits, const Value& target, const CrossEntropy
     const Value t =
         o.label_smoothing > 0 ? add(mul(target, 1 - o.label_smoothing), o.label_smoothing / classes) : target;
     Value terms = mul(t, log_softmax(logits, dim));
-    if (o.weight.defined()) terms = mul(terms, logits.rank() == 1 ? o.weight : per_channel(o.weight, logits.rank()));
+    const Value weight = class_weight(logits, o.weight, false, "cross_entropy");
+    if (weight.defined()) terms = mul(terms, logits.rank() == 1 ? weight : per_channel(weight, logits.rank()));
     const Value loss = neg(sum(terms, Ints{dim}));
     if (o.reduction != "mean") return reduce_loss(loss, o.reduction, "cross_entropy");
     return div(sum(loss), static_cast<double>(std::max<int64_t>(1, numel(loss.shape()))));
   }
   check_target_shape(logits, target, "cross_entropy");
-  const Value loss = call1(cross_entropy_def,
-                           {classes_last(logits), reshape(class_indices(target), {numel(target.shape())}), o.weight},
-                           {o.ignore_index, o.label_smoothing, o.reduction});
+  const Value weight = class_weight(logits, o.weight, logits.rank() > 2, "cross_entropy");
+  const Value loss =
+      call1(cross_entropy_def, {classes_last(logits), reshape(class_indices(target), {numel(target.shape())}), weight},
+            {o.ignore_index, o.label_smoothing, o.reduction});
   return o.reduction == "none" ? reshape(loss, target.shape().vec()) : loss;
 }
 
-Value nll_loss(const Value& log_probs, const Value& target, const CrossEntropyOptions& o) {
+Value nll_loss(const Value& log_probs, const Value& given, const CrossEntropyOptions& o) {
+  const Value target = without_batch(log_probs, given);
   check_reduction(o.reduction, "nll_loss");
   check_target_shape(log_probs, target, "nll_loss");
-  const Value loss = nll(classes_last(log_probs), reshape(class_indices(target), {numel(target.shape())}), o.weight,
+  const Value weight = class_weight(log_probs, o.weight, log_probs.rank() > 2, "nll_loss");
+  const Value loss = nll(classes_last(log_probs), reshape(class_indices(target), {numel(target.shape())}), weight,
                          {o.ignore_index, 0, o.reduction});
   return o.reduction == "none" ? reshape(loss, target.shape().vec()) : loss;
 }

@@ -7,6 +7,7 @@
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/losses.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
@@ -299,6 +300,14 @@ Value add_scaled(const char* name, const Value& input, const Value& product, con
                     input.shape().str(), product.shape().str());
   const Value y = scaled_by(product, alpha);
   return beta.complex_number() == 0.0 ? y : add(scaled_by(input, beta), y);
+}
+
+Value add_product(const char* name, const Value& input, const Value& a, const Value& b, const Value& product,
+                  const Operand& beta, const Operand& alpha) {
+  if (numel(a.shape()) != 0 && numel(b.shape()) != 0) return add_scaled(name, input, product, beta, alpha);
+  if (numel(product.shape()) == 0) return add_scaled(name, input, product);
+  if (beta.complex_number() == 0.0) return add_scaled(name, input, product, beta);
+  return add_scaled(name, written_as(input, mul(input, beta), name), product);
 }
 
 const OpDef& matmul_op() { return matmul_def; }

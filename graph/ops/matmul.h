@@ -21,6 +21,10 @@ Value scaled_by(const Value& x, const Operand& factor);
 // beta * input + alpha * product, in the product's shape; with beta 0 the input is not read.
 Value add_scaled(const char* name, const Value& input, const Value& product, const Operand& beta = 1,
                  const Operand& alpha = 1);
+// The same of a product of a and b. As torch: of no elements no factor is looked at, and where nothing is added to it,
+// beta multiplies input as in input.mul_(beta).
+Value add_product(const char* name, const Value& input, const Value& a, const Value& b, const Value& product,
+                  const Operand& beta, const Operand& alpha);
 
 const OpDef& matmul_op();
 std::span<const OpDef* const> matmul_ops();

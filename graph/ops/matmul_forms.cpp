@@ -46,7 +46,7 @@ Value outer(const Value& a, const Value& b) {
 }
 
 Value addmm(const Value& input, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
-  return add_scaled("addmm", input, mm(a, b), beta, alpha);
+  return add_product("addmm", input, a, b, mm(a, b), beta, alpha);
 }
 
 Value linear_of(const Value& x, const Value& weight, const Value& bias) { return linear(x, weight, bias); }

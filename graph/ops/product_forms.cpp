@@ -37,18 +37,19 @@ Value batch_product(const char* name, const Value& a, const Value& b) {
 using Scaled = Value (*)(const Value&, const Value&, const Value&, const Operand&, const Operand&);
 
 Value baddbmm(const Value& x, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
-  return add_scaled("baddbmm", x, batch_product("baddbmm", a, b), beta, alpha);
+  return add_product("baddbmm", x, a, b, batch_product("baddbmm", a, b), beta, alpha);
 }
 Value addbmm(const Value& x, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
   const Value products = batch_product("addbmm", a, b);
-  return add_scaled("addbmm", x, cast(sum(products, Ints{0}), products.dtype()), beta, alpha);
+  return add_product("addbmm", x, a, b, cast(sum(products, Ints{0}), products.dtype()), beta, alpha);
 }
 Value addmv(const Value& x, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
   check_dims("addmv", "mat", a, 2);
   check_dims("addmv", "vec", b, 1);
   SLUICE_CHECK_KIND(kRuntime, a.shape()[1] == b.shape()[0], "addmv: size mismatch, got mat {} and vec {}",
                     a.shape().str(), b.shape().str());
-  return add_scaled("addmv", x, matmul(a, b), beta, alpha);
+  // As torch, which looks at alpha only where there is something to multiply.
+  return add_scaled("addmv", x, matmul(a, b), beta, numel(a.shape()) == 0 ? Operand(1) : alpha);
 }
 Value addr(const Value& x, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
   check_dims("addr", "vec1", a, 1);

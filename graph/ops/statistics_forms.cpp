@@ -31,8 +31,11 @@ Value nansum(const Value& x, const Dims& dim, bool keepdim, const OptionalDType&
 
 Value nanmean(const Value& input, const Dims& dim, bool keepdim, const OptionalDType& dtype) {
   const Value x = cast_if(input, dtype);
-  SLUICE_CHECK_KIND(kRuntime, is_floating(x.dtype()),
+  SLUICE_CHECK_KIND(kRuntime, is_differentiable(x.dtype()),
                     "nanmean(): expected input to have floating point dtype but got {}", dtype_name(x.dtype()));
+  reduced_axes(dim ? Attr(*dim) : Attr(), x.rank(), "dim");  // as torch, which looks at them before complex numbers
+  SLUICE_CHECK_KIND(kRuntime, is_floating(x.dtype()), "nanmean(): does not support complex inputs: got {}",
+                    dtype_name(x.dtype()));
   return div(sum(without_nan(x), dim, keepdim), sum(cast(logical_not(isnan(x)), x.dtype()), dim, keepdim));
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._arguments import typed
 from sluice._creation import _finish, _place, as_tensor
 from sluice._numbers import numpy as lazy_numpy
 
@@ -85,6 +86,7 @@ def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, device
     return sluice.empty_strided(size, stride, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@typed(input="Tensor", src="Tensor", size="ints", stride="ints", storage_offset="int|None")
 def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Tensor:
     """input with the elements that as_strided shows replaced by src; torch.as_strided_scatter."""
     if tuple(src.shape) != tuple(size):

@@ -159,11 +159,17 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any
     return _finish(fn.pow(float(base), powers).to(dtype), device, requires_grad)
 
 
-@typed(start="Number", end="Number", dtype="dtype|None")
+@typed(start="Number", end="Number", step="Number", dtype="dtype|None")
 def range_(start: Any = 0, end: Any = None, step: Any = 1, **options: Any) -> Tensor:
     """start, start + step, ... up to and with end; torch.range."""
     if end is None:
         start, end = 0, start
+    if step == 0:
+        raise RuntimeError("range: step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"range: unsupported range: {start} -> {end}; both must be finite")
+    if (end - start) * step < 0:
+        raise RuntimeError(f"range: upper bound and lower bound inconsistent with step sign: from {start} to {end} by {step}")
     count = int((end - start) / step) + 1
     options.setdefault("dtype", _C.get_default_dtype())
     return arange(start, start + count * step - step / 2, step, **options)

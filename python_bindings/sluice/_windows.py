@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -24,6 +25,22 @@ def _window(name: str, length: int, periodic: bool, shape: Any, dtype: Any, devi
     return _finish(shape(x).to(dtype), device, requires_grad)
 
 
+def _in_order(function: Any) -> Any:
+    """As torch's forms, which leave out the last arguments only: one that is named needs those before it."""
+    names = function.__code__.co_varnames[:function.__code__.co_argcount]
+
+    @functools.wraps(function)
+    def call(*args, **keywords):
+        missing = [name for name in names[len(args):] if name not in keywords]
+        early = [name for name in keywords if name in names and missing and names.index(name) > names.index(missing[0])]
+        if early:
+            raise TypeError(f"{function.__name__}(): received an invalid combination of arguments: {early[0]} without "
+                            f"{missing[0]}; must come with it")
+        return function(*args, **keywords)
+
+    return call
+
+
 def _cosines(x: Tensor, *weights: float) -> Tensor:
     """The sum of weights[k] * cos(2 pi k x)."""
     return sum((fn.cos(x * (2 * math.pi * k)) * w for k, w in enumerate(weights) if k), fn.full(x._shape, weights[0], _C.float64))
@@ -35,6 +52,7 @@ def hann_window(window_length: int, periodic: bool = True, *, dtype: Any = None,
     return _window("hann_window", window_length, periodic, lambda x: _cosines(x, 0.5, -0.5), dtype, device, requires_grad)
 
 
+@_in_order
 def hamming_window(window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *, dtype: Any = None,
                    layout: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """alpha - beta cos; torch.hamming_window."""
@@ -53,6 +71,7 @@ def bartlett_window(window_length: int, periodic: bool = True, *, dtype: Any = N
     return _window("bartlett_window", window_length, periodic, lambda x: 1 - (2 * x - 1).abs(), dtype, device, requires_grad)
 
 
+@_in_order
 def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None, layout: Any = None,
                   device: Any = None, requires_grad: bool = False) -> Tensor:
     """I0(beta sqrt(1 - x^2)) / I0(beta) for x from -1 to 1; torch.kaiser_window."""

@@ -284,6 +284,22 @@ MORE_CALLS = {
     "windows of which only a part is there": lambda m, x: m.nn.functional.max_pool2d(
         m.arange(24.0).reshape(1, 6, 4), 3, stride=(1, 2), dilation=2, ceil_mode=True),
     "losses in the dtype of the input": lambda m, x: m.nn.functional.huber_loss(x, x.double() + 0.5),
+    **{f"{name} looks at no factor of nothing, {shapes}, {factors}": lambda m, x, name=name, shapes=shapes, factors=factors: getattr(m, name)(
+        *[m.ones(s, dtype=m.uint8) for s in shapes], **factors)
+       for name, shapes in (("addmm", ((1, 1), (0, 1), (1, 1))), ("addbmm", ((0, 1), (1, 0, 1), (1, 1, 1))),
+                            ("baddbmm", ((1, 1, 1), (0, 1, 2), (0, 2, 1))))
+       for factors in ({"alpha": -1.5}, {"alpha": 1j}, {"beta": -1.5}, {"beta": 300})},
+    **{f"{name} of no terms, {factors}": lambda m, x, name=name, shapes=shapes, factors=factors: getattr(m, name)(
+        *[m.full(s, 3, dtype=m.uint8) for s in shapes], **factors)
+       for name, shapes in (("addmm", ((2, 1), (2, 0), (0, 1))), ("addbmm", ((1, 1), (2, 1, 0), (2, 0, 1))), ("addmv", ((2,), (2, 0), (0,))),
+                            ("baddbmm", ((1, 1), (2, 1, 0), (2, 0, 1))))
+       for factors in ({"alpha": -1.5}, {"alpha": 1j}, {"beta": 2}, {"beta": 0.0}, *([{"beta": 300}] if name != "addmv" else []))},
+    **{f"{name} of one sample and of a target with a dim": lambda m, x, name=name: getattr(m.nn.functional, name)(
+        x[0], m.tensor([1]), reduction="none") for name in ("nll_loss", "cross_entropy")},
+    **{f"{name} of images with weights in some shape": lambda m, x, name=name: getattr(m.nn.functional, name)(
+        x[:1, :2, None], m.tensor([[1]]), m.tensor([[0.5, 2.0]]), reduction="sum") for name in ("nll_loss", "cross_entropy")},
+    **{f"{name} of one complex number and of none": lambda m, x, name=name: (
+        *getattr(m, name)(m.tensor(1j), -1), *getattr(m, name)(m.zeros(0, 2, dtype=m.complex64), 1)) for name in ("cummin", "cummax")},
 }
 
 
@@ -352,6 +368,14 @@ def test_what_torch_refuses():
             (lambda m: m.index_fill(m.ones(1, 1), 1, m.tensor([[0]]), 1.0), RuntimeError, "to be a vector/scalar"),
             (lambda m: m.index_fill(m.ones(3), 0, m.tensor([0], dtype=m.int32), 1.0), IndexError, "Expected dtype int64"),
             (lambda m: m.range(-2, None, 1), TypeError, "end|range"),
+            *((lambda m, given=given: m.range(*given), RuntimeError, "inconsistent with step sign|step must be nonzero|unsupported range")
+              for given in ((0, 7, -9), (0, -1), (0, 5, 0), (0.0, INF, 1))),
+            (lambda m: m.nn.functional.linear_cross_entropy(m.ones(1, 2), m.ones(2, 2), m.tensor([1]), linear_bias=m.tensor(0.5)),
+             RuntimeError, r"expected linear_bias shape \(2,\), got \(\)"),
+            *((lambda m, name=name, rank=rank: getattr(m.nn.functional, name)(m.zeros(1, 2)[0 if rank == 1 else ...], m.zeros(
+                1, dtype=m.int64)[0 if rank == 1 else ...], m.ones(1, 2)), RuntimeError, "for all 2 classes or no classes but got")
+              for name in ("nll_loss", "cross_entropy") for rank in (1, 2)),
+            (lambda m: m.nn.functional.cross_entropy(m.zeros(1, 2), m.zeros(1, 2), m.ones(1, 2)), RuntimeError, "for all 2 classes or no"),
             (lambda m: m.unflatten(m.empty(0, 1), -1, (2, -1, 9)), RuntimeError, "don't multiply up to the size"),
             (lambda m: m.nn.functional.bilinear(m.ones(1, 1), m.ones(1, 1), m.ones(1, 1, 1), m.tensor(0.0)), IndexError, "dimensions"),
             (lambda m: m.linalg.norm(m.empty(0, 1), ord=-INF), IndexError, "amin"),
@@ -385,6 +409,20 @@ def test_what_torch_refuses():
             (lambda m: m.dot(m.ones(1), m.ones(3)), RuntimeError, "inconsistent tensor size"),
             (lambda m: m.lerp(m.ones(1), m.ones(1), 1j), RuntimeError, "value cannot be converted to type float"),
             (lambda m: m.lerp(m.tensor(Z), m.tensor(Z), m.ones(3)), RuntimeError, "for `weight` but got dtype float"),
+            *((lambda m, call=call: call(m, m.uint8), RuntimeError, "result type [Ff]loat") for call in (
+                lambda m, t: m.addmm(m.ones(1, 1, dtype=t), m.ones(1, 0, dtype=t), m.ones(0, 1, dtype=t), beta=2.5),
+                lambda m, t: m.baddbmm(m.ones(1, 1, 1, dtype=t), m.ones(1, 1, 0, dtype=t), m.ones(1, 0, 1, dtype=t), beta=2.5))),
+            (lambda m: m.addmv(m.ones(0, dtype=m.uint8), m.ones(0, 1, dtype=m.uint8), m.ones(1, dtype=m.uint8), beta=300), RuntimeError,
+             "without overflow"),
+            (lambda m: m.cummin(m.ones(1, dtype=m.complex64), 0), NotImplementedError, "not implemented for"),
+            (lambda m: m.as_strided_scatter(m.ones(1, 1), m.ones(1, 1), "text", (5, 1)), TypeError, "argument 'size'"),
+            (lambda m: m.kaiser_window(9, beta=3.0), TypeError, "invalid combination of arguments"),
+            (lambda m: m.hamming_window(9, True, beta=0.5), TypeError, "invalid combination of arguments"),
+            (lambda m: m.nanmean(m.ones(1, 1, dtype=m.complex64), 7), IndexError, "ut of range"),
+            (lambda m: m.nanmean(m.ones(1, 1, dtype=m.int64), 7), RuntimeError, "floating point"),
+            (lambda m: m.nanmean(m.ones(1, dtype=m.complex64)), RuntimeError, "does not support complex inputs"),
+            (lambda m: m.nn.functional.bilinear(m.ones(1, 2), m.ones(1, 1), m.ones(2, 2, 1), m.ones(1)), RuntimeError,
+             "bias size does not match weight size: got 1 but expected 2"),
             (lambda m: m.nn.Tanh(dtype=m.float32), TypeError, "unexpected keyword argument 'dtype'"),
             (lambda m: m.zeros(2, 1, 4, 5).contiguous(memory_format=m.channels_last).dim_order(
                 ambiguity_check=[m.contiguous_format, m.channels_last]), RuntimeError, "does not have unique dim order")):

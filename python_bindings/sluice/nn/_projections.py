@@ -84,6 +84,9 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
                            f"batched input, (N, {input._shape[-1]}), got unbatched input with shape {input._shape}")
     if target.dtype.is_floating_point and ignore_index is not None:
         raise RuntimeError("linear_cross_entropy: ignore_index cannot be specified when target contains probabilities")
+    if linear_bias is not None and tuple(linear_bias._shape) != tuple(linear_weight._shape[:-1]):
+        raise RuntimeError(f"linear_cross_entropy: expected linear_bias shape {tuple(linear_weight._shape[:-1])}, got "
+                           f"{tuple(linear_bias._shape)}")
     bias = None if linear_bias is None else linear_bias.reshape(-1)
     logits = forms.linear(input, linear_weight.reshape(-1, linear_weight._shape[-1]), bias)
     logits = logits.reshape(logits._shape[:-1] + linear_weight._shape[:1] + inner)
