@@ -59,7 +59,7 @@ struct CompileOptions {
   // (compiler/passes/choose_regions.cpp); "adaptive", the least of these that fits the budget, with one step in flight
   // where that is not enough.
   std::string auto_memory = "disable";
-  uint64_t workspace_limit = 0;  // bytes of a kernel's workspace; 0 = none
+  uint64_t workspace_limit = 0;    // bytes of a kernel's workspace; 0 = none
   bool generated_kernels = false;  // kernels are made for what they compute, where a device can (Target::source)
   bool kernel_trials = false;  // kernels are run at once to find their fastest implementation (Target::implementation)
   int cores = 0;               // of a compute stream; 0 = its part of the target's, less one per host stream

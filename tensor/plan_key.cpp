@@ -39,9 +39,9 @@ void add_contents(Key& key, const Pattern::Contents& contents) {
 void add_options(Key& key, const CompileOptions& options) {
   const auto& [name, device, devices, granularity, outputs_buffer_size, quotas, machine, fast_quotas, reuse_memory,
                packing, in_place, donated, device_ports, pack_weights, memory_budget, auto_memory, workspace_limit,
-               generated_kernels, kernel_trials, cores, float32_matmul_precision, float32_conv_precision, deterministic_convs,
-               disabled_passes, activations, keep_ops, updates, scaled_updates, fuse_add, cast_updates, prims, patterns,
-               order, concurrency, ranks, components, stages, dump_dir, until] = options;
+               generated_kernels, kernel_trials, cores, float32_matmul_precision, float32_conv_precision,
+               deterministic_convs, disabled_passes, activations, keep_ops, updates, scaled_updates, fuse_add,
+               cast_updates, prims, patterns, order, concurrency, ranks, components, stages, dump_dir, until] = options;
   key.add(name).add(device).add(devices.size());
   for (const DeviceId& each : devices) key.add(each);
   key.add(granularity).add(outputs_buffer_size).add(plan::to_json(machine));
