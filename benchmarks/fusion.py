@@ -3,9 +3,9 @@
 fusion.chain.*: twelve elementwise ops; `.pass` against a copy of as many bytes: 1 is one pass over memory. fusion.sum4: a + b + c + d.
 fusion.softmax.*, fusion.layer_norm.*: written out in arithmetic and sums of rows, against the one kernel that the functions of these
 names are; `.generated`: by code that is made for them, `.cached`: of as much as stays in the cache, `.plain`: against the same plan
-without fuse_rows. fusion.dropout: dropout and a residual. fusion.linear: a product, a row, and gelu. fusion.bce: the mean of a binary cross-entropy, with its gradient.
-fusion.batch_norm: the training step of residual blocks. fusion.updates.*: AdamW of many small parameters; of clipped
-gradients.
+without fuse_rows. fusion.dropout: dropout and a residual. fusion.linear: a product, a row, and gelu. fusion.bce: the mean of a binary
+cross-entropy, with its gradient. fusion.batch_norm: the training step of residual blocks. fusion.updates.*: AdamW of many small
+parameters; of clipped gradients.
 """
 import os
 

@@ -1,4 +1,4 @@
-"""What tests of fusion share: a function as a graph, with passes left out, and the kernels of its plan."""
+"""What tests of fusion share: a function as a graph, with passes left out, the kernels of its plan, and functions of rows."""
 
 from sluice import nn
 
@@ -20,3 +20,17 @@ class Compute(nn.Graph):
 
 def ops(graph):
     return [kernel["op"] for kernel in graph.plan["kernels"] if kernel["op"] not in IDLE]
+
+
+def softmax(lib, x):
+    e = (x - x.amax(-1, keepdim=True)).exp()
+    return e / e.sum(-1, keepdim=True)
+
+
+def layer_norm(lib, x, w, b):
+    d = x - x.mean(-1, keepdim=True)
+    return d * ((d * d).mean(-1, keepdim=True) + 1e-5).rsqrt() * w + b
+
+
+def rms_norm(lib, x, w):
+    return x * lib.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from fusing import ops
+from fusing import Compute, layer_norm, ops, softmax
 
 import sluice as sl
 from sluice import _C, nn
@@ -14,33 +14,23 @@ from sluice import _C, nn
 pytestmark = pytest.mark.skipif(not _C.host_compiler(), reason="no g++")
 
 
-class Rows(nn.Graph):
-    def __init__(self, function, generated=True):
+def generated(function, mode=True):
+    graph = Compute(function)
+    graph.config.enable_generated_kernels(mode)
+    return graph
+
+
+class OfOneTensor(nn.Graph):
+    def __init__(self):
         super().__init__()
-        self.function = function
-        self.config.enable_generated_kernels(generated)
+        self.config.enable_generated_kernels()
 
-    def build(self, *xs):
-        return self.function(*xs)
-
-
-class OneRow(Rows):
     def build(self, x):
-        return self.function(x)
-
-
-def softmax(x):
-    e = (x - x.amax(-1, keepdim=True)).exp()
-    return e / e.sum(-1, keepdim=True)
-
-
-def layer_norm(x, weight, bias):
-    d = x - x.mean(-1, keepdim=True)
-    return d * ((d * d).mean(-1, keepdim=True) + 1e-5).rsqrt() * weight + bias
+        return softmax(sl, x)
 
 
 def masked(x, mask):
-    return softmax(sl.where(mask, x * 0.125, float("-inf")))
+    return softmax(sl, sl.where(mask, x * 0.125, float("-inf")))
 
 
 def random(*shape):
@@ -48,8 +38,8 @@ def random(*shape):
 
 
 CASES = {
-    "softmax": (softmax, lambda: (random(64, 1024),)),
-    "layer_norm": (layer_norm, lambda: (random(40, 3, 200), random(200), random(200))),
+    "softmax": (lambda x: softmax(sl, x), lambda: (random(64, 1024),)),
+    "layer_norm": (lambda *xs: layer_norm(sl, *xs), lambda: (random(40, 3, 200), random(200), random(200))),
     "masked": (masked, lambda: (random(2, 3, 40, 160), random(2, 1, 1, 160) > 0)),
     "statistics": (lambda x: ((x * x).sum(-1).sqrt(), x.amin(-1), x / x.abs().amax(-1, keepdim=True)), lambda: (random(33, 129),)),
 }
@@ -59,7 +49,7 @@ CASES = {
 def test_the_bits_are_those_of_the_usual_kernels(case):
     function, make = CASES[case]
     xs = make()
-    graph, usual = Rows(function), Rows(function, False)
+    graph, usual = generated(function), generated(function, False)
     results, expected = graph(*xs), usual(*xs)
     for got, want in zip(*[r if isinstance(r, tuple) else (r,) for r in (results, expected)]):
         assert got.numpy().tobytes() == want.numpy().tobytes()
@@ -71,7 +61,7 @@ def test_the_bits_are_those_of_the_usual_kernels(case):
 
 
 def test_the_source_is_what_is_computed():
-    graph = Rows(softmax)
+    graph = generated(lambda x: softmax(sl, x))
     graph(random(8, 512))
     [text] = graph.kernel_sources().values()
     lines = [line.strip() for line in text.splitlines()]
@@ -82,9 +72,9 @@ def test_the_source_is_what_is_computed():
 
 @pytest.mark.parametrize("shape", [(64, 100), (4, 5000)])  # 128 elements or less, and more than 4,096
 def test_other_rows_keep_their_usual_kernel(shape):
-    graph = Rows(softmax)
+    graph = generated(lambda x: softmax(sl, x))
     got = graph(random(*shape))
-    assert got.numpy().tobytes() == Rows(softmax, False)(random(*shape)).numpy().tobytes()
+    assert got.numpy().tobytes() == softmax(sl, random(*shape)).numpy().tobytes()
     assert graph.kernel_sources() == {}
     with pytest.warns(UserWarning, match=r"enable_generated_kernels\(\) has changed nothing: no kernel of the graph is one of rows"):
         assert graph.config.report()["enable_generated_kernels"] == 0
@@ -94,7 +84,7 @@ SAVE = """
 import test_generated_kernels as t
 from test_generated_kernels import sl
 
-graph = t.OneRow(t.softmax)
+graph = t.OfOneTensor()
 print(graph(sl.arange(1024, dtype=sl.float32).reshape(4, 256) / 100).numpy().tobytes().hex())
 assert graph.kernel_sources()
 sl.save(graph, {path!r})
@@ -130,17 +120,14 @@ def test_a_compiler_that_refuses_is_named_with_its_messages(tmp_path):
     compiler = tmp_path / "broken"
     compiler.write_text("#!/bin/sh\ntest \"$1\" = --version && echo g++ 0 && exit\necho it is broken\nexit 3\n")
     compiler.chmod(0o755)
-    program = "import sys; sys.path.insert(0, %r); import test_generated_kernels as t; t.Rows(t.softmax)(t.random(8, 300))"
-    run = subprocess.run([sys.executable, "-c", program % os.path.dirname(__file__)], capture_output=True, text=True,
-                         env={**os.environ, "CXX": str(compiler), "SLUICE_CACHE_DIR": str(tmp_path / "cache")}, timeout=120)
-    assert run.returncode != 0 and f"generated kernels: {compiler} ended with 3; its messages:\nit is broken" in run.stderr
+    done = run("import test_generated_kernels as t; t.OfOneTensor()(t.random(8, 300))", CXX=str(compiler))
+    assert done.returncode != 0 and f"generated kernels: {compiler} ended with 3; its messages:\nit is broken" in done.stderr
 
 
 def test_what_was_compiled_is_kept_in_files(tmp_path):
-    program = ("import sys; sys.path.insert(0, %r); import test_generated_kernels as t; t.Rows(t.softmax)(t.random(8, 777))")
-    env = {**os.environ, "SLUICE_CACHE": "on", "SLUICE_CACHE_DIR": str(tmp_path / "cache")}
     kept = []
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", program % os.path.dirname(__file__)], check=True, env=env, timeout=120)
-        kept.append(sorted((path.name, path.stat().st_ino) for path in (tmp_path / "cache" / "generated").iterdir()))
+        done = run("import test_generated_kernels as t; t.OfOneTensor()(t.random(8, 777))", SLUICE_CACHE="on", SLUICE_CACHE_DIR=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        kept.append(sorted((path.name, path.stat().st_ino) for path in (tmp_path / "generated").iterdir()))
     assert kept[0] and kept[0] == kept[1]
