@@ -115,12 +115,10 @@ class Placer {
     const bool pack = node.op == &ops::pack_op();  // which the kernel of concat does
     if (is_collective(*node.op) || context_.target.has_kernel(pack ? "concat" : node.op->name, device.kind)) return;
     const std::vector<std::string>& off = context_.options.disabled_passes;
-    const bool whole = std::find(off.begin(), off.end(), "decompose") != off.end();
-    fail(ErrorKind::kUnsupported, "op {}: no kernel{} on device {}; {}{}", node.op->name, pack ? " concat" : "",
-         device.str(),
-         whole ? "leave the pass \"decompose\" on, which computes such ops by others"
-               : "place it on a device that has one",
-         at(node));
+    const bool may_decompose = std::find(off.begin(), off.end(), "decompose") == off.end();
+    fail(ErrorKind::kUnsupported, "op {}: no kernel{} on device {}; place it on a device that has one{}{}",
+         node.op->name, pack ? " concat" : "", device.str(),
+         may_decompose ? "" : ", or leave the pass \"decompose\" on, which computes some ops by others", at(node));
   }
 
   // Moves the nodes that only maintain state (a generator's step counter) next to the state's first reader.

@@ -19,7 +19,7 @@ namespace sluice::cpu::scalar {
 #define FLOATS2(NAME, WEIGHT, ...) STEP2(NAME, float, __VA_ARGS__)
 #define NUMBERS1(NAME, WEIGHT, FLOATS, ...) STEP1(NAME, float, FLOATS)
 #define NUMBERS2(NAME, WEIGHT, FLOATS, ...) STEP2(NAME, float, FLOATS)
-#define CHECKED2(NAME, WEIGHT, FLOATS, ...) STEP2(NAME, float, FLOATS)
+#define CHECKED2(NAME, ...)
 #define TEST1(NAME, FLOATS, ...) STEP1(NAME, bool, FLOATS)
 #define TEST2(NAME, ...) STEP2(NAME, bool, __VA_ARGS__)
 #define VARIANT1(NAME, MODE, WEIGHT, ...) STEP1(NAME##_##MODE, float, __VA_ARGS__)

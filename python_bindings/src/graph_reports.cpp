@@ -1,7 +1,7 @@
 // What a compiled graph tells of itself.
 #include "bindings.h"
 #include "graph_object.h"
-#include "kernels/kernel_cache.h"
+#include "kernels/target.h"
 #include "plan/ledger.h"
 #include "plan/query.h"
 #include "runtime/session.h"
@@ -77,14 +77,12 @@ nb::list inputs_of(GraphSession& session) {
 nb::list sources_of(const GraphSession& session) {
   const plan::Plan& plan = session.running_plan();
   const std::vector<int> streams = plan::streams_of_kernels(plan);
-  const KernelTable& kernels = default_eager().engine().kernel_cache().table();
+  const KernelTarget target(default_eager().engine().kernel_cache(), {});
   nb::list list;
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
     if (streams[k] < 0) continue;
     const plan::KernelQuery query = plan::query_of(plan.kernels[k], plan.streams[static_cast<size_t>(streams[k])]);
-    const KernelDef* const def = kernels.find(query.op, query.device.kind);
-    if (def == nullptr || !def->source) continue;
-    if (const std::string text = def->source(query); !text.empty())
+    if (const std::string text = target.source(query); !text.empty())
       list.append(nb::make_tuple(plan.kernels[k].name, text));
   }
   return list;

@@ -229,6 +229,19 @@ TEST(FusedRows, AsGeneratedCodeHaveTheBitsOfEachOp) {
   if (!expected.empty()) check();
 }
 
+// What a plan says of its ops is no text for a compiler: there are names of tables in it, and numbers.
+TEST(FusedRows, AsGeneratedCodeHaveNoTextOfAPlan) {
+  for (const std::string op : {"exp_step(v0); } //", "exp\n#include \"/etc/passwd\"", "kZero", ""}) {
+    const AttrGraph body{1, {{op, {}, {0}}, {"amax", over_last(1), {1}}}, {2}};
+    const plan::KernelQuery q{.op = "fused_rows",
+                              .attrs = {{"body", body}, {plan::kImplementation, std::string(plan::kGenerated)}},
+                              .inputs = {dense({2, 300})},
+                              .outputs = {dense({2, 1})},
+                              .device = {}};
+    EXPECT_THROW(test_kernels().get("fused_rows", DeviceKind::kCpu).source(q), Error) << op;
+  }
+}
+
 // Rows may lie apart, and so may their elements.
 TEST(FusedRows, ReadTheirOperandsAsTheyLie) {
   for (unsigned seed = 0; seed < 40; ++seed) {
