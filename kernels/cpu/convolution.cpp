@@ -279,7 +279,7 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
     const bool by_pass = epilogue.any() && (plain || (epilogue.norm && !onednn::finishes_rows(pd)));
     if (by_pass && !plain) pd = forward_pd(o, l, {}, chosen);
     const bool in_blocks = by_pass && onednn::has_channel_blocks(pd.dst_desc());
-    if (by_pass && choice.blocked && !in_blocks) throw dnnl::error(dnnl_unimplemented, "blocks of another size");
+    if (by_pass && chosen.winograd && !in_blocks) throw dnnl::error(dnnl_unimplemented, "blocks of another size");
     std::vector<onednn::Primitive::Arg> args = {
         {DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}};
     if (o.has_bias) args.push_back({DNNL_ARG_BIAS, l.bias});

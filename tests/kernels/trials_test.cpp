@@ -179,7 +179,6 @@ class ConvolutionTrials : public ::testing::Test {
     };
     const std::vector<float> expected = result("");
     const std::vector<std::string> names = def.implementations(q, {.threads = 2});
-    EXPECT_GE(names.size(), 2u) << q.op;
     std::vector<std::string> all = names;
     for (const char* const absent : {"blocked no such", "blocked no such wino"}) all.emplace_back(absent);
     for (const std::string& name : all) {
@@ -212,7 +211,7 @@ TEST_F(ConvolutionTrials, EveryImplementationComputesTheSame) {
       plan::KernelQuery q{.op = op, .attrs = attrs, .inputs = {a, b}, .outputs = {result}, .device = {}, .cores = 2};
       if (q.op == "conv_input_grad") q.attrs.emplace_back("size", Ints{15, 13});
       if (q.op == "conv_weight_grad") q.attrs.emplace_back("size", Ints{3, 3});
-      compare(q);
+      EXPECT_GE(compare(q).size(), 2u) << q.op;
     }
   }
 }
