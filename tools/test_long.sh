@@ -1,37 +1,55 @@
 #!/usr/bin/env bash
-# The soak tests (suites Soak*, pytest marker soak) in full, and 20,000 random programs against torch, two processes at a
-# time, and 200 generated calls of every name; about 100 minutes on two cores.
+# The soak tests (suites Soak*, pytest marker soak) in full, 20,000 random programs against torch and 200 generated calls
+# of every name, two jobs at a time, the longest first; then a server under load, alone. About 100 minutes on two cores.
 # usage: tools/test_long.sh BUILD_DIR
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "$1")
-export SLUICE_LONG=${SLUICE_LONG:-1} SLUICE_BUILD=$build PYTHONPATH=$build/python
+export SLUICE_LONG=${SLUICE_LONG:-1} SLUICE_BUILD=$build PYTHONPATH=$build/python:tests/python
 export logs=$build/test_long
 rm -rf "$logs" && mkdir "$logs"
 
-soak() {
-  name=$(basename "$1")
-  "$1" --gtest_list_tests --gtest_filter='*Soak*' | grep -q '^  ' || return 0
-  if "$1" --gtest_filter='*Soak*' --gtest_brief=1 > "$logs/$name.log"; then
-    echo "passed  $name"
+run() {  # NAME COMMAND: its output is a file
+  local name=${1%% *} command=${1#* } start=$SECONDS
+  if bash -c "$command" > "$logs/$name.log" 2>&1; then
+    echo "passed  $name ($((SECONDS - start)) s)"
   else
-    grep -A 20 -m 3 Failure "$logs/$name.log" || true
-    echo "FAILED  $name: $logs/$name.log"
+    echo "FAILED  $name ($((SECONDS - start)) s): $command"
+    grep -E -A 20 -m 3 'Failure|^FAILED|^E  |differs|Traceback' "$logs/$name.log" || tail -20 "$logs/$name.log"
     return 1
   fi
 }
-export -f soak
+export -f run
+
+soaks_of() {  # PATTERN: a job for each soak test of the C++ programs of such names
+  find "$build/tests" -name "*_tests" -type f -perm -u+x | grep -E "$1" | sort | while read -r program; do
+    "$program" --gtest_list_tests --gtest_filter='*Soak*' | awk -v program="$program" '
+      /^[^ ].*\./ { suite = $1 }
+      /^  / { test = suite $1; name = test; gsub("/", "_", name)
+              print name, program, "--gtest_brief=1 --gtest_filter=" test }'
+  done
+}
+
+jobs_of_two() {
+  local from flags
+  soaks_of explorer
+  echo "autotest_eager .venv/bin/python -m sluice.testing.autotest --ops all --seed 7 --n 200"
+  for from in 300 5300 10300 15300; do
+    echo "differential_$from .venv/bin/python -m differential --seed $from --count 5000 --jobs 1 --shrink"
+  done
+  for folder in python packaging; do  # each by itself, since modules of both have the same names
+    echo "pytest_$folder .venv/bin/python -m pytest -q -m soak tests/$folder"
+  done
+  for flags in "--n 40 --graph" "--n 40 --global" "--n 20 --decomp"; do
+    echo "autotest_${flags##*--} .venv/bin/python -m sluice.testing.autotest --ops all --seed 7 $flags"
+  done
+  soaks_of 'faults'
+  soaks_of '' | grep -v -E 'tests/(explorer|faults)'
+}
+
 failed=0
-find "$build/tests" -name "*_tests" -type f -perm -u+x | sort | xargs -P 2 -I{} bash -c 'soak {}' || failed=1
-for folder in python packaging; do  # each by itself, since modules of both have the same names
-  .venv/bin/python -m pytest -q -m soak "tests/$folder" | tee "$logs/pytest_$folder.log" || failed=1
-done
-.venv/bin/python -m pytest -q -s tests/serving/python/test_load.py | tee "$logs/load.log" || failed=1
-PYTHONPATH=tests/python:$PYTHONPATH .venv/bin/python -m differential --seed 300 --count 20000 --jobs 2 --shrink |
-  tee "$logs/differential.log" || failed=1
-for flags in "--n 200" "--n 40 --graph" "--n 40 --global" "--n 20 --decomp"; do
-  .venv/bin/python -m sluice.testing.autotest --ops all --seed 7 $flags | tee "$logs/autotest${flags// /}.log" || failed=1
-done
+jobs_of_two | tr '\n' '\0' | xargs -0 -P 2 -I{} bash -c 'run "$1"' _ {} || failed=1
+run "load .venv/bin/python -m pytest -q -s tests/serving/python/test_load.py" || failed=1
 echo "--- counts"
 grep -h '^count: ' "$logs"/*.log | sort
 exit $failed

@@ -11,6 +11,8 @@ import pytest
 import sluice as sl
 import sluice.nn as nn
 
+SOON = 10  # seconds; well below what would be waited for, and above what a busy machine adds
+
 
 class Doubling(nn.Graph):
     """y = 2 * fn(x), fn a Python function on a host stream."""
@@ -103,7 +105,7 @@ def test_every_timeout_names_the_stuck_actor_and_the_process_works_on(gate):  # 
     assert value_of(x_of(3) + 1) == 4
     start = time.perf_counter()
     del graph
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < SOON
     assert value_of(Doubling(same)(x_of(5))) == 10  # its stream is a new one
     with pytest.raises(RuntimeError, match="abandoned|stopped"):
         first.numpy()
@@ -133,7 +135,7 @@ def test_ctrl_c_ends_every_wait_and_leaves_the_process_usable(gate, wait):  # OE
         elif wait == "compile":
             while True:
                 Doubling(same).compile(x_of(1))
-    assert interrupted.seconds < 2
+    assert interrupted.seconds < SOON
     assert signal.getsignal(signal.SIGINT) is before
     gate.set()
     assert value_of(y) == 2
@@ -242,7 +244,7 @@ def test_random_aborts_in_one_process(repetitions, count):
                     assert value_of(y) == 2 * k
         del graph, results
         y = None
-        assert time.perf_counter() - start < 2
+        assert time.perf_counter() - start < SOON
         assert value_of(x_of(1) + 1) == 2
         held = sl._C.memory_stats("host")["current_bytes"]
         settled = held if settled is None else settled
@@ -300,5 +302,5 @@ def test_the_interpreter_exits_as_it_should(run_script, repetitions, count, how)
         assert done.returncode == code, (done.returncode, done.stderr)
         assert stderr in done.stderr
         assert "terminate called" not in done.stderr and "FATAL" not in done.stderr
-        assert seconds < 2, f"{seconds:.2f} s from the steps' submission to the exit"
+        assert seconds < SOON, f"{seconds:.2f} s from the steps' submission to the exit"
     count(f"process exits in Python ({how})", n, "processes")
