@@ -1,18 +1,34 @@
 #include "graph/extents.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
-#include "graph/ops/host.h"
+#include "graph/equal_nodes.h"
 
 namespace sluice::graph {
 namespace {
 
-bool is_source(const Node& node) {
-  return node.op == &ops::host_function_op() && !ops::host_dims_of(node.attrs).names.empty();
+std::vector<TensorType> types_of(const Graph& graph, const std::vector<ValueId>& values) {
+  std::vector<TensorType> types;
+  for (const ValueId value : values) types.push_back(value == kNoValue ? TensorType{} : graph.type(value));
+  return types;
 }
 
 std::string at(const Provenance& of) { return of.source.known() ? fmt::format("  ({})", of.source.str()) : ""; }
+
+// Both ascending.
+void unite(std::vector<ValueId>& all, const std::vector<ValueId>& more) {
+  std::vector<ValueId> united;
+  std::set_union(all.begin(), all.end(), more.begin(), more.end(), std::back_inserter(united));
+  all = std::move(united);
+}
+
+template <class Made>
+bool sets(const std::vector<Made>& made, const VaryingAxis& axis) {
+  return std::any_of(made.begin(), made.end(),
+                     [&](const Made& m) { return m.axis.axis == axis.axis && m.axis.extent == axis.extent; });
+}
 
 // What makes the rows of `axis`, of `room` of them, harmless.
 std::string mask_of(int rank, int axis, int64_t room) {
@@ -48,9 +64,9 @@ Extents::Extents(const Graph& graph, ValueId value) : graph_(graph) { infer({val
 
 void Extents::infer(const std::vector<ValueId>& roots) {
   axes_.resize(graph_.values().size());
+  find_extents();
+  if (makers_.empty()) return;
   const std::vector<Node>& nodes = graph_.nodes();
-  if (std::none_of(nodes.begin(), nodes.end(), is_source)) return;
-  made_of_.resize(graph_.values().size());
   std::vector<bool> needed(nodes.size(), false);
   const auto need = [&](ValueId value) {
     if (value != kNoValue && graph_.values()[value].kind == ValueKind::kNode)
@@ -60,48 +76,69 @@ void Extents::infer(const std::vector<ValueId>& roots) {
   for (size_t n = nodes.size(); n-- > 0;)
     if (needed[n]) std::for_each(nodes[n].inputs.begin(), nodes[n].inputs.end(), need);
   for (size_t n = 0; n < nodes.size(); ++n)
-    if (needed[n]) visit(nodes[n]);
+    if (needed[n]) visit(n);
 }
 
-void Extents::visit(const Node& node) {
-  std::set<ValueId> made_of, extents;
-  for (const ValueId input : node.inputs) {
-    if (input == kNoValue) continue;
-    made_of.insert(made_of_[input].begin(), made_of_[input].end());
-    for (const VaryingAxis& axis : axes_[input]) extents.insert(axis.extent);
+// What makes values that vary, and their extents, which are made of themselves. Of equal ones the first stands for all.
+void Extents::find_extents() {
+  const std::vector<Node>& nodes = graph_.nodes();
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    const Node& node = nodes[n];
+    if (node.op->varying == nullptr) continue;
+    for (OpDef::Varying& of :
+         node.op->varying(types_of(graph_, node.inputs), types_of(graph_, node.outputs), node.attrs)) {
+      const ValueId extent = (of.taken ? node.inputs : node.outputs)[static_cast<size_t>(of.extent)];
+      makers_[n].push_back({of.output, {of.axis, extent, std::move(of.dim)}});
+    }
   }
-  for (const ValueId output : node.outputs) made_of_[output].assign(made_of.begin(), made_of.end());
-  if (is_source(node)) return visit_source(node);
-  for (const ValueId extent : extents) carry(node, extent);
-}
-
-void Extents::visit_source(const Node& node) {
-  const HostDims dims = ops::host_dims_of(node.attrs);
-  const size_t inputs = node.inputs.size() - static_cast<size_t>(dims.taken);
-  const size_t outputs = node.outputs.size() - static_cast<size_t>(dims.given());
-  for (size_t o = outputs; o < node.outputs.size(); ++o) made_of_[node.outputs[o]].push_back(node.outputs[o]);
-  for (const HostDims::Axis& axis : dims.outputs) {
-    const auto dim = static_cast<size_t>(axis.dim);
-    const bool taken = axis.dim < dims.taken;
-    const ValueId extent =
-        taken ? node.inputs[inputs + dim] : node.outputs[outputs + dim - static_cast<size_t>(dims.taken)];
-    add(node.outputs[static_cast<size_t>(axis.tensor)], {axis.axis, extent, dims.names[dim]});
+  if (makers_.empty()) return;
+  const std::vector<int> equal = equal_nodes(graph_);
+  made_of_.resize(graph_.values().size());
+  for (auto& [n, made] : makers_) {
+    for (Made& m : made) {
+      const ValueId given = m.axis.extent;
+      const ValueInfo& value = graph_.values()[given];
+      if (value.kind == ValueKind::kNode && equal[value.index] >= 0)
+        m.axis.extent = nodes[equal[value.index]].outputs[value.output];
+      made_of_[given] = {m.axis.extent};
+    }
   }
 }
 
-// The axes of outputs that are as long as `extent` says, as some of the inputs' are.
-void Extents::carry(const Node& node, ValueId extent) {
-  std::vector<TensorType> types;
+void Extents::visit(size_t n) {
+  const Node& node = graph_.nodes()[n];
+  const auto maker = makers_.find(n);
+  const std::vector<Made> made = maker == makers_.end() ? std::vector<Made>() : maker->second;
+  // A host function gets its inputs as long as they are. Of others the extent says how long the first input is now,
+  // which makes no mask of it.
+  const size_t computed_from = made.empty() || node.op->host ? node.inputs.size() : 1;
+  std::set<ValueId> extents;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue) continue;
+    for (const VaryingAxis& axis : axes_[node.inputs[i]]) extents.insert(axis.extent);
+    if (i >= computed_from) continue;
+    for (const ValueId output : node.outputs) unite(made_of_[output], made_of_[node.inputs[i]]);
+  }
+  if (made.empty() || !node.op->host)
+    for (const ValueId extent : extents) carry(node, extent, made);
+  for (const Made& m : made)
+    if (!m.axis.dim.empty()) add(node.outputs[static_cast<size_t>(m.output)], m.axis);
+}
+
+// The axes of outputs that are as long as `extent` says, as some of the inputs' are. An axis of the first input that
+// the node makes that long, or fills up, is its business.
+void Extents::carry(const Node& node, ValueId extent, const std::vector<Made>& made) {
+  const std::vector<TensorType> types = types_of(graph_, node.inputs);
   std::set<std::pair<size_t, int>> left;  // inputs and axes that no row has carried
   const VaryingAxis* some = nullptr;
   int64_t room = 0;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    types.push_back(node.inputs[i] == kNoValue ? TensorType{} : graph_.type(node.inputs[i]));
     if (node.inputs[i] == kNoValue) continue;
     for (const VaryingAxis& axis : axes_[node.inputs[i]]) {
       if (axis.extent != extent) continue;
-      left.emplace(i, axis.axis);
       some = &axis;
+      if (i == 0 && sets(made, axis)) continue;
+      left.emplace(i, axis.axis);
       room = types[i].shape[axis.axis];
     }
   }
@@ -131,7 +168,7 @@ void Extents::carry(const Node& node, ValueId extent) {
       SLUICE_CHECK_KIND(
           kUnsupported, other == nullptr,
           "{}: rows of dim '{}' meet rows of dim '{}', of which there may be more or fewer; make both by one "
-          "host function, or mask them{}",
+          "function, or mask them{}",
           node.op->name, dim, other->dim, at(node));
       for (const auto& axis : carried) left.erase(axis);
       for (size_t o = 0; o < node.outputs.size() && !masked; ++o)

@@ -1,12 +1,13 @@
 #pragma once
 // Axes that vary in length from step to step: which they are, and what says how long.
 //
-// A value of a graph has a fixed type. What a host function makes may be shorter: its axes of a dim have as many rows
-// as a further output of it, the extent, says, and zeros beyond. An op carries such an axis on where a row of its
+// A value of a graph has a fixed type. What some ops make (OpDef::varying) may be shorter: an axis of it has as many
+// rows as a further value, the extent, says, and zeros beyond. An op carries such an axis on where a row of its
 // placements (OpDef::sbp) has it split in inputs and outputs alike: what lies in a part of them then comes of the same
 // part, so that rows within the extent come of rows within it, and what lies beyond does no harm. Where an op mixes
 // rows it is refused, unless they are masked: joined row by row with a bool made of the extent, as where() does. What
 // is masked is as long as its type says.
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,10 +34,15 @@ class Extents {
   const std::vector<VaryingAxis>& of(ValueId value) const { return axes_[value]; }
 
  private:
+  struct Made {  // by one of the ops that make such values, or with no dim make them whole
+    int output;
+    VaryingAxis axis;
+  };
+
   void infer(const std::vector<ValueId>& roots);
-  void visit(const Node& node);
-  void visit_source(const Node& node);
-  void carry(const Node& node, ValueId extent);
+  void find_extents();
+  void visit(size_t node);
+  void carry(const Node& node, ValueId extent, const std::vector<Made>& made);
   const VaryingAxis* find(ValueId value, int axis) const;
   bool made_of(ValueId value, ValueId extent) const;
   void add(ValueId value, VaryingAxis axis);
@@ -45,6 +51,7 @@ class Extents {
   const Graph& graph_;
   std::vector<std::vector<VaryingAxis>> axes_;  // per value
   std::vector<std::vector<ValueId>> made_of_;   // per value: extents, ascending
+  std::map<size_t, std::vector<Made>> makers_;  // by node
 };
 
 }  // namespace sluice::graph

@@ -82,6 +82,14 @@ struct OpDef {
   std::optional<ViewSpec> (*view)(const TensorSpec& input, const Attrs& attrs) = nullptr;
   // Of a view op: `base` with the elements that the view shows replaced by `value`, which has the view's type.
   Value (*unview)(const Value& base, const Attrs& attrs, const Value& value) = nullptr;
+  // An axis of an output that may be shorter in a step than its type says (ADR 25).
+  struct Varying {
+    int output = 0, axis = 0;
+    int extent = 0;      // the output that tells how long it is: int64()
+    bool taken = false;  // an input tells it
+    std::string dim;     // "": the output has all rows; the first input is that long
+  };
+  std::vector<Varying> (*varying)(Types inputs, Types outputs, const Attrs& attrs) = nullptr;
   bool random = false;     // first input is the generator state, int64(2,): (seed, step); has a param "salt"
   bool effectful = false;  // never removed, merged or folded
   bool host = false;       // runs code of the program around it, on the host, as preparing data does

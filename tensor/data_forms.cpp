@@ -13,6 +13,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
+#include "tensor/chosen.h"
 #include "tensor/forms.h"
 #include "tensor/host_values.h"
 #include "tensor/tensor.h"
@@ -23,39 +24,27 @@ namespace {
 using ops::Operand;
 using OptionalInt = std::optional<int64_t>;
 
-void refuse_traced(const char* name, const Value& x, const char* instead) {
-  SLUICE_CHECK_KIND(kRuntime, !x.impl()->traced(),
-                    "{}: the tensor is traced; its result has no shape while a graph is built: {}", name, instead);
-}
-
 Value indices_of(const Ints& indices) {
   return Tensor::from_host({DType::kInt64, {static_cast<int64_t>(indices.size())}}, indices.data());
 }
 
+constexpr const char* kOutside =
+    "use nonzero_static(size=...), which has room for so many, where(condition, x, y), or use it outside";
+
 // The multi-indices of elements that are not zero, one row each.
 Value nonzero_rows(const Value& x) {
-  refuse_traced("nonzero", x,
-                "use nonzero_static(size=...), which has room for so many, where(condition, x, y), or use it outside");
-  const std::vector<uint8_t> chosen = host_values<uint8_t>(ops::cast(x, DType::kBool), DType::kUInt8);
-  const int rank = x.rank();
-  Ints rows;
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    if (!chosen[i]) continue;
-    int64_t left = static_cast<int64_t>(i);
-    rows.resize(rows.size() + rank);
-    for (int d = 1; d <= rank; ++d) {
-      const int64_t size = x.shape()[rank - d];
-      rows[rows.size() - d] = left % size;
-      left /= size;
-    }
-  }
-  const int64_t count = std::count_if(chosen.begin(), chosen.end(), [](uint8_t c) { return c != 0; });
-  return Tensor::from_host({DType::kInt64, {count, rank}}, rows.data());
+  const Chosen chosen(x, "nonzero", kOutside);
+  const Value rows =
+      x.rank() > 0 ? ops::stack(chosen.columns(), 1) : ops::narrow(ops::unsqueeze(chosen.at(), 1), 1, 0, 0);
+  return chosen.rows(rows);
 }
 
 // As torch: of a tensor without dims as of one element.
 std::vector<Value> nonzero_columns(const Value& x) {
-  return ops::unbind(nonzero_rows(x.rank() == 0 ? ops::reshape(x, {1}) : x), 1);
+  const Chosen chosen(x.rank() == 0 ? ops::reshape(x, {1}) : x, "nonzero", kOutside);
+  std::vector<Value> columns = chosen.columns();
+  for (Value& column : columns) column = chosen.rows(column);
+  return columns;
 }
 
 FormResult nonzero(const Value& x, bool as_tuple) {
@@ -92,10 +81,10 @@ Value masked_select(const Value& x, const Value& mask) {
   SLUICE_CHECK_KIND(kRuntime, mask.dtype() == DType::kBool, "masked_select: expected BoolTensor for mask: got {}",
                     dtype_name(mask.dtype()));
   const Shape shape = broadcast_shapes(x.shape(), mask.shape(), "masked_select");
-  refuse_traced("masked_select", mask,
-                "use where(mask, x, 0) and the number of elements, mask.sum(), or use it outside");
-  const Value chosen = nonzero_columns(ops::flatten(ops::expand(mask, shape)))[0];
-  return ops::index_select(ops::flatten(ops::expand(x, shape)), chosen, 0);
+  const Chosen chosen(ops::expand(mask, shape), "masked_select",
+                      "use where(mask, x, 0) and the number of elements, mask.sum(), or use it outside");
+  const Value elements = ops::flatten(ops::expand(filled_up(x, 0, x.rank()), shape));
+  return chosen.rows(ops::index_select(elements, chosen.at(), 0));
 }
 
 // Masks among the indices stand for the positions where they hold. One of x's shape needs none, so it traces.
@@ -127,12 +116,14 @@ Value index_put(const Value& x, const std::vector<Value>& indices, const Value& 
 
 // --- Distinct elements ---
 
+constexpr const char* kWhole = "use it outside, or sort() and compare neighbours";
+
 struct Runs {     // of lines along the first dim, sorted or not
-  Value starts;   // where each begins
+  Chosen starts;  // where each begins
   Value numbers;  // per line: which run it is of
 };
 
-Runs runs_of(const Value& lines) {
+Runs runs_of(const Value& lines, const char* name) {
   const int64_t n = lines.shape()[0];
   const Value first = ops::ones({std::min<int64_t>(n, 1)}, DType::kBool);
   Value changes = first;
@@ -141,14 +132,12 @@ Runs runs_of(const Value& lines) {
     if (lines.rank() > 1) differs = ops::any(ops::reshape(differs, {n - 1, -1}), Ints{1});
     changes = ops::concat(std::vector{first, differs}, 0);
   }
-  return {nonzero_columns(changes)[0], ops::sub(ops::cumsum(changes, 0), 1)};
+  return {Chosen(changes, name, kWhole), ops::sub(ops::cumsum(changes, 0), 1)};
 }
 
-// The lengths of runs that begin at `starts`, the last ending at n.
-Value lengths_of(const Value& starts, int64_t n) {
-  if (starts.shape()[0] == 0) return starts;
-  const Value ends = ops::concat(std::vector{ops::narrow(starts, 0, 1, starts.shape()[0] - 1), indices_of({n})}, 0);
-  return ops::sub(ends, starts);
+Value lengths_of(const Runs& runs) {
+  const Value none = ops::zeros(runs.starts.at().shape(), DType::kInt64);
+  return runs.starts.rows(ops::index_add(none, runs.numbers, ops::ones_like(runs.numbers), 0));
 }
 
 FormResult with_parts(const Value& values, const Value& inverse, const Value& counts) {
@@ -159,9 +148,8 @@ FormResult with_parts(const Value& values, const Value& inverse, const Value& co
   return parts;
 }
 
-// The order of lines of equal length, by their first elements that differ.
 template <class T>
-Ints order_of_lines(const Value& lines, DType dtype) {
+Ints order_as(const Value& lines, DType dtype) {
   const std::vector<T> values = host_values<T>(lines, dtype);
   const int64_t n = lines.shape()[0];
   const auto length = static_cast<std::ptrdiff_t>(n == 0 ? 0 : values.size() / static_cast<size_t>(n));
@@ -174,9 +162,16 @@ Ints order_of_lines(const Value& lines, DType dtype) {
   return order;
 }
 
+// The order of lines of equal length, by their first elements that differ.
+Value order_of_lines(const char* name, const Value& lines) {
+  SLUICE_CHECK_KIND(kRuntime, !lines.impl()->traced(),
+                    "{}: the tensor is traced; its result has no shape while a graph is built: {}", name, kWhole);
+  return indices_of(is_floating(lines.dtype()) ? order_as<double>(lines, DType::kFloat64)
+                                               : order_as<int64_t>(lines, DType::kInt64));
+}
+
 FormResult unique_of(const char* name, const Value& x, bool sorts, bool return_inverse, bool return_counts,
                      const OptionalInt& dim) {
-  refuse_traced(name, x, "use it outside, or sort() and compare neighbours");
   const int axis = dim ? normalize_axis(*dim, x.rank(), name) : 0;
   SLUICE_CHECK_KIND(kIndex, !dim || x.rank() > 0, "{}: Dimension specified as {} but tensor has no dimensions", name,
                     dim.value_or(0));
@@ -188,17 +183,16 @@ FormResult unique_of(const char* name, const Value& x, bool sorts, bool return_i
   if (sorts && lines.rank() == 1)
     order = ops::argsort(lines, 0);
   else if (sorts)
-    order = indices_of(is_floating(x.dtype()) ? order_of_lines<double>(lines, DType::kFloat64)
-                                              : order_of_lines<int64_t>(lines, DType::kInt64));
+    order = order_of_lines(name, lines);
   const Value ordered = sorts ? ops::index_select(lines, order, 0) : lines;
-  const Runs runs = runs_of(ordered);
+  const Runs runs = runs_of(ordered, name);
   Value inverse, counts;
   if (return_inverse) {
     inverse = sorts ? ops::scatter(ops::zeros({n}, DType::kInt64), order, runs.numbers, 0) : runs.numbers;
     if (!dim) inverse = ops::reshape(inverse, x.shape().vec());
   }
-  if (return_counts) counts = lengths_of(runs.starts, n);
-  const Value found = ops::index_select(ordered, runs.starts, 0);
+  if (return_counts) counts = lengths_of(runs);
+  const Value found = runs.starts.rows(ops::index_select(ordered, runs.starts.at(), 0));
   return with_parts(dim && x.rank() > 0 ? Value(Tensor(ops::movedim(found, 0, axis)).contiguous()) : found, inverse,
                     counts);
 }

@@ -90,6 +90,9 @@ class Extraction {
       const OpDef& op = *node.op;
       SLUICE_CHECK_KIND(kUnsupported, !op.random && !op.effectful && !op.host && op.extension.empty(),
                         "loop: its body calls {}; make what that gives before the loop, a row for each turn", op.name);
+      SLUICE_CHECK_KIND(kUnsupported, op.varying == nullptr,
+                        "loop: its body makes a value that is as long as the data say (nonzero, x[mask]); use "
+                        "where(mask, x, y) there, or make it before or after the loop");
       AttrCall call{op.name, name_attrs(op, node.attrs), {}, {}};
       for (const ValueId input : node.inputs)
         call.operands.push_back(input == kNoValue ? kNoOperand : numbers_.at(input));

@@ -30,6 +30,7 @@
 #include "graph/ops/normalization.h"
 #include "graph/ops/optimizer_updates.h"
 #include "graph/ops/pooling.h"
+#include "graph/ops/positions.h"
 #include "graph/ops/quantization.h"
 #include "graph/ops/random.h"
 #include "graph/ops/recurrent.h"
@@ -51,6 +52,7 @@ const OpRegistry& builtin_ops() {
         ops::movement_ops(),
         ops::global_ops(),
         ops::indexing_ops(),
+        ops::positions_ops(),
         ops::creation_ops(),
         ops::random_ops(),
         ops::host_ops(),

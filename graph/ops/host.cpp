@@ -18,6 +18,19 @@ std::vector<TensorType> infer_host_function(Types in, Present, const Attrs& attr
   return types;
 }
 
+// Extents are the last inputs, those of its own dims the last outputs.
+std::vector<OpDef::Varying> varying_of_host_function(Types in, Types out, const Attrs& attrs) {
+  const HostDims dims = host_dims_of(attrs);
+  std::vector<OpDef::Varying> varying;
+  for (const HostDims::Axis& axis : dims.outputs) {
+    const bool taken = axis.dim < dims.taken;
+    const auto dim = static_cast<size_t>(axis.dim);
+    const size_t extent = dim + (taken ? in.size() - static_cast<size_t>(dims.taken) : out.size() - dims.names.size());
+    varying.push_back({axis.tensor, axis.axis, static_cast<int>(extent), taken, dims.names[dim]});
+  }
+  return varying;
+}
+
 const OpDef host_function_def{
     .name = "host_function",
     .doc =
@@ -40,6 +53,7 @@ const OpDef host_function_def{
            host_function_name(c.attrs));
     },
     .sbp = broadcast_sbp,
+    .varying = varying_of_host_function,
     .effectful = true,
     .host = true};
 

@@ -98,7 +98,12 @@ std::vector<SbpRow> lines_sbp(Types in, const Attrs& attrs, bool flat_index, boo
 std::vector<SbpRow> gather_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, false, false); }
 std::vector<SbpRow> scatter_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, false, false); }
 std::vector<SbpRow> scatter_add_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, false, true); }
-std::vector<SbpRow> select_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, true, false); }
+// Each device may take slices of its own.
+std::vector<SbpRow> select_sbp(Types in, const Attrs& attrs) {
+  std::vector<SbpRow> rows = lines_sbp(in, attrs, true, false);
+  rows.push_back(row_of({Sbp::broadcast(), Sbp::split(0)}, Sbp::split(axis_of(attrs, in[0]))));
+  return rows;
+}
 std::vector<SbpRow> index_add_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, true, true); }
 
 std::vector<Param> params() { return {{.name = "dim", .default_value = int64_t{0}, .required = true}}; }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 import weakref
 
@@ -14,6 +16,9 @@ from sluice._size import Size
 from sluice._trace import hooked, state as trace_state
 
 
+_HERE = os.path.dirname(__file__) + os.sep
+
+
 def method(f):
     """Adds `f` to Tensor under its own name."""
     setattr(Tensor, f.__name__, f)
@@ -22,7 +27,24 @@ def method(f):
 
 # What a tensor is
 
-Tensor.shape = property(lambda self: Size(self._shape))
+def _shape_of(self):
+    if self._traced and (level := _level_of_user(sys._getframe(1))):
+        for dim, name in _C.dims_that_vary(self):
+            warnings.warn(f"shape: dim {dim} is as long in each step as '{name}' makes it; while the graph is built this says "
+                          f"{self._shape[dim]}, the most there may be: sluice.extent(x, {dim}) tells how long it is",
+                          stacklevel=level)
+    return Size(self._shape)
+
+
+def _level_of_user(frame):
+    """For a warning from one call further in: of the user's line. 0 where Sluice itself asks."""
+    level = 2
+    while frame.f_code.co_filename == __file__:  # size(), len()
+        frame, level = frame.f_back, level + 1
+    return 0 if frame.f_code.co_filename.startswith(_HERE) else level
+
+
+Tensor.shape = property(_shape_of)
 Tensor.device = property(lambda self: _short_device(self._device))
 Tensor.is_cpu = property(lambda self: self._device == "cpu:0")
 Tensor.is_cuda = property(lambda self: self._device.startswith("cuda"))
@@ -56,7 +78,7 @@ def element_size(self) -> int:
 def __len__(self) -> int:
     if self.ndim == 0:
         raise TypeError("len() of a 0-d tensor")
-    return self._shape[0]
+    return self.shape[0]
 
 
 @method

@@ -9,6 +9,7 @@
 #include "plan/extents.h"
 #include "source_location.h"
 #include "tensor/branches.h"
+#include "tensor/chosen.h"
 #include "tensor/eager.h"
 #include "tensor/loops.h"
 #include "tensor/trace.h"
@@ -164,6 +165,12 @@ void bind_graph(nb::module_& m) {
       .def("__init__", [](PyScope<RateScope>* self,
                           int every) { new (self) PyScope<RateScope>{std::make_unique<RateScope>(every)}; })
       .def("close", &PyScope<RateScope>::close);
+  nb::class_<PyScope<FixedLengthsScope>>(m, "FixedLengthsScope")
+      .def("__init__",
+           [](PyScope<FixedLengthsScope>* self) {
+             new (self) PyScope<FixedLengthsScope>{std::make_unique<FixedLengthsScope>()};
+           })
+      .def("close", &PyScope<FixedLengthsScope>::close);
   nb::class_<PyScope<OriginScope>>(m, "RoleScope")
       .def("__init__",
            [](PyScope<OriginScope>* self, const std::string& role) {

@@ -8,6 +8,7 @@
 #include "kernels/host_args.h"
 #include "tensor/eager.h"
 #include "tensor/host_call.h"
+#include "tensor/trace_executor.h"
 
 namespace sluice::python {
 namespace {
@@ -223,6 +224,15 @@ void bind_host_functions(nb::module_& m) {
     return call_host_function(inputs, name, declared);
   });
   m.def("extent", [](const Value& x, int64_t dim) { return extent_of(x, dim); });
+  m.def(
+      "dims_that_vary",
+      [](const Value& x) {
+        std::vector<std::pair<int, std::string>> dims;
+        if (TraceExecutor* const trace = current_trace(); trace != nullptr && trace->touches_graph(x))
+          for (const graph::VaryingAxis& axis : trace->varying_axes(x)) dims.emplace_back(axis.axis, axis.dim);
+        return dims;
+      },
+      "The axes of a value of the graph that is traced which are as long as a step makes them, and their dims.");
 }
 
 }  // namespace sluice::python

@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "call_place.h"
+#include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
@@ -9,7 +10,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
-#include "tensor/host_values.h"
+#include "tensor/chosen.h"
 #include "tensor/tensor.h"
 
 namespace sluice::python {
@@ -25,6 +26,10 @@ struct Parsed {
   Value view;
   std::vector<Indexed> tensors;  // by dim of the view, ascending
   bool adjacent = true;
+  // A mask of a graph among them: from which dim on, and where it holds.
+  Value mask;
+  int mask_dim = 0;
+  std::optional<Chosen> chosen = {};
 };
 
 Value index_tensor(nb::handle item) {
@@ -90,26 +95,6 @@ Value slice_of(const Value& x, int dim, nb::handle item) {
   return ops::slice_axis(x, dim, start, std::max(start, stop), step);
 }
 
-// Positions where a mask is true, one int64 index per dim of the mask. The host must see the mask: not while tracing.
-std::vector<Value> mask_indices(const Value& mask) {
-  SLUICE_CHECK_KIND(
-      kRuntime, !mask.impl()->traced(),
-      "index: a bool mask: the tensor is part of a graph: {}; its content exists only when the graph runs",
-      mask.type().str());
-  const std::vector<uint8_t> chosen = host_values<uint8_t>(ops::cast(mask, DType::kBool), DType::kBool);
-  const Shape& shape = mask.shape();
-  std::vector<Ints> found(shape.rank());
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    if (!chosen[i]) continue;
-    for (int64_t d = shape.rank() - 1, rest = static_cast<int64_t>(i); d >= 0; rest /= shape[d], --d)
-      found[d].push_back(rest % shape[d]);
-  }
-  std::vector<Value> indices;
-  for (const Ints& f : found)
-    indices.push_back(Tensor::from_host({DType::kInt64, {static_cast<int64_t>(f.size())}}, f.data()));
-  return indices;
-}
-
 // As torch: indices may be on the cpu, wherever the tensor is.
 Value on_device_of(const Value& x, const Value& index) {
   if (index.device() == x.device() || index.impl()->traced() || current_trace() != nullptr) return index;
@@ -168,7 +153,14 @@ Parsed parse(const Value& x, nb::handle index) {
           if (t.shape()[i] != parsed.view.shape()[dim + i])
             fail(ErrorKind::kIndex, "index: mask of shape {} does not match the tensor of shape {}", t.shape().str(),
                  x.shape().str());
-        for (const Value& i : mask_indices(t)) index_by(i, true);
+        const Chosen chosen(t, "index", "use where(mask, x, y), which keeps the shape");
+        if (chosen.count().defined()) {
+          SLUICE_CHECK_KIND(kUnsupported, !parsed.chosen,
+                            "index: two masks that are part of a graph; as many elements as each of them chooses need "
+                            "not be equal: use one mask, or indices made by nonzero()");
+          parsed.mask = t, parsed.mask_dim = dim, parsed.chosen = chosen;
+        }
+        for (const Value& i : chosen.columns()) index_by(i, true);
       } else {
         if (t.dtype() != DType::kInt64 && t.dtype() != DType::kInt32)
           fail(ErrorKind::kIndex, "index: got a tensor of {}; must be int64, int32, uint8 or bool",
@@ -258,16 +250,61 @@ Value with_rows(const Flat& flat, const Value& value) {
   return ops::scatter(flat.base, index, ops::reshape(ops::expand(source, result), rows.vec()), flat.at);
 }
 
+// `old` with `source` where the mask is true: one for all, or a row for each of those that it chooses, in order.
+Value with_chosen(const Parsed& parsed, const Value& old, const Value& source) {
+  const Chosen& chosen = *parsed.chosen;
+  const Shape &view = old.shape(), &mask = parsed.mask.shape();
+  const int behind = view.rank() - parsed.mask_dim - mask.rank();
+  SLUICE_CHECK_KIND(kUnsupported, static_cast<int>(parsed.tensors.size()) == mask.rank(),
+                    "index: assigned to through a mask that is part of a graph and other indices; use the mask alone, "
+                    "or where(mask, x, y)");
+  const auto spread = [&](const Ints& before, const Ints& middle, const Ints& after) {
+    Ints shape = before;
+    shape.insert(shape.end(), middle.begin(), middle.end());
+    shape.insert(shape.end(), after.begin(), after.end());
+    return shape;
+  };
+  const Value there = ops::reshape(ops::cast(parsed.mask, DType::kBool), spread({}, mask.vec(), Ints(behind, 1)));
+  Value value = without_leading_ones(ops::cast(source, old.dtype()), parsed.mask_dim + 1 + behind);
+  const int axis = value.rank() - behind - 1;  // along the rows
+  if (axis >= 0) {
+    Ints sizes = value.shape().vec(), ones(static_cast<size_t>(mask.rank()), 1);
+    const Ints before(sizes.begin(), sizes.begin() + axis), after(sizes.begin() + axis + 1, sizes.end());
+    if (value.shape()[axis] != 1) {
+      SLUICE_CHECK_KIND(kUnsupported, chosen.as_long(value, axis),
+                        "index: {} assigned to what a mask that is part of a graph chooses; must be one value for all, "
+                        "or rows that the same mask has chosen",
+                        source.type().str());
+      const Value order = ops::sub(
+          ops::cumsum(ops::cast(ops::reshape(filled_up(parsed.mask, 0, mask.rank()), {numel(mask)}), DType::kInt64), 0),
+          1);
+      value = ops::index_select(chosen.whole(value, axis), ops::clamp(order, 0, std::nullopt), axis);
+      ones = mask.vec();
+    }
+    value = ops::reshape(value, spread(before, ones, after));
+  }
+  return ops::where(there, value, old);
+}
+
 }  // namespace
 
 Value view_of_all(const Value& x) { return ops::slice(x, Ints(x.rank(), 0), x.shape().vec(), Ints(x.rank(), 1)); }
 
 Value get_item(const Value& x, nb::handle index) {
   const CallPlace place(CallPlace::of(&x));
-  const Parsed parsed = parse(x, index);
+  Parsed parsed = parse(x, index);
   if (parsed.tensors.empty()) return parsed.view.ptr() == x.ptr() ? view_of_all(x) : parsed.view;
   GilRelease release;
-  return gather_flat(flatten_index(parsed));
+  if (!parsed.chosen) return gather_flat(flatten_index(parsed));
+  parsed.view = filled_up(parsed.view, parsed.mask_dim, parsed.mask.rank());
+  const Flat flat = flatten_index(parsed);
+  for (const Indexed& i : parsed.tensors)
+    SLUICE_CHECK_KIND(kUnsupported,
+                      i.in_range || numel(i.at.shape()) == 1 || (i.at.rank() == 1 && parsed.chosen->as_long(i.at, 0)),
+                      "index: {} beside a mask that is part of a graph; must be one index, or what the same mask has "
+                      "chosen",
+                      i.at.type().str());
+  return parsed.chosen->rows(gather_flat(flat), flat.at);
 }
 
 void set_item(const Value& x, nb::handle index, nb::handle value) {
@@ -289,6 +326,7 @@ void set_item(const Value& x, nb::handle index, nb::handle value) {
     return;
   }
   update_in_place(parsed.view, [&](const Value& old) {
+    if (parsed.chosen) return with_chosen(parsed, old, source);
     Parsed current = parsed;
     current.view = old;
     const Flat flat = flatten_index(current);

@@ -229,6 +229,7 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
              new (self) Tensor(nb::cast<Value>(made));
            })
       .def_prop_ro("_shape", [](const Tensor& t) { return t.shape(); })
+      .def_prop_ro("_traced", [](const Tensor& t) { return t.traced(); })
       .def_prop_ro("dtype", [](const Tensor& t) { return t.dtype(); })
       .def_prop_ro("_device", [](const Tensor& t) { return t.device().str(); })
       .def_prop_ro("ndim", [](const Tensor& t) { return t.rank(); })

@@ -155,9 +155,15 @@ def _listening(**to: Any) -> Iterator[None]:
                 setattr(owner, name, plain) if plain is not None else delattr(owner, name)
 
 
-def refusing() -> Any:
-    """Calls of the host by user code of this thread raise inside."""
-    return _listening(host=refuse)
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Inside, calls of the host by user code of this thread raise, and so does what makes a tensor as long as the data say."""
+    lengths = _C.FixedLengthsScope()
+    try:
+        with _listening(host=refuse):
+            yield
+    finally:
+        lengths.close()
 
 
 def refuse(name: str, place: str) -> None:
