@@ -403,8 +403,8 @@ def test_an_empty_batch_gives_an_empty_result():
 
 def digits_net():
     return nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1),
-                         nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(),
-                         nn.Linear(512, 10))
+                         nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1024, 1024), nn.ReLU(),
+                         nn.Linear(1024, 10))
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,7 @@ def test_graphs_share_the_memory_of_what_they_compute():
     arenas = sl.SharedArenas()
     model = Wide().model
     graphs = [Wide(model=model, arenas=arenas) for _ in range(3)]
-    sizes = (64, 8, 32)
+    sizes = (256, 8, 32)
     held = []
     for graph, n in zip(graphs, sizes):  # the largest first
         graph.compile(rows(n))
