@@ -95,7 +95,7 @@ def check(case: Case, row: Row, library: Any, graph: bool = False, granularity: 
         reference = Outcome([(p, v) for p, v in theirs.values if p.startswith(("output", "gradient"))])
         if planned.error is None:
             planned.values = [(p, places.get(p)) for p, _ in reference.values]
-        how = "global" if spread else "graph"
+        how = "global" if spread else "graph of primitives" if decomposed else "graph"
         if planned.error is not None and LIMITS.search(str(planned.error)) and known(case.op, how, str(planned.error), str(case)):
             return verdict
         judged(difference(planned, reference, precision, factor, truth), how)
