@@ -39,7 +39,7 @@ Cost softmax_cost(Types in, Types out, const Attrs&) {
 }
 
 // The largest element is subtracted as a constant: it cancels, gradient included.
-Value shifted(const Value& x, int64_t dim) { return sub(x, amax(x, Ints{dim}, true)); }
+Value shifted(const Value& x, int64_t dim) { return numel(x.shape()) == 0 ? x : sub(x, amax(x, Ints{dim}, true)); }
 
 std::vector<Value> decompose_softmax(std::span<const Value> in, const Attrs& a) {
   const Ints dim = {attr<int64_t>(a, 0)};
@@ -61,11 +61,9 @@ std::vector<Value> decompose_log_softmax_backward(std::span<const Value> in, con
 const Param kDim{.name = "dim", .default_value = int64_t{-1}};
 
 std::vector<Sample> forward_samples() {
-  return {{{{{4, 7}}}},
-          {{{{3, 5, 4}}}, {int64_t{1}}},
-          {{{{2, 33}}}},
-          {{{.shape = {3, 4}, .low = -80, .high = 80}}},
-          {{{{0, 3}}}}};
+  return {{{{{4, 7}}}},  {{{{3, 5, 4}}}, {int64_t{1}}},
+          {{{{2, 33}}}}, {{{.shape = {3, 4}, .low = -80, .high = 80}}},
+          {{{{0, 3}}}},  {{{{3, 0}}}}};
 }
 std::vector<Sample> backward_samples() { return {{{{{4, 7}}, {{4, 7}}}}, {{{{3, 5, 4}}, {{3, 5, 4}}}, {int64_t{1}}}}; }
 
