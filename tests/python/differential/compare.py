@@ -77,7 +77,7 @@ def compare(ours, theirs, precision, spread=None):
             return f"{place}: got {value[0]} {value[1].shape}; torch has {reference[0]} {reference[1].shape}"
         scale = float(np.abs(_finite(np.asarray(reference[1], np.float64))).max(initial=0.0))
         tolerance = max(TOLERANCE[reference[0]], TOLERANCE[precision]) if reference[0] in TOLERANCE else 0.0
-        allowed = tolerance * max(scale, 1.0) + 100 * (spread or {}).get(place, 0.0)
+        allowed = tolerance * max(scale, 1.0) + 100 * (spread or {}).get(of_any_step(place), 0.0)
         apart = distance(value[1], reference[1])
         if apart > allowed:
             return f"{place}: differs by {apart:.3g}; {allowed:.3g} is allowed\ngot   {value[1].tolist()}\ntorch {reference[1].tolist()}"
@@ -85,12 +85,18 @@ def compare(ours, theirs, precision, spread=None):
     return f"{extra[0]}: torch has none" if extra else None
 
 
+def of_any_step(place):
+    """What jumps in one step may jump in another."""
+    return place.partition(": ")[2] if place.startswith("step ") else place
+
+
 def spread_of(reference, others):
-    """By place, the greatest distance of `others` from `reference`."""
+    """By place, of whichever step, the greatest distance of `others` from `reference`."""
     spread, known = {}, dict(items_of(reference))
     for other in others:
         for place, value in items_of(other):
             a = known.get(place)
             if isinstance(value, tuple) and isinstance(value[1], np.ndarray) and isinstance(a, tuple) and value[1].shape == a[1].shape:
-                spread[place] = max(spread.get(place, 0.0), distance(value[1], a[1]))
+                key = of_any_step(place)
+                spread[key] = max(spread.get(key, 0.0), distance(value[1], a[1]))
     return spread

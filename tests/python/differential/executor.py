@@ -22,8 +22,8 @@ class Run:
 class Numbers:
     """Tensors of `torch` from numbers that depend on nothing but their seed.
 
-    noise: other than 0, the "normal" ones are changed in their last bits, those of `precision`, to learn how much a
-        program makes of that.
+    noise: other than 0, the "normal" ones are changed in their last bits, those of `precision`, and so is what functions
+        of torch make of any, to learn how much a program makes of that.
     """
 
     def __init__(self, torch, noise=0, precision="float64"):
@@ -58,6 +58,33 @@ class Numbers:
         for i, p in enumerate(net.parameters()):
             if self.noise:
                 p.data.add_(self.torch.tensor(self.last_bits(tuple(p.shape), 100 * step + i), dtype=p.dtype))
+
+
+    def blurring(self):
+        """Inside, results of torch's functions that are rounded are changed in their last bits."""
+        if not self.noise:
+            return contextlib.nullcontext()
+        from torch.overrides import TorchFunctionMode
+
+        numbers, calls = self, [0]
+
+        class Blur(TorchFunctionMode):
+            def __torch_function__(self, function, types, arguments=(), options=None):
+                result = function(*arguments, **(options or {}))
+                made = isinstance(result, numbers.torch.Tensor) and result.is_floating_point() and result._base is None
+                if not made or result.is_leaf and result.requires_grad or any(result is a for a in arguments) or \
+                        getattr(function, "__name__", "") in ("__get__", "tensor", "from_numpy") or not numbers.is_rounded(result):
+                    return result
+                calls[0] += 1
+                return result * numbers.torch.tensor(1 + numbers.last_bits(tuple(result.shape), calls[0]), dtype=result.dtype)
+
+        return Blur()
+
+    def is_rounded(self, t):
+        """Does a number use the last sixth of its bits? Small whole numbers and their halves and quarters do not."""
+        bits = -int(np.log2(self.last_bit))
+        mantissa = np.frexp(t.detach().double().numpy())[0] * 2.0 ** (bits - bits // 6)
+        return bool(np.any(np.isfinite(mantissa) & (mantissa % 1 != 0)))
 
 
 def values_of(t):
@@ -190,35 +217,36 @@ def run(torch, source, program, in_graph=False, noise=0):
     namespace = {"torch": torch, "numbers": numbers, "place": place}
     graph = None
     try:
-        exec(compile(source, "program.py", "exec"), namespace)
-        net = namespace["Net"]()
-        fill_modules(net, numbers)
-        net.train(program["training"])
-        optimizers = namespace["optimizers"](net)
-        if in_graph:
-            graph, step = graph_step(torch, net, optimizers, program)
-        else:
-            step = eager_step(torch, net, optimizers, program["micro_batches"])
-        for i in range(program["steps"]):
-            where = f"step {i}"
-            result.outputs.append(step(namespace["arguments"](i)))
-            if optimizers:
-                numbers.blur(net, i)
-            if in_graph and not program["pipelined"]:
-                result.outputs[-1] = snapshot(result.outputs[-1])
-        if in_graph and program["pipelined"]:
-            where = "read"
-            result.outputs = [snapshot(o) for o in result.outputs]
-        where = "end"
-        for name, tensor in [*net.named_parameters(), *net.named_buffers()]:
-            result.variables[name] = values_of(tensor)
-            if not in_graph and tensor.grad is not None:
-                result.gradients[name] = values_of(tensor.grad)
-        for optimizer, schedule in optimizers:
-            state = optimizer.state_dict()["state"]
-            result.state.append({f"{p}.{k}": values_of(v) for p, s in state.items() for k, v in s.items()
-                                 if hasattr(v, "requires_grad")})
-            result.rates.append([float(r) for r in schedule.get_last_lr()] if schedule is not None else [])
+        with numbers.blurring():
+            exec(compile(source, "program.py", "exec"), namespace)
+            net = namespace["Net"]()
+            fill_modules(net, numbers)
+            net.train(program["training"])
+            optimizers = namespace["optimizers"](net)
+            if in_graph:
+                graph, step = graph_step(torch, net, optimizers, program)
+            else:
+                step = eager_step(torch, net, optimizers, program["micro_batches"])
+            for i in range(program["steps"]):
+                where = f"step {i}"
+                result.outputs.append(step(namespace["arguments"](i)))
+                if optimizers:
+                    numbers.blur(net, i)
+                if in_graph and not program["pipelined"]:
+                    result.outputs[-1] = snapshot(result.outputs[-1])
+            if in_graph and program["pipelined"]:
+                where = "read"
+                result.outputs = [snapshot(o) for o in result.outputs]
+            where = "end"
+            for name, tensor in [*net.named_parameters(), *net.named_buffers()]:
+                result.variables[name] = values_of(tensor)
+                if not in_graph and tensor.grad is not None:
+                    result.gradients[name] = values_of(tensor.grad)
+            for optimizer, schedule in optimizers:
+                state = optimizer.state_dict()["state"]
+                result.state.append({f"{p}.{k}": values_of(v) for p, s in state.items() for k, v in s.items()
+                                     if hasattr(v, "requires_grad")})
+                result.rates.append([float(r) for r in schedule.get_last_lr()] if schedule is not None else [])
     except Exception as error:  # noqa: BLE001
         result.error = (where, error, traceback.format_exc())
     finally:
