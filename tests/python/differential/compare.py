@@ -50,20 +50,27 @@ def distance(a, b):
     return float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
 
 
+def of_any_step(place):
+    """What jumps in one step may jump in a later one."""
+    return place.partition(": ")[2] if place.startswith("step ") else place
+
+
 def compare(ours, theirs, precision, spread=None):
     """The first difference in words, or None.
 
     precision: the least precise dtype in which the program computes.
     spread: by place, how far torch's own value moves when the program's numbers change in their last bits; a difference
-        of that size says nothing.
+        of that size, there or in an earlier step, says nothing.
     """
     got, expected = dict(items_of(ours)), dict(items_of(theirs))
+    jumps = {}  # up to a step
     for place, reference in expected.items():
         if place.startswith("gradients") and not ours.gradients:
             continue  # of a graph
         if place not in got:
             return f"{place}: missing"
-        value = got[place]
+        value, jump = got[place], of_any_step(place)
+        jumps[jump] = max(jumps.get(jump, 0.0), (spread or {}).get(place, 0.0))
         if not (isinstance(reference, tuple) and isinstance(reference[1], np.ndarray)):
             same = value == reference
             if isinstance(value, float) and isinstance(reference, float):
@@ -77,7 +84,7 @@ def compare(ours, theirs, precision, spread=None):
             return f"{place}: got {value[0]} {value[1].shape}; torch has {reference[0]} {reference[1].shape}"
         scale = float(np.abs(_finite(np.asarray(reference[1], np.float64))).max(initial=0.0))
         tolerance = max(TOLERANCE[reference[0]], TOLERANCE[precision]) if reference[0] in TOLERANCE else 0.0
-        allowed = tolerance * max(scale, 1.0) + 100 * (spread or {}).get(of_any_step(place), 0.0)
+        allowed = tolerance * max(scale, 1.0) + 100 * jumps[jump]
         apart = distance(value[1], reference[1])
         if apart > allowed:
             return f"{place}: differs by {apart:.3g}; {allowed:.3g} is allowed\ngot   {value[1].tolist()}\ntorch {reference[1].tolist()}"
@@ -85,18 +92,12 @@ def compare(ours, theirs, precision, spread=None):
     return f"{extra[0]}: torch has none" if extra else None
 
 
-def of_any_step(place):
-    """What jumps in one step may jump in another."""
-    return place.partition(": ")[2] if place.startswith("step ") else place
-
-
 def spread_of(reference, others):
-    """By place, of whichever step, the greatest distance of `others` from `reference`."""
+    """By place, the greatest distance of `others` from `reference`."""
     spread, known = {}, dict(items_of(reference))
     for other in others:
         for place, value in items_of(other):
             a = known.get(place)
             if isinstance(value, tuple) and isinstance(value[1], np.ndarray) and isinstance(a, tuple) and value[1].shape == a[1].shape:
-                key = of_any_step(place)
-                spread[key] = max(spread.get(key, 0.0), distance(value[1], a[1]))
+                spread[place] = max(spread.get(place, 0.0), distance(value[1], a[1]))
     return spread
