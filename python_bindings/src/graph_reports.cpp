@@ -4,6 +4,7 @@
 #include "kernels/target.h"
 #include "plan/ledger.h"
 #include "plan/query.h"
+#include "runtime/engine.h"
 #include "runtime/session.h"
 #include "tensor/graph_session.h"
 
