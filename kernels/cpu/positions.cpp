@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kWord = sizeof(uint64_t);
 
 // Writes where `mask` is true to `at`, without a branch for each element, and zeros behind. Returns how many there are.
+// Bytes that come from elsewhere may be true without being 1.
 int64_t find(const uint8_t* mask, int64_t n, int64_t* at) {
   int64_t count = 0, i = 0;
   // `at` has room for the next one as long as fewer have been found than looked at.
@@ -20,12 +21,12 @@ int64_t find(const uint8_t* mask, int64_t n, int64_t* at) {
     if (word == 0) continue;
     for (int64_t k = i; k < i + kWord; ++k) {
       at[count] = k;
-      count += mask[k];
+      count += mask[k] != 0;
     }
   }
   for (; i < n; ++i) {
     at[count] = i;
-    count += mask[i];
+    count += mask[i] != 0;
   }
   std::fill(at + count, at + n, int64_t{0});
   return count;

@@ -209,6 +209,16 @@ def test_on_another_device(device):
         assert np.array_equal(graph(sl.tensor(step["x"]), sl.tensor(step["w"])).cpu().numpy(), expected.numpy())
 
 
+def test_bytes_that_are_true_without_being_one_count_once():
+    """As from a buffer or another library. They led beyond the results."""
+    data = bytes([2, 0, 255, 1] * 5000)
+    ours, theirs = (m.frombuffer(bytearray(data), dtype=m.bool) for m in (sl, torch))
+    assert np.array_equal(ours.nonzero().numpy(), theirs.nonzero().numpy())
+    assert np.array_equal(sl.arange(20000)[ours].numpy(), torch.arange(20000)[theirs].numpy())
+    graph = graph_of(lambda m, x, w, v: sl.arange(20000)[ours | (v[0] > 100)])
+    assert graph(*[sl.tensor(a) for a in STEPS[0].values()]).shape == (15000,)
+
+
 def test_a_shape_that_is_read_while_the_graph_is_built_warns():
     def fn(m, x, w, v):
         y = x[x > 0]
