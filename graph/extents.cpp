@@ -24,12 +24,6 @@ void unite(std::vector<ValueId>& all, const std::vector<ValueId>& more) {
   all = std::move(united);
 }
 
-template <class Made>
-bool sets(const std::vector<Made>& made, const VaryingAxis& axis) {
-  return std::any_of(made.begin(), made.end(),
-                     [&](const Made& m) { return m.axis.axis == axis.axis && m.axis.extent == axis.extent; });
-}
-
 // What makes the rows of `axis`, of `room` of them, harmless.
 std::string mask_of(int rank, int axis, int64_t room) {
   const std::string mask = fmt::format("sluice.arange({}) < sluice.extent(x, {})", room, axis);
@@ -65,7 +59,7 @@ Extents::Extents(const Graph& graph, ValueId value) : graph_(graph) { infer({val
 void Extents::infer(const std::vector<ValueId>& roots) {
   axes_.resize(graph_.values().size());
   find_extents();
-  if (makers_.empty()) return;
+  if (made_.empty()) return;
   const std::vector<Node>& nodes = graph_.nodes();
   std::vector<bool> needed(nodes.size(), false);
   const auto need = [&](ValueId value) {
@@ -88,13 +82,14 @@ void Extents::find_extents() {
     for (OpDef::Varying& of :
          node.op->varying(types_of(graph_, node.inputs), types_of(graph_, node.outputs), node.attrs)) {
       const ValueId extent = (of.taken ? node.inputs : node.outputs)[static_cast<size_t>(of.extent)];
-      makers_[n].push_back({of.output, {of.axis, extent, std::move(of.dim)}});
+      made_.resize(nodes.size());
+      made_[n].push_back({of.output, {of.axis, extent, std::move(of.dim)}});
     }
   }
-  if (makers_.empty()) return;
+  if (made_.empty()) return;
   const std::vector<int> equal = equal_nodes(graph_);
   made_of_.resize(graph_.values().size());
-  for (auto& [n, made] : makers_) {
+  for (std::vector<Made>& made : made_) {
     for (Made& m : made) {
       const ValueId given = m.axis.extent;
       const ValueInfo& value = graph_.values()[given];
@@ -107,11 +102,10 @@ void Extents::find_extents() {
 
 void Extents::visit(size_t n) {
   const Node& node = graph_.nodes()[n];
-  const auto maker = makers_.find(n);
-  const std::vector<Made> made = maker == makers_.end() ? std::vector<Made>() : maker->second;
+  const bool makes = !made_[n].empty();
   // A host function gets its inputs as long as they are. Of others the extent says how long the first input is now,
   // which makes no mask of it.
-  const size_t computed_from = made.empty() || node.op->host ? node.inputs.size() : 1;
+  const size_t computed_from = makes && !node.op->host ? 1 : node.inputs.size();
   std::set<ValueId> extents;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i] == kNoValue) continue;
@@ -119,15 +113,20 @@ void Extents::visit(size_t n) {
     if (i >= computed_from) continue;
     for (const ValueId output : node.outputs) unite(made_of_[output], made_of_[node.inputs[i]]);
   }
-  if (made.empty() || !node.op->host)
-    for (const ValueId extent : extents) carry(node, extent, made);
-  for (const Made& m : made)
+  if (!makes || !node.op->host)
+    for (const ValueId extent : extents) carry(n, extent);
+  for (const Made& m : made_[n])
     if (!m.axis.dim.empty()) add(node.outputs[static_cast<size_t>(m.output)], m.axis);
 }
 
 // The axes of outputs that are as long as `extent` says, as some of the inputs' are. An axis of the first input that
 // the node makes that long, or fills up, is its business.
-void Extents::carry(const Node& node, ValueId extent, const std::vector<Made>& made) {
+void Extents::carry(size_t n, ValueId extent) {
+  const Node& node = graph_.nodes()[n];
+  const auto is_made = [&](const VaryingAxis& axis) {
+    return std::any_of(made_[n].begin(), made_[n].end(),
+                       [&](const Made& m) { return m.axis.axis == axis.axis && m.axis.extent == axis.extent; });
+  };
   const std::vector<TensorType> types = types_of(graph_, node.inputs);
   std::set<std::pair<size_t, int>> left;  // inputs and axes that no row has carried
   const VaryingAxis* some = nullptr;
@@ -137,7 +136,7 @@ void Extents::carry(const Node& node, ValueId extent, const std::vector<Made>& m
     for (const VaryingAxis& axis : axes_[node.inputs[i]]) {
       if (axis.extent != extent) continue;
       some = &axis;
-      if (i == 0 && sets(made, axis)) continue;
+      if (i == 0 && is_made(axis)) continue;
       left.emplace(i, axis.axis);
       room = types[i].shape[axis.axis];
     }

@@ -7,7 +7,6 @@
 // part, so that rows within the extent come of rows within it, and what lies beyond does no harm. Where an op mixes
 // rows it is refused, unless they are masked: joined row by row with a bool made of the extent, as where() does. What
 // is masked is as long as its type says.
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +41,7 @@ class Extents {
   void infer(const std::vector<ValueId>& roots);
   void find_extents();
   void visit(size_t node);
-  void carry(const Node& node, ValueId extent, const std::vector<Made>& made);
+  void carry(size_t node, ValueId extent);
   const VaryingAxis* find(ValueId value, int axis) const;
   bool made_of(ValueId value, ValueId extent) const;
   void add(ValueId value, VaryingAxis axis);
@@ -51,7 +50,7 @@ class Extents {
   const Graph& graph_;
   std::vector<std::vector<VaryingAxis>> axes_;  // per value
   std::vector<std::vector<ValueId>> made_of_;   // per value: extents, ascending
-  std::map<size_t, std::vector<Made>> makers_;  // by node
+  std::vector<std::vector<Made>> made_;         // by node; empty where nothing varies
 };
 
 }  // namespace sluice::graph

@@ -4,10 +4,13 @@
 
 #include "base/error.h"
 #include "graph/autodiff/tape.h"
+#include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/indexing.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/positions.h"
+#include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
 #include "tensor/trace_executor.h"
 
@@ -31,12 +34,17 @@ Value filled_up(const Value& x, int first, int count) {
   return filled;
 }
 
+void refuse_length(const char* function, const char* instead) {
+  fail(ErrorKind::kRuntime, "{}: the tensor is traced; its result has no shape while a graph is built: {}", function,
+       instead);
+}
+
 Chosen::Chosen(const Value& mask, const char* function, const char* instead)
     : function_(function), shape_(mask.shape()) {
   const bool traced = mask.impl()->traced();
-  SLUICE_CHECK_KIND(kRuntime, !traced || fixed_lengths == 0,
-                    "{}: the tensor is traced; its result has no shape while a graph is built: {}", function, instead);
-  const ops::Positions positions = ops::positions(filled_up(ops::cast(mask, DType::kBool), 0, mask.rank()));
+  if (traced && fixed_lengths > 0) refuse_length(function, instead);
+  mask_ = ops::reshape(filled_up(ops::cast(mask, DType::kBool), 0, mask.rank()), {numel(shape_)});
+  const ops::Positions positions = ops::positions(mask_);
   at_ = positions.at;
   if (traced) {
     count_ = positions.count;
@@ -71,6 +79,9 @@ bool Chosen::as_long(const Value& x, int axis) const {
                      [&](const graph::VaryingAxis& a) { return a.axis == axis && a.extent == extent; });
 }
 
-Value Chosen::whole(const Value& x, int axis) const { return ops::keep_rows(x, count_, axis); }
+Value Chosen::spread(const Value& x, int axis) const {
+  const Value number = ops::sub(ops::cumsum(ops::cast(mask_, DType::kInt64), 0), 1);
+  return ops::index_select(ops::keep_rows(x, count_, axis), ops::clamp(number, 0, std::nullopt), axis);
+}
 
 }  // namespace sluice

@@ -16,6 +16,9 @@ class FixedLengthsScope {
   FixedLengthsScope& operator=(const FixedLengthsScope&) = delete;
 };
 
+// Throws kRuntime: in the graph that is traced the result of `function` cannot be as long as the data say.
+[[noreturn]] void refuse_length(const char* function, const char* instead);
+
 // x with zeros in place of what is not there, where some of `count` axes from `first` on vary in length; they do not
 // then.
 Value filled_up(const Value& x, int first, int count);
@@ -35,15 +38,16 @@ class Chosen {
   Value rows(const Value& made_by_them, int axis = 0) const;
   // Of a graph: is `x` as long as that along `axis`?
   bool as_long(const Value& x, int axis) const;
-  // Of a graph: `x`, which is as long as that along `axis`, with zeros behind, where nothing varies.
-  Value whole(const Value& x, int axis) const;
+  // Of a graph: for each element of the mask, along `axis`, the row of `x` that belongs to the last one chosen up to
+  // it. REQUIRES: as_long(x, axis).
+  Value spread(const Value& x, int axis) const;
   // How many there are: int64(). Undefined outside of graphs.
   const Value& count() const { return count_; }
 
  private:
   const char* function_;
   Shape shape_;
-  Value at_, count_;
+  Value mask_, at_, count_;  // the mask: bool of one axis
 };
 
 }  // namespace sluice

@@ -164,8 +164,7 @@ Ints order_as(const Value& lines, DType dtype) {
 
 // The order of lines of equal length, by their first elements that differ.
 Value order_of_lines(const char* name, const Value& lines) {
-  SLUICE_CHECK_KIND(kRuntime, !lines.impl()->traced(),
-                    "{}: the tensor is traced; its result has no shape while a graph is built: {}", name, kWhole);
+  if (lines.impl()->traced()) refuse_length(name, kWhole);
   return indices_of(is_floating(lines.dtype()) ? order_as<double>(lines, DType::kFloat64)
                                                : order_as<int64_t>(lines, DType::kInt64));
 }

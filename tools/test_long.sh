@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The soak tests (suites Soak*, pytest marker soak) in full, 20,000 random programs against torch and 200 generated calls
-# of every name, two jobs at a time, the longest first; then a server under load, alone. About 100 minutes on two cores.
+# of every name, two jobs at a time; then a server under load, alone. Hours on two cores.
 # usage: tools/test_long.sh BUILD_DIR
 set -euo pipefail
 cd "$(dirname "$0")/.."

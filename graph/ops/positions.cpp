@@ -103,7 +103,7 @@ std::span<const OpDef* const> positions_ops() {
 }
 
 Positions positions(const Value& mask) {
-  const std::vector<Value> out = call(positions_def, std::vector{reshape(mask, {numel(mask.shape())})});
+  const std::vector<Value> out = call(positions_def, std::vector{mask});
   return {out[0], out[1]};
 }
 Value keep_rows(const Value& x, const Value& extent, int64_t dim) { return shorten(x, extent, dim, ""); }

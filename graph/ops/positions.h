@@ -7,8 +7,8 @@
 
 namespace sluice::ops {
 
-// Where elements of a mask are true, in row-major order of all of them: int64 of the mask's size, zeros behind the
-// first `count`, an int64 without axes.
+// Where elements of a mask of one axis are true: int64 of its size, zeros behind the first `count`, an int64 without
+// axes.
 struct Positions {
   Value at, count;
 };

@@ -2,7 +2,6 @@
 
 #include "bindings.h"
 #include "call_place.h"
-#include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
@@ -22,14 +21,16 @@ struct Indexed {
   Value at;
   bool in_range;  // whatever it holds
 };
+struct GraphMask {  // part of a graph, as the result is then, which is as long as the data say
+  Value mask;
+  int dim;  // of the view, where it begins
+  Chosen chosen;
+};
 struct Parsed {
   Value view;
   std::vector<Indexed> tensors;  // by dim of the view, ascending
   bool adjacent = true;
-  // A mask of a graph among them: from which dim on, and where it holds.
-  Value mask;
-  int mask_dim = 0;
-  std::optional<Chosen> chosen = {};
+  std::optional<GraphMask> masked = {};
 };
 
 Value index_tensor(nb::handle item) {
@@ -155,10 +156,10 @@ Parsed parse(const Value& x, nb::handle index) {
                  x.shape().str());
         const Chosen chosen(t, "index", "use where(mask, x, y), which keeps the shape");
         if (chosen.count().defined()) {
-          SLUICE_CHECK_KIND(kUnsupported, !parsed.chosen,
+          SLUICE_CHECK_KIND(kUnsupported, !parsed.masked,
                             "index: two masks that are part of a graph; as many elements as each of them chooses need "
                             "not be equal: use one mask, or indices made by nonzero()");
-          parsed.mask = t, parsed.mask_dim = dim, parsed.chosen = chosen;
+          parsed.masked = GraphMask{t, dim, chosen};
         }
         for (const Value& i : chosen.columns()) index_by(i, true);
       } else {
@@ -251,39 +252,29 @@ Value with_rows(const Flat& flat, const Value& value) {
 }
 
 // `old` with `source` where the mask is true: one for all, or a row for each of those that it chooses, in order.
-Value with_chosen(const Parsed& parsed, const Value& old, const Value& source) {
-  const Chosen& chosen = *parsed.chosen;
-  const Shape &view = old.shape(), &mask = parsed.mask.shape();
-  const int behind = view.rank() - parsed.mask_dim - mask.rank();
-  SLUICE_CHECK_KIND(kUnsupported, static_cast<int>(parsed.tensors.size()) == mask.rank(),
-                    "index: assigned to through a mask that is part of a graph and other indices; use the mask alone, "
-                    "or where(mask, x, y)");
-  const auto spread = [&](const Ints& before, const Ints& middle, const Ints& after) {
-    Ints shape = before;
-    shape.insert(shape.end(), middle.begin(), middle.end());
-    shape.insert(shape.end(), after.begin(), after.end());
-    return shape;
-  };
-  const Value there = ops::reshape(ops::cast(parsed.mask, DType::kBool), spread({}, mask.vec(), Ints(behind, 1)));
-  Value value = without_leading_ones(ops::cast(source, old.dtype()), parsed.mask_dim + 1 + behind);
-  const int axis = value.rank() - behind - 1;  // along the rows
-  if (axis >= 0) {
-    Ints sizes = value.shape().vec(), ones(static_cast<size_t>(mask.rank()), 1);
-    const Ints before(sizes.begin(), sizes.begin() + axis), after(sizes.begin() + axis + 1, sizes.end());
-    if (value.shape()[axis] != 1) {
-      SLUICE_CHECK_KIND(kUnsupported, chosen.as_long(value, axis),
-                        "index: {} assigned to what a mask that is part of a graph chooses; must be one value for all, "
-                        "or rows that the same mask has chosen",
-                        source.type().str());
-      const Value order = ops::sub(
-          ops::cumsum(ops::cast(ops::reshape(filled_up(parsed.mask, 0, mask.rank()), {numel(mask)}), DType::kInt64), 0),
-          1);
-      value = ops::index_select(chosen.whole(value, axis), ops::clamp(order, 0, std::nullopt), axis);
-      ones = mask.vec();
-    }
-    value = ops::reshape(value, spread(before, ones, after));
+Value with_chosen(const GraphMask& masked, const Value& old, const Value& source) {
+  const Ints mask = masked.mask.shape().vec();
+  const auto behind = static_cast<size_t>(old.rank() - masked.dim) - mask.size();  // axes
+  Ints column = mask;
+  column.resize(mask.size() + behind, 1);
+  const Value there = ops::reshape(ops::cast(masked.mask, DType::kBool), column);
+  Value value = without_leading_ones(ops::cast(source, old.dtype()), masked.dim + 1 + static_cast<int>(behind));
+  const int axis = value.rank() - static_cast<int>(behind) - 1;  // along the rows
+  if (axis < 0) return ops::where(there, value, old);
+  // The axis of rows becomes those of the mask.
+  Ints shape = value.shape().vec(), axes(mask.size(), 1);
+  if (shape[static_cast<size_t>(axis)] != 1) {
+    SLUICE_CHECK_KIND(
+        kUnsupported, masked.chosen.as_long(value, axis),
+        "index: {} assigned to what a mask that is part of a graph chooses; must be one value for all, or "
+        "rows that the same mask has chosen",
+        source.type().str());
+    value = masked.chosen.spread(value, axis);
+    axes = mask;
   }
-  return ops::where(there, value, old);
+  shape.erase(shape.begin() + axis);
+  shape.insert(shape.begin() + axis, axes.begin(), axes.end());
+  return ops::where(there, ops::reshape(value, shape), old);
 }
 
 }  // namespace
@@ -295,16 +286,18 @@ Value get_item(const Value& x, nb::handle index) {
   Parsed parsed = parse(x, index);
   if (parsed.tensors.empty()) return parsed.view.ptr() == x.ptr() ? view_of_all(x) : parsed.view;
   GilRelease release;
-  if (!parsed.chosen) return gather_flat(flatten_index(parsed));
-  parsed.view = filled_up(parsed.view, parsed.mask_dim, parsed.mask.rank());
+  if (!parsed.masked) return gather_flat(flatten_index(parsed));
+  const auto& [mask, dim, chosen] = *parsed.masked;
+  parsed.view = filled_up(parsed.view, dim, mask.rank());
   const Flat flat = flatten_index(parsed);
-  for (const Indexed& i : parsed.tensors)
-    SLUICE_CHECK_KIND(kUnsupported,
-                      i.in_range || numel(i.at.shape()) == 1 || (i.at.rank() == 1 && parsed.chosen->as_long(i.at, 0)),
+  for (const Indexed& i : parsed.tensors) {
+    const bool fits = i.in_range || numel(i.at.shape()) == 1 || (i.at.rank() == 1 && chosen.as_long(i.at, 0));
+    SLUICE_CHECK_KIND(kUnsupported, fits,
                       "index: {} beside a mask that is part of a graph; must be one index, or what the same mask has "
                       "chosen",
                       i.at.type().str());
-  return parsed.chosen->rows(gather_flat(flat), flat.at);
+  }
+  return chosen.rows(gather_flat(flat), flat.at);
 }
 
 void set_item(const Value& x, nb::handle index, nb::handle value) {
@@ -325,8 +318,12 @@ void set_item(const Value& x, nb::handle index, nb::handle value) {
     write_in_place(parsed.view, without_leading_ones(source, parsed.view.rank()));
     return;
   }
+  SLUICE_CHECK_KIND(kUnsupported,
+                    !parsed.masked || static_cast<int>(parsed.tensors.size()) == parsed.masked->mask.rank(),
+                    "index: assigned to through a mask that is part of a graph and other indices; use the mask alone, "
+                    "or where(mask, x, y)");
   update_in_place(parsed.view, [&](const Value& old) {
-    if (parsed.chosen) return with_chosen(parsed, old, source);
+    if (parsed.masked) return with_chosen(*parsed.masked, old, source);
     Parsed current = parsed;
     current.view = old;
     const Flat flat = flatten_index(current);

@@ -59,24 +59,28 @@ class Numbers:
             if self.noise:
                 p.data.add_(self.torch.tensor(self.last_bits(tuple(p.shape), 100 * step + i), dtype=p.dtype))
 
-
     def blurring(self):
         """Inside, results of torch's functions that are rounded are changed in their last bits."""
         if not self.noise:
             return contextlib.nullcontext()
         from torch.overrides import TorchFunctionMode
 
-        numbers, calls = self, [0]
+        numbers, calls = self, 0
+
+        def memory_of(value):
+            return value.untyped_storage().data_ptr() if isinstance(value, numbers.torch.Tensor) else None
 
         class Blur(TorchFunctionMode):
             def __torch_function__(self, function, types, arguments=(), options=None):
+                nonlocal calls
                 result = function(*arguments, **(options or {}))
-                made = isinstance(result, numbers.torch.Tensor) and result.is_floating_point() and result._base is None
-                if not made or result.is_leaf and result.requires_grad or any(result is a for a in arguments) or \
-                        getattr(function, "__name__", "") in ("__get__", "tensor", "from_numpy") or not numbers.is_rounded(result):
+                if not isinstance(result, numbers.torch.Tensor) or not result.is_floating_point():
                     return result
-                calls[0] += 1
-                return result * numbers.torch.tensor(1 + numbers.last_bits(tuple(result.shape), calls[0]), dtype=result.dtype)
+                attribute = getattr(function, "__name__", "") == "__get__"
+                if attribute or memory_of(result) in map(memory_of, arguments) or not numbers.is_rounded(result):
+                    return result  # not made here, or exact
+                calls += 1
+                return result * numbers.torch.tensor(1 + numbers.last_bits(tuple(result.shape), calls), dtype=result.dtype)
 
         return Blur()
 
