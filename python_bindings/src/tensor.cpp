@@ -237,7 +237,7 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def("numel",
            [](nb::handle_t<Tensor> self) {
              const Tensor& t = *nb::inst_ptr<Tensor>(self);
-             if (t.traced()) nb::object(self.attr("shape"));  // warns where it is the most there may be
+             if (t.traced()) nb::getattr(self, "shape");  // warns where it is the most there may be
              return t.size();
            })
       .def("_strides",
