@@ -234,12 +234,6 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def_prop_ro("_device", [](const Tensor& t) { return t.device().str(); })
       .def_prop_ro("ndim", [](const Tensor& t) { return t.rank(); })
       .def("dim", [](const Tensor& t) { return t.rank(); })
-      .def("numel",
-           [](nb::handle_t<Tensor> self) {
-             const Tensor& t = *nb::inst_ptr<Tensor>(self);
-             if (t.traced()) nb::getattr(self, "shape");  // warns where it is the most there may be
-             return t.size();
-           })
       .def("_strides",
            [](const Tensor& t) {
              strides_told(t);
