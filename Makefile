@@ -4,7 +4,8 @@
 # make deb    hardened Debian packages in dist/
 # make docs   these pages and the reference as a site, in build/docs/html
 # make check  everything a change must pass  make deps [DRY_RUN=1]      install (or print) what is needed
-# make test-long  the soak tests in full      make fuzz [SECONDS_EACH=60] coverage-guided fuzzing of every input format
+# make test-long [ONLY=prefix]   the soak tests in full, for hours
+# make fuzz [SECONDS_EACH=60]    coverage-guided fuzzing of every input format
 # make asan, make tsan  the C++ tests under sanitizers   make build-times  where the time of the last builds went
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -59,7 +60,7 @@ test: build
 	@grep -h '^count: ' $(BUILD)/Testing/Temporary/LastTest.log | sort
 
 test-long: build
-	tools/test_long.sh $(BUILD)
+	tools/test_long.sh $(BUILD) $(ONLY)
 
 fuzz:
 	tools/fuzz.sh $(or $(SECONDS_EACH),60)
