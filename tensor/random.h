@@ -3,7 +3,6 @@
 // counter-based random ops read.
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <string>
 
 #include "tensor/tensor.h"
@@ -14,6 +13,7 @@ namespace sluice {
 class Generator {
  public:
   explicit Generator(uint64_t seed = 67280421310721ull);
+  ~Generator();
   DeviceId device;  // that it is said to draw for; it draws the same numbers for each
   // Restarts both streams of numbers.
   void manual_seed(uint64_t seed);
@@ -46,7 +46,7 @@ class Generator {
   void normal_(const Tensor& tensor, double mean, double std, bool one_by_one);
 
  private:
-  uint32_t random32() { return static_cast<uint32_t>(engine_()); }
+  uint32_t random32();
   uint64_t random64();
   double next_normal();
   template <class T>
@@ -61,7 +61,8 @@ class Generator {
   void write_state(int64_t step);
 
   uint64_t seed_;
-  std::mt19937 engine_;
+  struct Engine;
+  const std::unique_ptr<Engine> engine_;
   bool has_next_normal_ = false;
   double next_normal_ = 0;  // samples come in pairs; this one waits
   Tensor state_;

@@ -1,4 +1,4 @@
-// Every elementwise op: loops.h over tile_walk.h. `where` and `cast` differ only in their tiles.
+// Every elementwise op: loops.h over tile_walk.h. `where` differs in its tiles alone, `cast` has conversions for loops.
 #include <string>
 
 #include "kernels/cpu/families.h"
@@ -11,35 +11,30 @@ namespace {
 
 constexpr int64_t kFirstCache = 24 * 1024;  // bytes of the first-level cache that tiles may take
 
+// Twice a tile costs half as many calls, and takes rows of twice the length together. What has to be converted comes
+// and goes faster in tiles.
+int64_t piece(const std::vector<OperandPlan>& operands) {
+  int64_t bytes = 0;
+  for (const OperandPlan& operand : operands) {
+    if (!operand.as_tile) return kTile;
+    bytes += operand.tile_size;
+  }
+  return 2 * kTile * bytes <= kFirstCache ? 2 * kTile : kTile;
+}
+
 class Elementwise final : public PreparedKernel {
  public:
-  // Without a loop the output is the first input's tile.
   Elementwise(const plan::KernelQuery& q, const std::vector<OperandPlan>& operands, Loop loop, int64_t grain,
               int threads)
       : op_(q.op), walk_(q, operands, {.tile = piece(operands)}), loop_(loop), grain_(grain), threads_(threads) {}
 
   void run(const KernelArgs& args) const override {
-    const auto tile = [this](const void* const* in, void** out, int64_t, int64_t n) {
-      if (loop_) return loop_(in, out[0], n);
-      out[0] = const_cast<void*>(in[0]);
-      return 0;
-    };
+    const auto tile = [this](const void* const* in, void** out, int64_t, int64_t n) { return loop_(in, out[0], n); };
     const int error = walk_.run(args, threads_, grain_, [&] { return tile; });
     SLUICE_CHECK_KIND(kRuntime, error == 0, "{}", scalar_error_text(op_, static_cast<ScalarError>(error)));
   }
 
  private:
-  // Twice a tile costs half as many calls, and takes rows of twice the length together. What has to be converted comes
-  // and goes faster in tiles.
-  static int64_t piece(const std::vector<OperandPlan>& operands) {
-    int64_t bytes = 0;
-    for (const OperandPlan& operand : operands) {
-      if (!operand.as_tile) return kTile;
-      bytes += operand.tile_size;
-    }
-    return 2 * kTile * bytes <= kFirstCache ? 2 * kTile : kTile;
-  }
-
   const std::string op_;
   const TileWalk<kMaxOperands> walk_;
   const Loop loop_;
@@ -77,17 +72,49 @@ std::unique_ptr<PreparedKernel> prepare_elementwise(const plan::KernelQuery& q, 
                                        context.threads);
 }
 
+// How elements become those of another dtype: at once where one of the two is what tiles are of, else by way of a tile,
+// which is then the output's; and so are elements that stay as they are.
+struct Conversion {
+  std::vector<OperandPlan> operands;
+  LoadFn load = nullptr;
+  StoreFn store = nullptr;
+};
+Conversion conversion(DType from, DType to) {
+  if (from == to) return {{raw_operand(bytes(from)), raw_operand(bytes(from))}};
+  const TileType tile = tile_of_cast(from, to);
+  if (is_tile(to, tile)) return {{raw_operand(bytes(from)), raw_operand(bytes(to))}, tile_load(from, tile)};
+  if (is_tile(from, tile)) return {{raw_operand(bytes(from)), raw_operand(bytes(to))}, nullptr, tile_store(tile, to)};
+  return {{input(from, tile), output(to, tile)}};
+}
+
+class Cast final : public PreparedKernel {
+ public:
+  Cast(const plan::KernelQuery& q, const Conversion& how, int threads)
+      : walk_(q, how.operands, {.tile = piece(how.operands)}), load_(how.load), store_(how.store), threads_(threads) {}
+
+  void run(const KernelArgs& args) const override {
+    const auto tile = [this](const void* const* in, void** out, int64_t, int64_t n) {
+      if (load_)
+        load_(in[0], 1, out[0], n);
+      else if (store_)
+        store_(in[0], out[0], 1, n);
+      else
+        out[0] = const_cast<void*>(in[0]);
+      return 0;
+    };
+    walk_.run(args, threads_, kLightGrain, [&] { return tile; });
+  }
+
+ private:
+  const TileWalk<kMaxOperands> walk_;
+  const LoadFn load_;
+  const StoreFn store_;
+  const int threads_;
+};
+
 std::unique_ptr<PreparedKernel> prepare_cast(const plan::KernelQuery& q, const PrepareContext& context) {
   check_operands(q, 1);
-  const DType from = q.inputs[0].dtype, to = q.outputs[0].dtype;
-  std::vector<OperandPlan> operands;
-  if (from == to) {
-    operands = {raw_operand(bytes(from)), raw_operand(bytes(from))};
-  } else {
-    const TileType tile = tile_of_cast(from, to);
-    operands = {input(from, tile), output(to, tile)};
-  }
-  return std::make_unique<Elementwise>(q, std::move(operands), nullptr, kLightGrain, context.threads);
+  return std::make_unique<Cast>(q, conversion(q.inputs[0].dtype, q.outputs[0].dtype), context.threads);
 }
 
 std::unique_ptr<PreparedKernel> prepare_where(const plan::KernelQuery& q, const PrepareContext& context) {

@@ -21,6 +21,23 @@ Combine combine_of(const std::string& reduce) {
   return reduce == "prod" ? Combine::kProduct : reduce == "amax" ? Combine::kMaximum : Combine::kMinimum;
 }
 
+// Calls `f` with a value of a type whose += sums elements of `dtype`; integers wrap. False: there is none.
+template <class F>
+bool with_summand(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kUInt8:
+    case DType::kInt8: return f(uint8_t{}), true;
+    case DType::kInt16: return f(uint16_t{}), true;
+    case DType::kInt32: return f(uint32_t{}), true;
+    case DType::kInt64: return f(uint64_t{}), true;
+    case DType::kFloat32: return f(float{}), true;
+    case DType::kFloat64: return f(double{}), true;
+    case DType::kComplex64: return f(std::complex<float>{}), true;
+    case DType::kComplex128: return f(std::complex<double>{}), true;
+    default: return false;  // sums of 16-bit floats are rounded at each step, of bools are or
+  }
+}
+
 // How elements of one dtype are added to others, or otherwise combined: through tiles of the type computed in.
 struct Adder {
   explicit Adder(DType dtype, Combine how = Combine::kSum)
@@ -93,9 +110,9 @@ class Elements final : public PreparedKernel {
       : mode_(mode),
         dim_(indexed_axis(q)),
         indices_(q, dim_),
-        size_(dtype_size(q.outputs[0].dtype)),
-        adder_(q.outputs[0].dtype, combine),
-        direct_sum_(combine == Combine::kSum && is_tile(q.outputs[0].dtype, adder_.tile)),
+        dtype_(q.outputs[0].dtype),
+        size_(dtype_size(dtype_)),
+        adder_(dtype_, combine),
         step_(q.outputs[0].strides[dim_]),
         threads_(threads),
         base_(q.inputs[0].shape, q.inputs[0].strides, q.outputs[0].strides, size_),
@@ -140,15 +157,8 @@ class Elements final : public PreparedKernel {
         E* y = static_cast<E*>(args.outputs[0]);
         walk(args, [&](int64_t at, int64_t k) { y[at] = from[k]; });
       });
-    if (direct_sum_) {
-      switch (adder_.tile) {
-        case TileType::kFloat: return add_elements<float>(args);
-        case TileType::kDouble: return add_elements<double>(args);
-        case TileType::kComplexFloat: return add_elements<std::complex<float>>(args);
-        case TileType::kComplexDouble: return add_elements<std::complex<double>>(args);
-        default: return add_elements<uint64_t>(args);
-      }
-    }
+    if (adder_.combine == Combine::kSum && with_summand(dtype_, [&](auto e) { add_elements<decltype(e)>(args); }))
+      return;
     const char* src = static_cast<const char*>(args.inputs[2]);
     char* y = static_cast<char*>(args.outputs[0]);
     const auto size = static_cast<int64_t>(size_);
@@ -165,9 +175,9 @@ class Elements final : public PreparedKernel {
   const Mode mode_;
   const int dim_;
   const Indices indices_;
+  const DType dtype_;
   const size_t size_;
   const Adder adder_;
-  const bool direct_sum_;  // elements are of the type that sums are computed in
   const int64_t step_;
   const int threads_;
   const StridedCopy base_;
@@ -181,8 +191,9 @@ class Slices final : public PreparedKernel {
       : adds_(adds),
         dim_(indexed_axis(q)),
         indices_(q, dim_),
-        size_(dtype_size(q.outputs[0].dtype)),
-        adder_(q.outputs[0].dtype),
+        dtype_(q.outputs[0].dtype),
+        size_(dtype_size(dtype_)),
+        adder_(dtype_),
         count_(q.inputs[1].shape[0]),
         index_step_(q.inputs[1].strides[0]),
         from_step_((adds ? q.inputs[2] : q.inputs[0]).strides[dim_]),
@@ -216,10 +227,7 @@ class Slices final : public PreparedKernel {
       return;
     }
     if (args.outputs[0] != args.inputs[0]) base_.run(args.inputs[0], args.outputs[0], threads_);
-    if (rows_ > 0) {
-      if (adder_.tile == TileType::kFloat) return add_rows<float>(args);
-      if (adder_.tile == TileType::kDouble) return add_rows<double>(args);
-    }
+    if (rows_ > 0 && with_summand(dtype_, [&](auto e) { add_rows<decltype(e)>(args); })) return;
     const char* src = static_cast<const char*>(args.inputs[2]);
     for (int64_t i = 0; i < count_; ++i) {
       const char* from = src + i * from_step_ * size;
@@ -264,8 +272,7 @@ class Slices final : public PreparedKernel {
   int64_t count_rows(const plan::KernelQuery& q) const {
     const TensorSpec& other = adds_ ? q.inputs[2] : q.outputs[0];
     const bool last = dim_ + 1 == q.inputs[0].shape.rank();
-    const bool wide = !adds_ || dtype_size(q.outputs[0].dtype) >= 4;  // sums of 16-bit floats are rounded at each step
-    if (!last || !wide || count_ == 0) return 0;
+    if (!last || count_ == 0) return 0;
     for (const TensorSpec* spec : {&q.inputs[0], &other, &q.outputs[0]})
       if (!is_contiguous(spec->shape, spec->strides)) return 0;
     return numel(other.shape) / count_;
@@ -327,6 +334,7 @@ class Slices final : public PreparedKernel {
   const bool adds_;
   const int dim_;
   const Indices indices_;
+  const DType dtype_;
   const size_t size_;
   const Adder adder_;
   const int64_t count_, index_step_, from_step_, to_step_;

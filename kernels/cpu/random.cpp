@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/cpu/box_muller.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/random_tiles.h"
@@ -18,11 +19,39 @@ namespace {
 constexpr int64_t kRandomGrain = 8192;  // elements worth a thread
 static_assert(kTile % kPhiloxGroup == 0);
 
-// Uniform in [0, 1) with `bits` bits, so that rounding to a narrow dtype never gives 1.
-SLUICE_CLONES void to_unit(const uint32_t* words, float* out, int64_t n, int bits) {
+// Uniform in [low, low + range), of `bits` bits, so that rounding to a narrow dtype never gives the end.
+SLUICE_CLONES void to_range(const uint32_t* words, float* out, int64_t n, int bits, float low, float range) {
   const int shift = 32 - bits;
   const float scale = std::ldexp(1.f, -bits);
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(static_cast<int32_t>(words[i] >> shift)) * scale;
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = low + static_cast<float>(static_cast<int32_t>(words[i] >> shift)) * scale * range;
+}
+
+// 1 for words below the limit, else 0.
+SLUICE_CLONES void to_chosen(const uint32_t* words, float* out, int64_t n, uint32_t limit) {
+  for (int64_t i = 0; i < n; ++i) out[i] = words[i] < limit ? 1.f : 0.f;
+}
+
+// Pairs of words become pairs of samples, of 24 bits of each.
+SLUICE_CLONES void to_normal(const uint32_t* first, const uint32_t* second, float* out, int64_t pairs, float mean,
+                             float deviation) {
+  for (int64_t k = 0; k < pairs; ++k) {
+    float cosine, sine;
+    box_muller(static_cast<float>(static_cast<int32_t>((first[k] >> 8) + 1)) * kOf24Bits,
+               static_cast<int32_t>(second[k] >> 8), cosine, sine);
+    out[2 * k] = mean + deviation * cosine;
+    out[2 * k + 1] = mean + deviation * sine;
+  }
+}
+void to_normal(const uint32_t* first, const uint32_t* second, double* out, int64_t pairs, double mean,
+               double deviation) {
+  for (int64_t k = 0; k < pairs; ++k) {
+    const double u = (static_cast<double>(first[k] >> 8) + 1) * double{kOf24Bits};
+    const double angle = static_cast<double>(second[k] >> 8) * (double{kOf24Bits} * 2 * std::numbers::pi);
+    const double radius = deviation * std::sqrt(-2 * std::log(u));
+    out[2 * k] = mean + radius * std::cos(angle);
+    out[2 * k + 1] = mean + radius * std::sin(angle);
+  }
 }
 
 double to_unit(uint32_t high, uint32_t low) {
@@ -38,9 +67,7 @@ void uniform_float(const int64_t* state, int64_t salt, const double* p, int64_t 
   alignas(64) uint32_t words[kTile];
   float* y = static_cast<float*>(tile);
   PhiloxStream(state, salt).words_at(begin, n, words);
-  to_unit(words, y, n, kBits);
-  const float low = static_cast<float>(p[0]), range = static_cast<float>(p[1] - p[0]);
-  for (int64_t i = 0; i < n; ++i) y[i] = low + y[i] * range;
+  to_range(words, y, n, kBits, static_cast<float>(p[0]), static_cast<float>(p[1] - p[0]));
 }
 
 void uniform_double(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
@@ -51,42 +78,35 @@ void uniform_double(const int64_t* state, int64_t salt, const double* p, int64_t
   for (int64_t i = 0; i < n; ++i) y[i] = p[0] + to_unit(high[i], low[i]) * (p[1] - p[0]);
 }
 
-// Box-Muller: element i takes the cosine for even i, and the sine of the same pair of uniforms for odd i.
+// Element i takes the cosine for even i, and the sine of the same pair of uniforms for odd i.
 template <class T>
 void normal(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
-  alignas(64) uint32_t first[kTile + 2], second[kTile + 2];
-  T* y = static_cast<T*>(tile);
+  constexpr int64_t kPairs = kTile / 2 + 1;
+  alignas(64) uint32_t first[kPairs], second[kPairs];
+  alignas(64) T both[2 * kPairs];
   const int64_t pair = begin / 2, pairs = (begin + n + 1) / 2 - pair;
   PhiloxStream(state, salt).words_at(pair, pairs, first);
   PhiloxStream(state, salt, 1).words_at(pair, pairs, second);
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t k = (begin + i) / 2 - pair;
-    const T u = (static_cast<T>(first[k] >> 8) + T(1)) * T(0x1p-24);  // in (0, 1], so that the logarithm is finite
-    const T angle = static_cast<T>(second[k] >> 8) * T(0x1p-24) * T(2 * std::numbers::pi);
-    const T radius = std::sqrt(T(-2) * std::log(u));
-    y[i] = static_cast<T>(p[0]) + static_cast<T>(p[1]) * radius * ((begin + i) % 2 ? std::sin(angle) : std::cos(angle));
-  }
+  to_normal(first, second, both, pairs, static_cast<T>(p[0]), static_cast<T>(p[1]));
+  std::copy_n(both + begin % 2, n, static_cast<T*>(tile));
 }
 
-template <class T>
 void bernoulli(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
   alignas(64) uint32_t words[kTile];
-  T* y = static_cast<T*>(tile);
-  PhiloxStream(state, salt).words_at(begin, n, words);
+  float* y = static_cast<float*>(tile);
   const uint64_t limit = chosen_below(p[0]);
-  for (int64_t i = 0; i < n; ++i) y[i] = words[i] < limit ? T(1) : T(0);
+  if (limit > UINT32_MAX) return static_cast<void>(std::fill_n(y, n, 1.f));
+  PhiloxStream(state, salt).words_at(begin, n, words);
+  to_chosen(words, y, n, static_cast<uint32_t>(limit));
 }
 
-template <class T>
-void drop(const DropoutCall& call, const void* from, void* to, int64_t begin, int64_t n) {
-  alignas(64) T mask[kTile];
-  const double keep = 1 - call.p;
-  bernoulli<T>(call.state, call.salt, &keep, begin, n, mask);
-  const T* x = static_cast<const T*>(from);
-  T* y = static_cast<T*>(to);
-  const T scale = static_cast<T>(dropout_scale(call.p));
+SLUICE_CLONES void drop(const float* x, const float* mask, float scale, float* y, int64_t n) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * mask[i] * scale;
+}
+void drop(const double* x, const float* mask, double scale, double* y, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * static_cast<double>(mask[i]) * scale;
 }
 
 void randint(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
@@ -224,7 +244,7 @@ Kernel prepare_normal(const plan::KernelQuery& q, const PrepareContext& context)
 }
 
 Kernel prepare_bernoulli(const plan::KernelQuery& q, const PrepareContext& context) {
-  return make(q, context, bernoulli<float>, TileType::kFloat, {get_attr<double>(q.attrs, "p"), 0});
+  return make(q, context, bernoulli, TileType::kFloat, {get_attr<double>(q.attrs, "p"), 0});
 }
 
 Kernel prepare_randint(const plan::KernelQuery& q, const PrepareContext& context) {
@@ -248,8 +268,12 @@ plan::LayoutPreference parameters_contiguous(const plan::KernelQuery& q) {
 }  // namespace
 
 void drop_tile(const DropoutCall& call, const void* x, void* out, int64_t begin, int64_t n) {
-  if (call.tile == TileType::kDouble) return drop<double>(call, x, out, begin, n);
-  drop<float>(call, x, out, begin, n);
+  alignas(64) float mask[kTile];
+  const double keep = 1 - call.p, scale = dropout_scale(call.p);
+  bernoulli(call.state, call.salt, &keep, begin, n, mask);
+  if (call.tile == TileType::kDouble)
+    return drop(static_cast<const double*>(x), mask, scale, static_cast<double*>(out), n);
+  drop(static_cast<const float*>(x), mask, static_cast<float>(scale), static_cast<float*>(out), n);
 }
 
 void add_random_kernels(KernelTable& table) {

@@ -2,7 +2,9 @@
 
 #include <cstring>
 
+#include "kernels/cpu/spread.h"
 #include "kernels/cpu/tiles.h"
+#include "kernels/cpu/vector_math.h"
 
 namespace sluice::cpu {
 namespace {
@@ -63,13 +65,25 @@ void transpose_strip(const char* from, char* to, int64_t rows, int64_t columns, 
   }
 }
 
+// Backwards, as flip() does, of several instruction sets.
+template <class E>
+SLUICE_INLINE void copy_reversed(const E* x, E* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[-i];
+}
+SLUICE_CLONES void copy_backwards(const uint8_t* x, uint8_t* y, int64_t n) { copy_reversed(x, y, n); }
+SLUICE_CLONES void copy_backwards(const uint16_t* x, uint16_t* y, int64_t n) { copy_reversed(x, y, n); }
+SLUICE_CLONES void copy_backwards(const uint32_t* x, uint32_t* y, int64_t n) { copy_reversed(x, y, n); }
+SLUICE_CLONES void copy_backwards(const uint64_t* x, uint64_t* y, int64_t n) { copy_reversed(x, y, n); }
+void copy_backwards(const Bytes16* x, Bytes16* y, int64_t n) { copy_reversed(x, y, n); }
+
 template <class E>
 void copy_elements(const char* from, char* to, int64_t from_step, int64_t to_step, int64_t n) {
   const E* x = reinterpret_cast<const E*>(from);
   E* y = reinterpret_cast<E*>(to);
-  if (from_step == 0) {
-    const E v = *x;
-    for (int64_t i = 0; i < n; ++i) y[i * to_step] = v;
+  if (from_step == 0 && to_step == 1) {
+    spread(sizeof(E), x, 1, n, y);
+  } else if (from_step == -1 && to_step == 1) {
+    copy_backwards(x, y, n);
   } else if (to_step == 1) {
     for (int64_t i = 0; i < n; ++i) y[i] = x[i * from_step];
   } else {
@@ -145,7 +159,7 @@ void StridedCopy::run_segments(const char* from, char* to, int64_t begin, int64_
 
 void StridedCopy::run_rows(const char* from, char* to, int64_t begin, int64_t end) const {
   const int64_t n = nest_.inner(), from_step = nest_.inner_stride(0), to_step = nest_.inner_stride(1);
-  const bool dense = from_step == 1 && to_step == 1;
+  const bool dense = from_step == 1 && to_step == 1, backwards = from_step == -1 && to_step == 1;
   outer_.for_segments(begin, end, [&](const auto& offsets, int64_t rows) {
     with_element_of_size(static_cast<size_t>(size_), [&](auto e) {
       using E = decltype(e);
@@ -155,6 +169,8 @@ void StridedCopy::run_rows(const char* from, char* to, int64_t begin, int64_t en
       for (int64_t r = 0; r < rows; ++r, x += down_x, y += down_y) {
         if (dense && n >= kShortRow)
           std::memcpy(y, x, static_cast<size_t>(n) * sizeof(E));
+        else if (backwards && n >= kShortRow)
+          copy_backwards(x, y, n);
         else
           for (int64_t i = 0; i < n; ++i) y[i * to_step] = x[i * from_step];
       }
@@ -194,8 +210,12 @@ void StridedFill::run(void* to, int threads) const {
   parallel_ranges(threads, nest_.size(), kStridedCopyGrain, [&](int64_t begin, int64_t end) {
     nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
       char* y = static_cast<char*>(to) + offsets[0] * size_;
-      with_element_of_size(static_cast<size_t>(size_),
-                           [&](auto e) { copy_elements<decltype(e)>(element_, y, 0, nest_.inner_stride(0), n); });
+      if (nest_.inner_stride(0) == 1) return spread(size_, element_, 1, n, y);
+      with_element_of_size(static_cast<size_t>(size_), [&](auto e) {
+        using E = decltype(e);
+        for (int64_t i = 0; i < n; ++i)
+          reinterpret_cast<E*>(y)[i * nest_.inner_stride(0)] = *reinterpret_cast<const E*>(element_);
+      });
     });
   });
 }

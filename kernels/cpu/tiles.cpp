@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "kernels/cpu/float16_lines.h"
 #include "kernels/cpu/spread.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -80,6 +81,24 @@ struct Write<Float16, T> {
   static SLUICE_INLINE Float16 from(T v) { return {std::bit_cast<uint16_t>(static_cast<_Float16>(real_part(v)))}; }
 };
 
+// 16-bit floats are common enough to be vectorised.
+SLUICE_CLONES void load_line(const BFloat16* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = read<float>(x[i]);
+}
+SLUICE_CLONES void store_line(const float* x, BFloat16* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = Write<BFloat16, float>::from(x[i]);
+}
+void load_line(const Float16* x, float* y, int64_t n) { load_float16(x, y, n); }
+void store_line(const float* x, Float16* y, int64_t n) { store_float16(x, y, n); }
+template <class E, class T>
+void load_line(const E* x, T* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = read<T>(x[i]);
+}
+template <class T, class E>
+void store_line(const T* x, E* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = Write<E, T>::from(x[i]);
+}
+
 template <class E, class T>
 void load(const void* from, int64_t stride, void* tile, int64_t n) {
   const E* x = static_cast<const E*>(from);
@@ -88,7 +107,7 @@ void load(const void* from, int64_t stride, void* tile, int64_t n) {
     const T v = read<T>(*x);
     spread(sizeof v, &v, 1, n, y);
   } else if (stride == 1) {
-    for (int64_t i = 0; i < n; ++i) y[i] = read<T>(x[i]);
+    load_line(x, y, n);
   } else {
     for (int64_t i = 0; i < n; ++i) y[i] = read<T>(x[i * stride]);
   }
@@ -99,36 +118,10 @@ void store(const void* tile, void* to, int64_t stride, int64_t n) {
   const T* x = static_cast<const T*>(tile);
   E* y = static_cast<E*>(to);
   if (stride == 1) {
-    for (int64_t i = 0; i < n; ++i) y[i] = Write<E, T>::from(x[i]);
+    store_line(x, y, n);
   } else {
     for (int64_t i = 0; i < n; ++i) y[i * stride] = Write<E, T>::from(x[i]);
   }
-}
-
-// 16-bit floats are common enough to be vectorised.
-SLUICE_CLONES void load_bfloat16(const void* from, void* tile, int64_t n) {
-  const BFloat16* x = static_cast<const BFloat16*>(from);
-  float* y = static_cast<float*>(tile);
-  for (int64_t i = 0; i < n; ++i) y[i] = read<float>(x[i]);
-}
-SLUICE_CLONES void store_bfloat16(const void* tile, void* to, int64_t n) {
-  const float* x = static_cast<const float*>(tile);
-  BFloat16* y = static_cast<BFloat16*>(to);
-  for (int64_t i = 0; i < n; ++i) y[i] = Write<BFloat16, float>::from(x[i]);
-}
-template <>
-void load<BFloat16, float>(const void* from, int64_t stride, void* tile, int64_t n) {
-  if (stride == 1) return load_bfloat16(from, tile, n);
-  const BFloat16* x = static_cast<const BFloat16*>(from);
-  float* y = static_cast<float*>(tile);
-  for (int64_t i = 0; i < n; ++i) y[i] = read<float>(x[i * stride]);
-}
-template <>
-void store<float, BFloat16>(const void* tile, void* to, int64_t stride, int64_t n) {
-  if (stride == 1) return store_bfloat16(tile, to, n);
-  const float* x = static_cast<const float*>(tile);
-  BFloat16* y = static_cast<BFloat16*>(to);
-  for (int64_t i = 0; i < n; ++i) y[i * stride] = Write<BFloat16, float>::from(x[i]);
 }
 
 // Calls f with a value of the C++ type of `dtype`.

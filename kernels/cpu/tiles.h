@@ -17,7 +17,7 @@ int64_t tile_element_size(TileType type);  // bytes
 // True when memory of `dtype` is a tile of `type` as it is.
 bool is_tile(DType dtype, TileType type);
 
-// Reads n <= kTile elements `stride` apart (elements; 0 repeats one), as `to`. Writes likewise.
+// Reads n elements `stride` apart (elements; 0 repeats one), as `to`. Writes likewise.
 using LoadFn = void (*)(const void* from, int64_t stride, void* tile, int64_t n);
 using StoreFn = void (*)(const void* tile, void* to, int64_t stride, int64_t n);
 LoadFn tile_load(DType from, TileType to);

@@ -64,14 +64,18 @@ SLUICE_INLINE float cos_reduced(float r) {
 // `y`, or NaN where x is not finite.
 SLUICE_INLINE float where_finite(float x, float y) { return (to_bits(x) & 0x7f800000) == 0x7f800000 ? x - x : y; }
 
+// sin(r + quarters pi/2) for |r| <= pi/4.
+SLUICE_INLINE float sin_of_quarters(float r, int32_t quarters) {
+  const int32_t odd = -(quarters & 1);
+  const int32_t y = (to_bits(cos_reduced(r)) & odd) | (to_bits(sin_reduced(r)) & ~odd);
+  return from_bits(y ^ static_cast<int32_t>(static_cast<uint32_t>(quarters & 2) << 30));
+}
+
 // sin(x + quarters pi/2).
 SLUICE_INLINE float sin_turned(float x, int32_t quarters) {
   int32_t n;
   const float r = reduce_half_pi(x, n);
-  n += quarters;
-  const int32_t odd = -(n & 1);
-  const int32_t y = (to_bits(cos_reduced(r)) & odd) | (to_bits(sin_reduced(r)) & ~odd);
-  return where_finite(x, from_bits(y ^ static_cast<int32_t>(static_cast<uint32_t>(n & 2) << 30)));
+  return where_finite(x, sin_of_quarters(r, n + quarters));
 }
 
 SLUICE_INLINE float sin_f(float x) { return sin_turned(x, 0); }
