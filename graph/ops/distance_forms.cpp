@@ -47,13 +47,43 @@ Value row_norms(const Value& difference, double p) {
   return norm(difference, difference.shape().back() == 0 ? 1 : p, Ints{-1});
 }
 
-Value cdist(const Value& a, const Value& b, double p, const std::optional<std::string>&) {
+// Root of x where it is positive, else 0, and so are gradients there.
+Value root_of_positive(const Value& x) {
+  const Value positive = gt(x, 0);
+  return where(positive, sqrt(where(positive, x, 1)), 0);
+}
+
+// |a|^2 - 2 a b + |b|^2 as one product: each row of a with its square and a 1, each of b with a 1 and its square.
+Value distances_by_product(const Value& a, const Value& b) {
+  const auto squares = [](const Value& x) { return sum(mul(x, x), Ints{-1}, true); };
+  const Value of_a = squares(a), of_b = squares(b);
+  const Value rows = concat(std::vector{mul(a, -2), of_a, ones_like(of_a)}, -1),
+              columns = concat(std::vector{b, ones_like(of_b), of_b}, -1);
+  return root_of_positive(matmul(rows, columns, false, true));
+}
+
+// As torch: many rows are multiplied, whose distances are less exact, if they are small beside the rows.
+bool by_product(const Value& a, const Value& b, double p, const std::optional<std::string>& mode) {
+  constexpr int64_t kFewRows = 25;
+  const std::string how = mode.value_or("use_mm_for_euclid_dist_if_necessary");
+  const bool always = how == "use_mm_for_euclid_dist", never = how == "donot_use_mm_for_euclid_dist";
+  SLUICE_CHECK_KIND(
+      kValue, always || never || how == "use_mm_for_euclid_dist_if_necessary",
+      "cdist: compute_mode: got {}; must be use_mm_for_euclid_dist_if_necessary, use_mm_for_euclid_dist or "
+      "donot_use_mm_for_euclid_dist",
+      how);
+  const auto rows = [](const Value& x) { return x.shape()[x.rank() - 2]; };
+  return p == 2 && (always || (!never && (rows(a) > kFewRows || rows(b) > kFewRows)));
+}
+
+Value cdist(const Value& a, const Value& b, double p, const std::optional<std::string>& mode) {
   SLUICE_CHECK_KIND(kRuntime, a.rank() >= 2 && b.rank() >= 2,
                     "cdist: only supports at least 2D tensors, got: {}D and {}D", a.rank(), b.rank());
   SLUICE_CHECK_KIND(kRuntime, a.shape().back() == b.shape().back(),
                     "cdist: X1 and X2 must have the same number of columns: {} and {}", a.shape().str(),
                     b.shape().str());
   SLUICE_CHECK_KIND(kRuntime, p >= 0, "cdist: only supports non-negative p values: got {}", p);
+  if (by_product(a, b, p, mode)) return distances_by_product(a, b);
   return row_norms(sub(unsqueeze(a, -2), unsqueeze(b, -3)), p);
 }
 

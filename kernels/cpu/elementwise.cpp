@@ -1,4 +1,5 @@
 // Every elementwise op: loops.h over tile_walk.h. `where` differs in its tiles alone, `cast` has conversions for loops.
+#include <array>
 #include <string>
 
 #include "kernels/cpu/families.h"
@@ -24,9 +25,13 @@ int64_t piece(const std::vector<OperandPlan>& operands) {
 
 class Elementwise final : public PreparedKernel {
  public:
-  Elementwise(const plan::KernelQuery& q, const std::vector<OperandPlan>& operands, Loop loop, int64_t grain,
-              int threads)
-      : op_(q.op), walk_(q, operands, {.tile = piece(operands)}), loop_(loop), grain_(grain), threads_(threads) {}
+  // with_one[k]: the loop, if there is one, of which operand k is one element.
+  Elementwise(const plan::KernelQuery& q, const std::vector<OperandPlan>& operands, Loop loop,
+              const std::array<Loop, 2>& with_one, int64_t grain, int threads)
+      : op_(q.op), walk_(q, operands, {.tile = piece(operands)}), loop_(loop), grain_(grain), threads_(threads) {
+    for (int k = 0; k < 2 && loop_ == loop; ++k)
+      if (with_one[k] != nullptr && walk_.give_one(k)) loop_ = with_one[k];
+  }
 
   void run(const KernelArgs& args) const override {
     const auto tile = [this](const void* const* in, void** out, int64_t, int64_t n) { return loop_(in, out[0], n); };
@@ -36,8 +41,8 @@ class Elementwise final : public PreparedKernel {
 
  private:
   const std::string op_;
-  const TileWalk<kMaxOperands> walk_;
-  const Loop loop_;
+  TileWalk<kMaxOperands> walk_;
+  Loop loop_;
   const int64_t grain_;
   const int threads_;
 };
@@ -60,7 +65,8 @@ std::unique_ptr<PreparedKernel> prepare_elementwise(const plan::KernelQuery& q, 
   const DType dtype = q.inputs.at(0).dtype;
   const ScalarOp* form = is_complex(dtype) ? find_complex_op(q.op) : find_scalar_op(q.op, q.attrs);
   const TileType tile = tile_type(dtype);
-  const Loop loop = form ? loop_of(*find_loops(*form), tile) : nullptr;
+  const LoopSet* loops = form ? find_loops(*form) : nullptr;
+  const Loop loop = loops ? loop_of(*loops, tile) : nullptr;
   SLUICE_CHECK_KIND(kUnsupported, loop != nullptr, "{}: no cpu kernel for {}; cast it first", q.op, dtype_name(dtype));
   const ScalarOp& op = *form;
   check_operands(q, static_cast<size_t>(op.inputs));
@@ -68,7 +74,8 @@ std::unique_ptr<PreparedKernel> prepare_elementwise(const plan::KernelQuery& q, 
   for (const TensorSpec& in : q.inputs) operands.push_back(input(in.dtype, tile));
   const TileType result = op.gives_bool ? TileType::kBool : op.gives_real ? tile_type(to_real(dtype)) : tile;
   operands.push_back(output(q.outputs[0].dtype, result));
-  return std::make_unique<Elementwise>(q, std::move(operands), loop, op.heavy ? kHeavyGrain : kLightGrain,
+  const std::array<Loop, 2> with_one = {loop_with_one(*loops, tile, 0), loop_with_one(*loops, tile, 1)};
+  return std::make_unique<Elementwise>(q, operands, loop, with_one, op.heavy ? kHeavyGrain : kLightGrain,
                                        context.threads);
 }
 
@@ -121,7 +128,8 @@ std::unique_ptr<PreparedKernel> prepare_where(const plan::KernelQuery& q, const 
   check_operands(q, 3);
   const int64_t size = bytes(q.outputs[0].dtype);
   std::vector<OperandPlan> operands = {raw_operand(1), raw_operand(size), raw_operand(size), raw_operand(size)};
-  return std::make_unique<Elementwise>(q, std::move(operands), where_loop(size), kLightGrain, context.threads);
+  return std::make_unique<Elementwise>(q, operands, where_loop(size), std::array<Loop, 2>{}, kLightGrain,
+                                       context.threads);
 }
 
 // Nothing that may fail, since a failure names its op, nor complex numbers, whose tiles are large.

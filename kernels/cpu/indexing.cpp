@@ -15,6 +15,8 @@
 namespace sluice::cpu {
 namespace {
 
+constexpr int64_t kCachedRows = 128 * 1024;  // bytes of rows that are read again and again
+
 enum class Combine : uint8_t { kSum, kProduct, kMaximum, kMinimum };
 
 Combine combine_of(const std::string& reduce) {
@@ -291,10 +293,14 @@ class Slices final : public PreparedKernel {
   // Threads share the rows; a few long ones they share by positions. Indices are checked as they are used.
   void select_rows(const KernelArgs& args) const {
     std::atomic<bool> bad{false};
+    const int64_t cached = std::max<int64_t>(kCachedRows / (limit_ * static_cast<int64_t>(size_) + 1), 1);
     const auto part = [&](int64_t row, int64_t last_row, int64_t begin, int64_t end) {
-      const bool valid = with_element_of_size(
-          size_, [&](auto e) { return select_part<decltype(e)>(args, row, last_row, begin, end); });
-      if (!valid) bad.store(true, std::memory_order_relaxed);
+      for (; row < last_row; row += cached) {
+        const int64_t last = std::min(row + cached, last_row);
+        const bool valid =
+            with_element_of_size(size_, [&](auto e) { return select_part<decltype(e)>(args, row, last, begin, end); });
+        if (!valid) bad.store(true, std::memory_order_relaxed);
+      }
     };
     const bool many = rows_ >= threads_;
     const int64_t grain = std::max<int64_t>(kIndexingGrain / (many ? count_ : rows_), 1);

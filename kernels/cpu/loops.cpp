@@ -51,7 +51,7 @@ Loop where_loop(int64_t element_size) {
 }
 
 TileType tile_of_cast(DType from, DType to) {
-  return dtype_size(from) <= 2 && to == DType::kFloat32 ? TileType::kFloat : tile_type(from);
+  return to == DType::kFloat32 && !is_floating(from) && !is_complex(from) ? TileType::kFloat : tile_type(from);
 }
 
 }  // namespace sluice::cpu

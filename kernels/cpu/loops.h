@@ -41,7 +41,7 @@ Loop loop_with_one(const LoopSet& set, TileType tile, size_t one);
 
 // in[0] says with which of in[1] and in[2] out is filled, of elements that are so many bytes large.
 Loop where_loop(int64_t element_size);
-// The tiles that a cast goes through. Integers that float holds exactly need not go through int64.
+// The tiles that a cast goes through. Integers that become float need not go through int64.
 TileType tile_of_cast(DType from, DType to);
 
 }  // namespace sluice::cpu

@@ -11,6 +11,7 @@ namespace sluice::cpu {
 namespace {
 
 constexpr int64_t kScanGrain = 16384;  // input elements worth a thread
+constexpr int64_t kTogetherLines = 4;  // running sums taken side by side
 
 template <class T>
 class ArgExtremum final : public PreparedKernel {
@@ -124,31 +125,36 @@ class CumSum final : public PreparedKernel {
     parallel_ranges(threads_, lines_.size(), grain, [&](int64_t begin, int64_t end) {
       lines_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
         const bool neighbours = lines_.inner_stride(0) == 1 && lines_.inner_stride(1) == 1 && n > 1;
-        for (int64_t i = 0; i < n; i += neighbours ? kTile : 1) {
+        for (int64_t i = 0, m = 0; i < n; i += m) {
           const char* from = x + (offsets[0] + i * lines_.inner_stride(0)) * in_size_;
           char* to = y + (offsets[1] + i * lines_.inner_stride(1)) * out_size_;
+          m = neighbours ? std::min(kTile, n - i) : n - i < kTogetherLines ? 1 : kTogetherLines;
           if (neighbours)
-            panel(from, to, std::min(kTile, n - i));
+            panel(from, to, m);
+          else if (m == 1)
+            sum_lines<1>(from, to);
           else
-            line(from, to);
+            sum_lines<kTogetherLines>(from, to);
         }
       });
     });
   }
 
  private:
-  void line(const char* x, char* y) const {
+  // Lines that follow each other: each addition waits for the one before it, but not for those of other lines.
+  template <int kLines>
+  void sum_lines(const char* x, char* y) const {
     using Total = TotalOf<T>;
-    T space[kTile];
-    Total total = 0;
+    T space[kLines][kTile];
+    Total totals[kLines] = {};
     for (int64_t at = 0; at < length_; at += kTile) {
       const int64_t m = std::min(kTile, length_ - at);
-      load_(x + at * in_step_ * in_size_, in_step_, space, m);
-      for (int64_t i = 0; i < m; ++i) {
-        total += static_cast<Total>(space[i]);
-        space[i] = static_cast<T>(total);
-      }
-      store_(space, y + at * out_step_ * out_size_, out_step_, m);
+      for (int l = 0; l < kLines; ++l)
+        load_(x + (l * lines_.inner_stride(0) + at * in_step_) * in_size_, in_step_, space[l], m);
+      for (int64_t i = 0; i < m; ++i)
+        for (int l = 0; l < kLines; ++l) space[l][i] = static_cast<T>(totals[l] += static_cast<Total>(space[l][i]));
+      for (int l = 0; l < kLines; ++l)
+        store_(space[l], y + (l * lines_.inner_stride(1) + at * out_step_) * out_size_, out_step_, m);
     }
   }
 

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kStridedCopyGrain = 32768;  // elements worth a thread
 constexpr int64_t kBlock = 32;                // edge of a transposed block, in elements
+constexpr int64_t kAtOnce = 4;                // and of a part of it that is turned in registers
 constexpr int64_t kLongRow = 4096;            // elements of a row that threads may share
 constexpr int64_t kShortRow = 16;             // elements that are copied sooner than a call is made
 
@@ -19,17 +20,19 @@ LoopNest nest_of(const Shape& shape, const Strides& from, const Strides& to) {
   return LoopNest(shape, strides);
 }
 
-// A whole block: buffer[r][c] = x[c * step + r]. What the next block reads is on its way meanwhile.
-template <class E, int64_t kRow>
-void turn_block(const E* x, int64_t step, E (*buffer)[kRow]) {
-  constexpr int64_t kAtOnce = 4, kLine = 64 / sizeof(E);
+// y[r * y_step + c] = x[c * x_step + r], of multiples of kAtOnce rows and columns. What the next block reads, if there
+// is one, is on its way meanwhile.
+template <class E>
+SLUICE_INLINE void turn_block(const E* x, int64_t x_step, int64_t rows, int64_t columns, const E* next, E* y,
+                              int64_t y_step) {
+  constexpr int64_t kLine = 64 / sizeof(E);
   typedef E V __attribute__((vector_size(kAtOnce * sizeof(E))));
-  for (int64_t c = 0; c < kBlock; c += kAtOnce) {
-    for (int64_t i = 0; i < kAtOnce; ++i)
-      for (int64_t r = 0; r < kBlock; r += kLine) __builtin_prefetch(x + (kBlock + c + i) * step + r);
-    for (int64_t r = 0; r < kBlock; r += kAtOnce) {
+  for (int64_t c = 0; c < columns; c += kAtOnce) {
+    for (int64_t i = 0; next != nullptr && i < kAtOnce; ++i)
+      for (int64_t r = 0; r < rows; r += kLine) __builtin_prefetch(next + (c + i) * x_step + r);
+    for (int64_t r = 0; r < rows; r += kAtOnce) {
       V v[kAtOnce];
-      for (int64_t i = 0; i < kAtOnce; ++i) std::memcpy(&v[i], x + (c + i) * step + r, sizeof(V));
+      for (int64_t i = 0; i < kAtOnce; ++i) std::memcpy(&v[i], x + (c + i) * x_step + r, sizeof(V));
       const V low[] = {__builtin_shufflevector(v[0], v[1], 0, 4, 1, 5),
                        __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5)};
       const V high[] = {__builtin_shufflevector(v[0], v[1], 2, 6, 3, 7),
@@ -37,31 +40,43 @@ void turn_block(const E* x, int64_t step, E (*buffer)[kRow]) {
       const V turned[] = {
           __builtin_shufflevector(low[0], low[1], 0, 1, 4, 5), __builtin_shufflevector(low[0], low[1], 2, 3, 6, 7),
           __builtin_shufflevector(high[0], high[1], 0, 1, 4, 5), __builtin_shufflevector(high[0], high[1], 2, 3, 6, 7)};
-      for (int64_t i = 0; i < kAtOnce; ++i) std::memcpy(buffer[r + i] + c, &turned[i], sizeof(V));
+      for (int64_t i = 0; i < kAtOnce; ++i) std::memcpy(y + (r + i) * y_step + c, &turned[i], sizeof(V));
     }
   }
 }
 
-// Blocks go through a small buffer, so that memory on both sides is touched in whole cache lines.
+// As turn_block, of any numbers of rows and columns.
+template <class E>
+void turn_part(const E* x, int64_t x_step, int64_t rows, int64_t columns, const E* next, E* y, int64_t y_step) {
+  constexpr bool kTurns = sizeof(E) == 4 || sizeof(E) == 8;
+  const int64_t whole_rows = kTurns ? rows / kAtOnce * kAtOnce : 0, whole = kTurns ? columns / kAtOnce * kAtOnce : 0;
+  if constexpr (kTurns) turn_block(x, x_step, whole_rows, whole, next, y, y_step);
+  for (int64_t c = 0; c < columns; ++c)
+    for (int64_t r = c < whole ? whole_rows : 0; r < rows; ++r) y[r * y_step + c] = x[c * x_step + r];
+}
+
+// Blocks go through a small buffer, so that memory on both sides is touched in whole cache lines; rows of one block are.
 template <class E>
 void transpose_strip(const char* from, char* to, int64_t rows, int64_t columns, int64_t column_step, int64_t row_step) {
   const E* x = reinterpret_cast<const E*>(from);
   E* y = reinterpret_cast<E*>(to);
-  alignas(64) E buffer[kBlock][kBlock + 4];
-  int64_t c0 = 0;
-  if constexpr (sizeof(E) == 4 || sizeof(E) == 8) {
-    for (; rows == kBlock && c0 + kBlock <= columns; c0 += kBlock) {
-      turn_block(x + c0 * column_step, column_step, buffer);
-      for (int64_t r = 0; r < kBlock; ++r) std::memcpy(y + r * row_step + c0, buffer[r], kBlock * sizeof(E));
+  constexpr int64_t kRow = kBlock + 4;
+  alignas(64) E buffer[kBlock * kRow];
+  if (columns <= kBlock) return turn_part<E>(x, column_step, rows, columns, nullptr, y, row_step);
+  for (int64_t c = 0; c < columns; c += kBlock) {
+    const int64_t n = std::min(columns - c, kBlock);
+    const E* block = x + c * column_step;
+    const E* next = c + 2 * kBlock <= columns ? block + kBlock * column_step : nullptr;
+    if constexpr (sizeof(E) == 4 || sizeof(E) == 8) {
+      if (rows == kBlock && n == kBlock) {
+        turn_block(block, column_step, kBlock, kBlock, next, buffer, kRow);
+        for (int64_t r = 0; r < kBlock; ++r) std::memcpy(y + r * row_step + c, buffer + r * kRow, kBlock * sizeof(E));
+        continue;
+      }
     }
-  }
-  for (; c0 < columns; c0 += kBlock) {
-    const int64_t n = std::min(columns - c0, kBlock);
-    for (int64_t c = 0; c < n; ++c) {
-      const E* line = x + (c0 + c) * column_step;
-      for (int64_t r = 0; r < rows; ++r) buffer[r][c] = line[r];
-    }
-    for (int64_t r = 0; r < rows; ++r) std::copy(buffer[r], buffer[r] + n, y + r * row_step + c0);
+    turn_part(block, column_step, rows, n, next, buffer, kRow);
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(y + r * row_step + c, buffer + r * kRow, static_cast<size_t>(n) * sizeof(E));
   }
 }
 

@@ -63,6 +63,11 @@ class TileWalk {
     tile_ = streams_ ? std::min(kStreamedTile, options_.tile) : options_.tile;
   }
 
+  // Whether input k repeats one element in each piece; from now on in[k] is that element then.
+  bool give_one(int k) {
+    return one_[k] = !by_rows_ && operands_[k].as_tile && nest_.inner_stride(k) == 0 && nest_.inner() > 1;
+  }
+
   // In ranges that threads share, calls f(in, out, element, n), where f = make() is of one range: in[k] is the tile of
   // input k, out[k] where f writes output k, unless it sets it to another tile, of memory that lives as long as f.
   // `element`: the first one's number, where pieces are in order. What f gives is 0, or an error; returned is one.
@@ -154,7 +159,7 @@ class TileWalk {
           const int64_t step = nest_.inner_stride(k);
           char* const from = at[k] + done * step * operands_[k].size;
           if (k < inputs_)
-            in[k] = fetch(operands_[k], from, step, tiles + tile_at_[k], m, step != 0 || done == 0);
+            in[k] = one_[k] ? from : fetch(operands_[k], from, step, tiles + tile_at_[k], m, step != 0 || done == 0);
           else
             out[k - inputs_] = !streams && is_direct(operands_[k], step, m) ? from : tiles + tile_at_[k];
         }
@@ -256,6 +261,7 @@ class TileWalk {
   Nest rest_;  // the axes around rows
   std::array<int64_t, kMost> tile_at_{};
   std::array<Rows, kMost> rows_{};
+  std::array<bool, kMost> one_{};
   int64_t row_count_ = 0, tile_ = 0;
   bool all_direct_ = true, by_rows_ = false, streams_ = false;
 };

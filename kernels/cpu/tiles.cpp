@@ -70,10 +70,10 @@ struct Write<uint8_t, T> {  // through int64, so that negative values wrap
 template <class T>
 struct Write<BFloat16, T> {
   static SLUICE_INLINE BFloat16 from(T v) {
-    const uint32_t bits = static_cast<uint32_t>(to_bits(static_cast<float>(real_part(v))));
-    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    const uint32_t nan = (bits >> 16) | 0x40u;
-    return {static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded)};
+    const int32_t value = to_bits(static_cast<float>(real_part(v)));
+    const uint32_t bits = static_cast<uint32_t>(value);
+    const bool nan = (value & 0x7fffffff) > 0x7f800000;
+    return {static_cast<uint16_t>((nan ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
   }
 };
 template <class T>
