@@ -59,8 +59,7 @@ struct FourierJob {
   int64_t workspace() const { return 2 * (n + 1) + plan.scratch(); }
 };
 
-// Lines that are transformed at once, a line per lane of a panel.
-inline constexpr int64_t kPanelBytes = 64;
+// Lines that are transformed at once at most, a line per lane of a panel.
 inline constexpr int64_t kMostPanelLines = 16;
 
 // Where up to so many lines begin, and how far their elements are apart, in elements.

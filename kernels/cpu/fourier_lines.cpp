@@ -12,48 +12,47 @@ namespace {
 template <class C>
 class FourierLines final : public PreparedKernel {
  public:
-  using Select = FourierFn<C> (*)(bool panel);
+  using Select = FourierTransform<C> (*)(bool panel);
   FourierLines(const plan::KernelQuery& q, FourierKind kind, int64_t n, int threads, Select select)
       : lines_(q),
         job_(kind, n, get_attr<bool>(q.attrs, "inverse"), get_attr<double>(q.attrs, "scale")),
         threads_(threads) {
     // Panels of long lines leave the caches, and of few lines their lanes empty.
-    constexpr int64_t kLanes = kPanelBytes / static_cast<int64_t>(sizeof(C)), kLongest = 1 << 16, kFewest = 3;
-    const bool panel = lines_.count() >= kFewest && n <= kLongest;
-    width_ = panel ? kLanes : 1;
-    run_ = select(panel);
+    constexpr int64_t kLongest = 1 << 16, kFewest = 3;
+    transform_ = select(lines_.count() >= kFewest && n <= kLongest);
     // A few tasks per thread, each with memory of its own.
-    const int64_t groups = (lines_.count() + width_ - 1) / width_;
+    const int64_t groups = (lines_.count() + transform_.lanes - 1) / transform_.lanes;
     tasks_ = std::clamp<int64_t>(groups, 1, 4 * std::max(threads, 1));
-    slot_ = 2 * width_ * job_.workspace();
+    slot_ = 2 * transform_.lanes * job_.workspace();
     workspace_bytes_ = static_cast<uint64_t>(tasks_ * slot_) * sizeof(C);
   }
 
   void run(const KernelArgs& args) const override {
-    lines_.for_each_group_of_tasks(threads_, tasks_, static_cast<size_t>(width_), [&](int64_t task, const auto& group) {
-      FourierLinesAt at{.in = {},
-                        .out = {},
-                        .in_step = lines_.step(0),
-                        .out_step = lines_.step(1),
-                        .count = static_cast<int>(group.size())};
-      for (size_t l = 0; l < group.size(); ++l) {
-        at.in[l] = static_cast<const char*>(args.inputs[0]) + group[l][0];
-        at.out[l] = static_cast<char*>(args.outputs[0]) + group[l][1];
-      }
-      run_(job_, at, static_cast<C*>(args.workspace) + task * slot_);
-    });
+    lines_.for_each_group_of_tasks(threads_, tasks_, static_cast<size_t>(transform_.lanes),
+                                   [&](int64_t task, const auto& group) {
+                                     FourierLinesAt at{.in = {},
+                                                       .out = {},
+                                                       .in_step = lines_.step(0),
+                                                       .out_step = lines_.step(1),
+                                                       .count = static_cast<int>(group.size())};
+                                     for (size_t l = 0; l < group.size(); ++l) {
+                                       at.in[l] = static_cast<const char*>(args.inputs[0]) + group[l][0];
+                                       at.out[l] = static_cast<char*>(args.outputs[0]) + group[l][1];
+                                     }
+                                     transform_.run(job_, at, static_cast<C*>(args.workspace) + task * slot_);
+                                   });
   }
 
  private:
   const Lines lines_;
   const FourierJob<C> job_;
   const int threads_;
-  FourierFn<C> run_ = nullptr;
-  int64_t width_ = 1, tasks_ = 1, slot_ = 0;
+  FourierTransform<C> transform_;
+  int64_t tasks_ = 1, slot_ = 0;
 };
 
-FourierFn<double> doubles(bool panel) { return double_transform(panel, false); }
-FourierFn<double> doubles_of_floats(bool panel) { return double_transform(panel, true); }
+FourierTransform<double> doubles(bool panel) { return double_transform(panel, false); }
+FourierTransform<double> doubles_of_floats(bool panel) { return double_transform(panel, true); }
 
 PrepareFn prepare(FourierKind kind) {
   return [kind](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {

@@ -19,7 +19,7 @@ namespace {
 
 template <class C>
 struct PanelOf {
-  typedef C Type __attribute__((vector_size(kPanelBytes), may_alias));
+  typedef C Type __attribute__((vector_size(kVectorBytes), may_alias));
 };
 
 template <class V>
@@ -276,13 +276,16 @@ void run(const FourierJob<C>& job, const FourierLinesAt& at, C* workspace) {
   }
 }
 
-FourierFn<float> select_float(bool panel) {
-  return panel ? &run<float, typename PanelOf<float>::Type, float> : &run<float, float, float>;
+template <class E, class C>
+FourierTransform<C> select(bool panel) {
+  using V = typename PanelOf<C>::Type;
+  static_assert(kLanes<V, C> <= kMostPanelLines);
+  if (panel) return {&run<E, V, C>, kLanes<V, C>};
+  return {&run<E, C, C>, 1};
 }
-FourierFn<double> select_double(bool panel, bool of_floats) {
-  using V = typename PanelOf<double>::Type;
-  if (of_floats) return panel ? &run<float, V, double> : &run<float, double, double>;
-  return panel ? &run<double, V, double> : &run<double, double, double>;
+FourierTransform<float> select_float(bool panel) { return select<float, float>(panel); }
+FourierTransform<double> select_double(bool panel, bool of_floats) {
+  return of_floats ? select<float, double>(panel) : select<double, double>(panel);
 }
 std::complex<float>* line_of_floats(const FourierPlan<float>& plan, std::complex<float>* line,
                                     std::complex<float>* spare) {
@@ -311,8 +314,8 @@ HWY_EXPORT(line_of_doubles);
 
 }  // namespace
 
-FourierFn<float> float_transform(bool panel) { return HWY_DYNAMIC_DISPATCH(select_float)(panel); }
-FourierFn<double> double_transform(bool panel, bool of_floats) {
+FourierTransform<float> float_transform(bool panel) { return HWY_DYNAMIC_DISPATCH(select_float)(panel); }
+FourierTransform<double> double_transform(bool panel, bool of_floats) {
   return HWY_DYNAMIC_DISPATCH(select_double)(panel, of_floats);
 }
 

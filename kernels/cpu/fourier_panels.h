@@ -4,13 +4,17 @@
 
 namespace sluice::cpu {
 
-// Elements are T, and computed with as C. The workspace has job.workspace() complex numbers per lane.
+// Transforms up to `lanes` lines, of numbers that are computed with as C. The workspace has job.workspace() complex
+// numbers per lane.
 template <class C>
-using FourierFn = void (*)(const FourierJob<C>& job, const FourierLinesAt& lines, C* workspace);
+struct FourierTransform {
+  void (*run)(const FourierJob<C>& job, const FourierLinesAt& lines, C* workspace);
+  int64_t lanes;
+};
 
-// Of one line, or of as many as a panel has lanes (kPanelBytes of C).
-FourierFn<float> float_transform(bool panel);
-FourierFn<double> double_transform(bool panel, bool of_floats);
+// Of one line, or of a panel of them, as wide as the processor's vectors.
+FourierTransform<float> float_transform(bool panel);
+FourierTransform<double> double_transform(bool panel, bool of_floats);
 
 // In place: for what a plan holds.
 void transform_line(const FourierPlan<float>& plan, std::complex<float>* line);
