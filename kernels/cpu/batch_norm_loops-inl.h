@@ -150,12 +150,12 @@ void sum_part(const BatchNorm& b, const BatchNormPointers& p, int64_t part, int6
   if (b.positions) {
     Lanes<double> of_lanes[2] = {};
     Lanes<C> rows[BatchNorm::kMostRows], sum, square;
-    for (int64_t r = begin; r < end; r += block) {
-      const int64_t n = std::min(block, end - r);
-      turn_lines(b.positions, b.channels, first, last, r, n, rows, [&](int64_t at, int64_t count, C* to) {
-        for (int64_t i = 0; i < count; ++i) to[i] = load(x[at + i]);
-      });
-      add_block(rows, n, 1, r - begin, &sum, &square, of_lanes, of_lanes + 1);
+    const int64_t blocks = BatchNorm::kMostRows / block * block;
+    for (int64_t r = begin; r < end; r += blocks) {
+      const int64_t n = std::min(blocks, end - r);
+      turn_elements(b.positions, b.channels, first, last, r, n, x, rows);
+      for (int64_t i = 0; i < n; i += block)
+        add_block(rows + i, std::min(block, n - i), 1, r + i - begin, &sum, &square, of_lanes, of_lanes + 1);
     }
     put_lanes(of_lanes[0], first, last, mean);
     put_lanes(of_lanes[1], first, last, m2);
@@ -255,24 +255,27 @@ void dot_part(const BatchNorm& b, const BatchNormPointers& p, const Compute<T>* 
   const auto grad_at = [&](int64_t i) { return grad_of<T, kGrad>(dy, y, masked, i); };
   const int64_t begin = b.part_begin(part), end = b.part_begin(part + 1), block = b.block();
   if (b.positions) {
+    constexpr int64_t kRows = BatchNorm::kMostRows / 2;
     Lanes<double> total_of_lanes = {}, dot_of_lanes = {};
-    Lanes<C> x_rows[kTurned], dy_rows[kTurned], mean_of_lanes = get_lanes(mean, first, last);
-    for (int64_t r0 = begin; r0 < end; r0 += block) {
-      Lanes<C> s = {}, t = {};
-      const int64_t block_end = std::min(r0 + block, end);
-      for (int64_t r = r0; r < block_end; r += kTurned) {
-        const int64_t n = std::min(kTurned, block_end - r);
-        turn_lines(b.positions, b.channels, first, last, r, n, x_rows, [&](int64_t at, int64_t count, C* to) {
-          for (int64_t i = 0; i < count; ++i) to[i] = load(x[at + i]);
-        });
+    Lanes<C> x_rows[kRows], dy_rows[kRows], mean_of_lanes = get_lanes(mean, first, last), s = {}, t = {};
+    for (int64_t r = begin; r < end; r += kRows) {
+      const int64_t n = std::min(kRows, end - r);
+      turn_elements(b.positions, b.channels, first, last, r, n, x, x_rows);
+      if constexpr (kGrad == Grad::kGiven)
+        turn_elements(b.positions, b.channels, first, last, r, n, dy, dy_rows);
+      else
         turn_lines(b.positions, b.channels, first, last, r, n, dy_rows, [&](int64_t at, int64_t count, C* to) {
 #pragma GCC ivdep
           for (int64_t i = 0; i < count; ++i) to[i] = grad_at(at + i);
         });
-        for (int64_t i = 0; i < n; ++i) add_products(x_rows[i], dy_rows[i], mean_of_lanes, s, t);
+      for (int64_t i = 0; i < n;) {
+        const int64_t left = block - (r + i - begin) % block, block_end = std::min(i + left, n);
+        for (; i < block_end; ++i) add_products(x_rows[i], dy_rows[i], mean_of_lanes, s, t);
+        if ((r + i - begin) % block != 0 && r + i < end) continue;  // the block goes on
+        total_of_lanes += in_double(s);
+        dot_of_lanes += in_double(t);
+        s = t = {};
       }
-      total_of_lanes += in_double(s);
-      dot_of_lanes += in_double(t);
     }
     put_lanes(total_of_lanes, first, last, total);
     put_lanes(dot_of_lanes, first, last, dot);
