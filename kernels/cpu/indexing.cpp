@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/indices.h"
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/support.h"
@@ -43,10 +44,18 @@ bool with_summand(DType dtype, F f) {
 // How elements of one dtype are added to others, or otherwise combined: through tiles of the type computed in.
 struct Adder {
   explicit Adder(DType dtype, Combine how = Combine::kSum)
-      : tile(tile_type(dtype)), load(tile_load(dtype, tile)), store(tile_store(tile, dtype)), combine(how) {}
+      : tile(tile_type(dtype)), load(tile_load(dtype, tile)), store(tile_store(tile, dtype)), combine(how) {
+    if (how == Combine::kSum && is_tile(dtype, tile) && !is_complex(dtype))
+      sum_lines = loop_of(*find_loops(*find_scalar_op("add")), tile);
+  }
 
   // to[i * to_step] += from[i * from_step].
   void add(const void* from, int64_t from_step, void* to, int64_t to_step, int64_t n, size_t size) const {
+    if (sum_lines != nullptr && from_step == 1 && to_step == 1) {
+      const void* operands[] = {to, from};
+      sum_lines(operands, to, n);
+      return;
+    }
     alignas(64) char a[kTileBytes], b[kTileBytes];
     for (int64_t at = 0; at < n; at += kTile) {
       const int64_t m = std::min(kTile, n - at);
@@ -101,6 +110,7 @@ struct Adder {
   LoadFn load;
   StoreFn store;
   Combine combine;
+  Loop sum_lines = nullptr;  // of elements side by side, where tiles are of them
 };
 
 // Every element has its own index: operands are walked together, without their stride along `dim` on the indexed side.

@@ -55,7 +55,8 @@ void turn_part(const E* x, int64_t x_step, int64_t rows, int64_t columns, const 
     for (int64_t r = c < whole ? whole_rows : 0; r < rows; ++r) y[r * y_step + c] = x[c * x_step + r];
 }
 
-// Blocks go through a small buffer, so that memory on both sides is touched in whole cache lines; rows of one block are.
+// Blocks go through a small buffer, so that memory on both sides is touched in whole cache lines; rows of one block
+// are.
 template <class E>
 void transpose_strip(const char* from, char* to, int64_t rows, int64_t columns, int64_t column_step, int64_t row_step) {
   const E* x = reinterpret_cast<const E*>(from);
