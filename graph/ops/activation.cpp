@@ -242,7 +242,9 @@ Value gelu_backward(const Value& grad, const Value& x, const std::string& approx
   return call1(gelu_backward_def, {grad, x}, {approximate});
 }
 
-Value leaky_relu(const Value& x, double negative_slope) { return where(gt(x, 0), x, mul(x, negative_slope)); }
+Value leaky_relu(const Value& x, double negative_slope) {
+  return call_scalar(prelu_def, is_floating(x.dtype()) ? x : cast(x, DType::kFloat32), Operand(negative_slope));
+}
 
 Value elu(const Value& x, double alpha, double steepness) {
   // The exponential sees only the negative part, so that it cannot overflow where its result is not used.

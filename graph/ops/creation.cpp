@@ -97,7 +97,10 @@ Value linspace(double start, double end, int64_t steps, DType dtype) {
 
 Value eye(int64_t n, int64_t m, DType dtype) {
   const int64_t columns = m < 0 ? n : m;
-  return cast(eq(reshape(iota(0, 1, n), {n, 1}), iota(0, 1, columns)), dtype);
+  const int64_t ones_in_it = std::min(n, columns);
+  if (ones_in_it == 0) return zeros({n, columns}, dtype);
+  const int64_t up_to_last = (ones_in_it - 1) * (columns + 1) + 1;  // in rows behind each other
+  return reshape(pad(ones({ones_in_it}, dtype), {0}, {n * columns - up_to_last}, 0, {columns}), {n, columns});
 }
 
 }  // namespace sluice::ops

@@ -1,5 +1,6 @@
 // full and iota: tensors from attributes alone.
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/strided_copy.h"
@@ -28,16 +29,22 @@ class Iota final : public PreparedKernel {
         stride_(out.strides[0]),
         size_(static_cast<int64_t>(dtype_size(out.dtype))),
         integer_(!is_floating(out.dtype)),
+        whole_(integer_ && is_exact(start) && is_exact(step) && is_exact(start + static_cast<double>(n_) * step)),
         store_(tile_store(integer_ ? TileType::kInt64 : TileType::kDouble, out.dtype)) {}
 
   void run(const KernelArgs& args) const override {
     double values[kTile];
     int64_t integers[kTile];
+    const int64_t first = whole_ ? static_cast<int64_t>(start_) : 0, step = whole_ ? static_cast<int64_t>(step_) : 0;
     for (int64_t at = 0; at < n_; at += kTile) {
       const int64_t m = std::min(kTile, n_ - at);
       for (int64_t i = 0; i < m; ++i) {
-        values[i] = start_ + static_cast<double>(at + i) * step_;
-        integers[i] = static_cast<int64_t>(values[i]);
+        if (whole_) {
+          integers[i] = first + (at + i) * step;
+        } else {
+          values[i] = start_ + static_cast<double>(at + i) * step_;
+          if (integer_) integers[i] = static_cast<int64_t>(values[i]);
+        }
       }
       const void* tile = integer_ ? static_cast<const void*>(integers) : values;
       store_(tile, static_cast<char*>(args.outputs[0]) + at * stride_ * size_, stride_, m);
@@ -45,9 +52,12 @@ class Iota final : public PreparedKernel {
   }
 
  private:
+  // A whole number, as which double counts exactly.
+  static bool is_exact(double v) { return std::trunc(v) == v && std::abs(v) < 0x1p53; }
+
   const double start_, step_;
   const int64_t n_, stride_, size_;
-  const bool integer_;
+  const bool integer_, whole_;  // whole_: of whole numbers
   const StoreFn store_;
 };
 

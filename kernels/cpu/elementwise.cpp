@@ -13,14 +13,14 @@ namespace {
 constexpr int64_t kFirstCache = 24 * 1024;  // bytes of the first-level cache that tiles may take
 
 // Twice a tile costs half as many calls, and takes rows of twice the length together. What has to be converted comes
-// and goes faster in tiles.
-int64_t piece(const std::vector<OperandPlan>& operands) {
+// and goes faster in tiles; what has not is rather taken row by row than moved.
+WalkOptions walk_options(const std::vector<OperandPlan>& operands) {
   int64_t bytes = 0;
   for (const OperandPlan& operand : operands) {
-    if (!operand.as_tile) return kTile;
+    if (!operand.as_tile) return {};
     bytes += operand.tile_size;
   }
-  return 2 * kTile * bytes <= kFirstCache ? 2 * kTile : kTile;
+  return {.tile = 2 * kTile * bytes <= kFirstCache ? 2 * kTile : kTile, .short_row = 64};
 }
 
 class Elementwise final : public PreparedKernel {
@@ -28,7 +28,7 @@ class Elementwise final : public PreparedKernel {
   // with_one[k]: the loop, if there is one, of which operand k is one element.
   Elementwise(const plan::KernelQuery& q, const std::vector<OperandPlan>& operands, Loop loop,
               const std::array<Loop, 2>& with_one, int64_t grain, int threads)
-      : op_(q.op), walk_(q, operands, {.tile = piece(operands)}), loop_(loop), grain_(grain), threads_(threads) {
+      : op_(q.op), walk_(q, operands, walk_options(operands)), loop_(loop), grain_(grain), threads_(threads) {
     for (int k = 0; k < 2 && loop_ == loop; ++k)
       if (with_one[k] != nullptr && walk_.give_one(k)) loop_ = with_one[k];
   }
@@ -71,6 +71,10 @@ std::unique_ptr<PreparedKernel> prepare_elementwise(const plan::KernelQuery& q, 
   const ScalarOp& op = *form;
   check_operands(q, static_cast<size_t>(op.inputs));
   std::vector<OperandPlan> operands;
+  if (dtype == DType::kBool && loops->b8 != nullptr && q.outputs[0].dtype == DType::kBool) {
+    operands.assign(q.inputs.size() + 1, raw_operand(1));
+    return std::make_unique<Elementwise>(q, operands, loops->b8, std::array<Loop, 2>{}, kLightGrain, context.threads);
+  }
   for (const TensorSpec& in : q.inputs) operands.push_back(input(in.dtype, tile));
   const TileType result = op.gives_bool ? TileType::kBool : op.gives_real ? tile_type(to_real(dtype)) : tile;
   operands.push_back(output(q.outputs[0].dtype, result));
@@ -97,7 +101,7 @@ Conversion conversion(DType from, DType to) {
 class Cast final : public PreparedKernel {
  public:
   Cast(const plan::KernelQuery& q, const Conversion& how, int threads)
-      : walk_(q, how.operands, {.tile = piece(how.operands)}), load_(how.load), store_(how.store), threads_(threads) {}
+      : walk_(q, how.operands, walk_options(how.operands)), load_(how.load), store_(how.store), threads_(threads) {}
 
   void run(const KernelArgs& args) const override {
     const auto tile = [this](const void* const* in, void** out, int64_t, int64_t n) {

@@ -279,8 +279,8 @@ void run(const FourierJob<C>& job, const FourierLinesAt& at, C* workspace) {
 template <class E, class C>
 FourierTransform<C> select(bool panel) {
   using V = typename PanelOf<C>::Type;
-  static_assert(kLanes<V, C> <= kMostPanelLines);
-  if (panel) return {&run<E, V, C>, kLanes<V, C>};
+  static_assert(kVectorLanes<C> <= kMostPanelLines);
+  if (panel) return {&run<E, V, C>, kVectorLanes<C>};
   return {&run<E, C, C>, 1};
 }
 FourierTransform<float> select_float(bool panel) { return select<float, float>(panel); }

@@ -4,11 +4,13 @@
 #include <iterator>
 #include <string_view>
 
+#include "kernels/cpu/vector_math.h"
+
 namespace sluice::cpu {
 namespace {
 
 template <class T>
-int choose(const void* const* in, void* out, int64_t n) {
+SLUICE_INLINE int choose(const void* const* in, void* out, int64_t n) {
   const uint8_t* c = static_cast<const uint8_t*>(in[0]);
   const T *a = static_cast<const T*>(in[1]), *b = static_cast<const T*>(in[2]);
   T* y = static_cast<T*>(out);
@@ -19,6 +21,13 @@ int choose(const void* const* in, void* out, int64_t n) {
   }
   return 0;
 }
+
+// Of several instruction sets, which templates cannot be compiled for.
+SLUICE_LIGHT_CLONES int choose_1(const void* const* in, void* out, int64_t n) { return choose<uint8_t>(in, out, n); }
+SLUICE_LIGHT_CLONES int choose_2(const void* const* in, void* out, int64_t n) { return choose<uint16_t>(in, out, n); }
+SLUICE_LIGHT_CLONES int choose_4(const void* const* in, void* out, int64_t n) { return choose<uint32_t>(in, out, n); }
+SLUICE_LIGHT_CLONES int choose_8(const void* const* in, void* out, int64_t n) { return choose<uint64_t>(in, out, n); }
+int choose_16(const void* const* in, void* out, int64_t n) { return choose<Bytes16>(in, out, n); }
 
 }  // namespace
 
@@ -46,8 +55,13 @@ Loop loop_with_one(const LoopSet& set, TileType tile, size_t one) {
 }
 
 Loop where_loop(int64_t element_size) {
-  return with_element_of_size(static_cast<size_t>(element_size),
-                              [](auto element) -> Loop { return choose<decltype(element)>; });
+  switch (element_size) {
+    case 1: return choose_1;
+    case 2: return choose_2;
+    case 4: return choose_4;
+    case 8: return choose_8;
+    default: return choose_16;
+  }
 }
 
 TileType tile_of_cast(DType from, DType to) {

@@ -24,6 +24,7 @@ struct LoopSet {
   // Loops whose first, or whose second, operand is one element, which goes with all of the other.
   Loop f32_one[2] = {};
   Loop f64_one[2] = {};
+  Loop b8 = nullptr;  // of bools as they lie in memory, any byte but 0 being true
 };
 
 std::span<const LoopSet> unary_loops();

@@ -32,6 +32,19 @@ namespace {
     return 0;                                                                     \
   }
 #define LOOP2(ATTRIBUTES, NAME, TYPE, RESULT, ...) LOOP2_OF(ATTRIBUTES, NAME, TYPE, RESULT, , x[i], w[i], __VA_ARGS__)
+// Of bools, into bools.
+#define BOOLS1(NAME, ...)                                                            \
+  SLUICE_LIGHT_CLONES static int NAME(const void* const* in, void* out, int64_t n) { \
+    using T [[maybe_unused]] = int8_t;                                               \
+    const T* x = static_cast<const T*>(in[0]);                                       \
+    bool* y = static_cast<bool*>(out);                                               \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) {                           \
+      [[maybe_unused]] const T a = x[i] != 0;                                        \
+      y[i] = static_cast<bool>(__VA_ARGS__);                                         \
+    }                                                                                \
+    return 0;                                                                        \
+  }
+#define BOOLS2(NAME, ...) LOOP2_OF(SLUICE_LIGHT_CLONES, NAME, int8_t, bool, , x[i] != 0, w[i] != 0, __VA_ARGS__)
 // Where an operand is one element, of light loops alone: of others it costs little to fill a tile with it.
 #define LOOPS_WITH_ONE(ATTRIBUTES, NAME, TYPE, ...)                                          \
   LOOP2_OF(ATTRIBUTES, NAME##_one_0, TYPE, TYPE, const T one = x[0], one, w[i], __VA_ARGS__) \
@@ -78,15 +91,18 @@ SLUICE_CLONES [[maybe_unused]] static bool all_near(const void* const* in, int64
 #define TEST1(NAME, FLOATS, ...)                        \
   LOOP1(SLUICE_CLONES, NAME##_f32, float, bool, FLOATS) \
   LOOP1(, NAME##_f64, double, bool, FLOATS)             \
-  LOOP1(, NAME##_i64, i64, bool, __VA_ARGS__)
+  LOOP1(, NAME##_i64, i64, bool, __VA_ARGS__)           \
+  BOOLS1(NAME##_b8, __VA_ARGS__)
 #define FLOATS2(NAME, WEIGHT, ...)                              \
   LOOP2(CLONES_##WEIGHT, NAME##_f32, float, float, __VA_ARGS__) \
   LOOP2(, NAME##_f64, double, double, __VA_ARGS__)              \
   LOOPS_WITH_ONE_##WEIGHT(NAME, __VA_ARGS__)
-#define INTEGERS2(NAME, ...) LOOP2(, NAME##_i64, i64, i64, __VA_ARGS__)
+#define INTEGERS2(NAME, ...)                 \
+  LOOP2(, NAME##_i64, i64, i64, __VA_ARGS__) \
+  BOOLS2(NAME##_b8, __VA_ARGS__)
 #define NUMBERS2(NAME, WEIGHT, FLOATS, ...) \
   FLOATS2(NAME, WEIGHT, FLOATS)             \
-  INTEGERS2(NAME, __VA_ARGS__)
+  LOOP2(, NAME##_i64, i64, i64, __VA_ARGS__)
 #define CHECKED2(NAME, WEIGHT, FLOATS, INTEGERS, ERROR, BAD) \
   REMAINDERS2(NAME##_f32, FLOATS)                            \
   LOOP2(, NAME##_f64, double, double, FLOATS)                \
@@ -94,7 +110,8 @@ SLUICE_CLONES [[maybe_unused]] static bool all_near(const void* const* in, int64
 #define TEST2(NAME, ...)                                     \
   LOOP2(SLUICE_CLONES, NAME##_f32, float, bool, __VA_ARGS__) \
   LOOP2(, NAME##_f64, double, bool, __VA_ARGS__)             \
-  LOOP2(, NAME##_i64, i64, bool, __VA_ARGS__)
+  LOOP2(, NAME##_i64, i64, bool, __VA_ARGS__)                \
+  BOOLS2(NAME##_b8, __VA_ARGS__)
 #define VARIANT1(NAME, MODE, WEIGHT, ...) FLOATS1(NAME##_##MODE, WEIGHT, __VA_ARGS__)
 #define VARIANT2(NAME, MODE, WEIGHT, ...) FLOATS2(NAME##_##MODE, WEIGHT, __VA_ARGS__)
 #define COMPLEX_LOOPS(LOOP, NAME, RESULT, RESULT_WIDE, ...)    \
@@ -115,17 +132,18 @@ SLUICE_CLONES [[maybe_unused]] static bool all_near(const void* const* in, int64
 #define REAL_OF1(NAME, ...) COMPLEX1(NAME, )
 #define FLOATS1(NAME, ...) {#NAME, "", NAME##_f32, NAME##_f64, nullptr},
 #define NUMBERS1(NAME, ...) {#NAME, "", NAME##_f32, NAME##_f64, NAME##_i64},
-#define TEST1(NAME, ...) NUMBERS1(NAME, )
+#define TEST1(NAME, ...) \
+  {.op = #NAME, .mode = "", .f32 = NAME##_f32, .f64 = NAME##_f64, .i64 = NAME##_i64, .b8 = NAME##_b8},
 #define ONES_kLight(NAME) \
   {NAME##_f32_one_0, NAME##_f32_one_1}, { NAME##_f64_one_0, NAME##_f64_one_1 }
 #define ONES_kHeavy(NAME) \
   {}, {}
 #define BINARY(NAME, MODE, F, I64, WEIGHT) {#NAME, MODE, F##_f32, F##_f64, I64, nullptr, nullptr, ONES_##WEIGHT(F)},
 #define FLOATS2(NAME, WEIGHT, ...) BINARY(NAME, "", NAME, nullptr, WEIGHT)
-#define INTEGERS2(NAME, ...) {#NAME, "", nullptr, nullptr, NAME##_i64},
+#define INTEGERS2(NAME, ...) {.op = #NAME, .mode = "", .i64 = NAME##_i64, .b8 = NAME##_b8},
 #define NUMBERS2(NAME, WEIGHT, ...) BINARY(NAME, "", NAME, NAME##_i64, WEIGHT)
 #define CHECKED2(NAME, ...) NUMBERS1(NAME, )
-#define TEST2(NAME, ...) NUMBERS1(NAME, )
+#define TEST2(NAME, ...) TEST1(NAME, )
 #define VARIANT1(NAME, MODE, ...) {#NAME, #MODE, NAME##_##MODE##_f32, NAME##_##MODE##_f64, nullptr},
 #define VARIANT2(NAME, MODE, WEIGHT, ...) BINARY(NAME, #MODE, NAME##_##MODE, nullptr, WEIGHT)
 constexpr LoopSet kSets[] = {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/copy.h"
+#include "kernels/cpu/double_product.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/onednn_product.h"
@@ -76,6 +77,37 @@ C activated(C z, const std::string& name) {
   return z;
 }
 
+// Where the matrices of a batch lie.
+struct Matrices {
+  int64_t a = 0, b = 0;
+};
+Matrices matrices_at(const Product& p, int64_t batch) {
+  Matrices at;
+  for (int d = p.c.shape.rank() - 3; d >= 0; --d) {
+    const int64_t i = batch % p.c.shape[d];
+    batch /= p.c.shape[d];
+    if (p.a.shape[d] > 1) at.a += i * p.a.strides[d];
+    if (p.b.shape[d] > 1) at.b += i * p.b.strides[d];
+  }
+  return at;
+}
+
+// What becomes of the products of columns [first, first + n) of a row.
+template <class T>
+void finish_row(const Product& p, Compute<T>* sums, int64_t first, int64_t n, const T* bias, const T* residual, T* c) {
+  using C = Compute<T>;
+  if (bias != nullptr) {
+    for (int64_t j = 0; j < n; ++j) sums[j] += C(load(bias[first + j]));
+  }
+  if (p.activation != "none") {
+    for (int64_t j = 0; j < n; ++j) sums[j] = activated(sums[j], p.activation);
+  }
+  if (residual != nullptr) {
+    for (int64_t j = 0; j < n; ++j) sums[j] += C(load(residual[first + j]));
+  }
+  for (int64_t j = 0; j < n; ++j) store(c + first + j, sums[j]);
+}
+
 template <class T>
 void multiply(const Product& p, const T* a, const T* b, const T* bias, const T* residual, T* c) {
   using C = Compute<T>;
@@ -84,34 +116,55 @@ void multiply(const Product& p, const T* a, const T* b, const T* bias, const T* 
   const int64_t all_rows = cols == 0 ? 0 : numel(p.c.shape) / cols;
   const int64_t ars = p.a.strides[r - 2], acs = p.a.strides[r - 1], brs = p.b.strides[r - 2], bcs = p.b.strides[r - 1];
   parallel_each(p.threads, all_rows, [&](int64_t row) {
-    int64_t batch = row / rows, a_at = row % rows * ars, b_at = 0;
-    for (int d = r - 3; d >= 0; --d) {
-      const int64_t i = batch % p.c.shape[d];
-      batch /= p.c.shape[d];
-      if (p.a.shape[d] > 1) a_at += i * p.a.strides[d];
-      if (p.b.shape[d] > 1) b_at += i * p.b.strides[d];
-    }
+    const Matrices at = matrices_at(p, row / rows);
+    const T* from = a + at.a + row % rows * ars;
     constexpr int64_t kBlock = 64;
     for (int64_t j0 = 0; j0 < cols; j0 += kBlock) {
       const int64_t n = std::min(kBlock, cols - j0);
-      C sums[kBlock];
-      for (int64_t j = 0; j < n; ++j) sums[j] = bias ? C(load(bias[j0 + j])) : C(0);
+      C sums[kBlock] = {};
       for (int64_t k = 0; k < inner; ++k) {
-        const C av = load(a[a_at + k * acs]);
-        const T* bk = b + b_at + k * brs + j0 * bcs;
+        const C av = load(from[k * acs]);
+        const T* bk = b + at.b + k * brs + j0 * bcs;
         if (bcs == 1) {
           for (int64_t j = 0; j < n; ++j) sums[j] += C(product(av, load(bk[j])));
         } else {
           for (int64_t j = 0; j < n; ++j) sums[j] += C(product(av, load(bk[j * bcs])));
         }
       }
-      if (p.activation != "none") {
-        for (int64_t j = 0; j < n; ++j) sums[j] = activated(sums[j], p.activation);
-      }
-      if (residual != nullptr) {
-        for (int64_t j = 0; j < n; ++j) sums[j] += C(load(residual[row * cols + j0 + j]));
-      }
-      for (int64_t j = 0; j < n; ++j) store(c + row * cols + j0 + j, sums[j]);
+      finish_row<T>(p, sums, j0, n, bias, residual ? residual + row * cols : nullptr, c + row * cols);
+    }
+  });
+}
+
+// The same in blocks of rows and columns.
+template <>
+void multiply(const Product& p, const double* a, const double* b, const double* bias, const double* residual,
+              double* c) {
+  const int r = p.c.shape.rank();
+  const int64_t rows = p.c.shape[r - 2], cols = p.c.shape[r - 1];
+  if (numel(p.c.shape) == 0) return;
+  constexpr int64_t kRows = 48;
+  const int64_t row_blocks = (rows + kRows - 1) / kRows, col_blocks = (cols + kProductLanes - 1) / kProductLanes;
+  const int64_t batches = numel(p.c.shape) / (rows * cols);
+  parallel_each(p.threads, batches * row_blocks * col_blocks, [&](int64_t block) {
+    const int64_t batch = block / (row_blocks * col_blocks), first_row = block / col_blocks % row_blocks * kRows,
+                  first = block % col_blocks * kProductLanes;
+    const Matrices at = matrices_at(p, batch);
+    const DoubleProduct part{.a = a + at.a + first_row * p.a.strides[r - 2],
+                             .a_row = p.a.strides[r - 2],
+                             .a_depth = p.a.strides[r - 1],
+                             .b = b + at.b + first * p.b.strides[r - 1],
+                             .b_depth = p.b.strides[r - 2],
+                             .b_column = p.b.strides[r - 1],
+                             .rows = std::min(kRows, rows - first_row),
+                             .depth = p.a.shape[r - 1],
+                             .columns = std::min(kProductLanes, cols - first)};
+    alignas(64) double sums[kRows * kProductLanes];
+    multiply_doubles(part, sums);
+    for (int64_t i = 0; i < part.rows; ++i) {
+      const int64_t row = (batch * rows + first_row + i) * cols;
+      finish_row<double>(p, sums + i * kProductLanes, first, part.columns, bias, residual ? residual + row : nullptr,
+                         c + row);
     }
   });
 }

@@ -33,6 +33,7 @@ inline OperandPlan raw_operand(int64_t size) {
 struct WalkOptions {
   int64_t tile = kTile;        // elements of a piece
   int64_t direct = INT64_MAX;  // and of one for which no operand has to be moved
+  int64_t short_row = 0;       // rows up to here are taken together; 0: up to a quarter of a piece
   bool in_order = false;       // pieces are runs of elements in row-major order
 };
 
@@ -107,7 +108,7 @@ class TileWalk {
   // A short innermost axis (a bias of 10, maps of 8 x 8) is taken together with the one around it.
   void use_rows() {
     const int last = nest_.outer_rank() - 1;
-    by_rows_ = last >= 0 && nest_.inner() <= options_.tile / 4;
+    by_rows_ = last >= 0 && nest_.inner() <= (options_.short_row > 0 ? options_.short_row : options_.tile / 4);
     if (!by_rows_) return;
     row_count_ = nest_.outer_dim(last);
     Shape shape;

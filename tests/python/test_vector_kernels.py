@@ -154,3 +154,39 @@ def test_distances_and_their_gradients(mode, rows):
 def test_distances_refuse_other_modes():
     with pytest.raises(ValueError, match="cdist: compute_mode: got mm; must be use_mm_for_euclid_dist_if_necessary"):
         sl.cdist(sl.ones(2, 2), sl.ones(2, 2), compute_mode="mm")
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 2), (48, 64, 128), (49, 65, 129), (3, 300, 70), (2, 4, 0)])
+def test_products_of_doubles(shape):
+    """A row has the same bits in any number of rows, and transposed operands are read where they lie."""
+    rows, columns, depth = shape
+    rng = np.random.RandomState(10)
+    a, b, c = rng.randn(2, rows, depth), rng.randn(2, depth, columns), rng.randn(columns)
+    ours, theirs = sl.tensor(a) @ sl.tensor(b), torch.tensor(a) @ torch.tensor(b)
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-12, atol=1e-12)
+    for i in (0, rows - 1):
+        equal((sl.tensor(a[:, i:i + 1]) @ sl.tensor(b)), ours[:, i:i + 1])
+    turned = sl.tensor(a.swapaxes(1, 2).copy()).transpose(1, 2) @ sl.tensor(b.swapaxes(1, 2).copy()).transpose(1, 2)
+    equal(turned, ours)
+    linear = sl.nn.functional.linear(sl.tensor(a[0]), sl.tensor(b[0].T.copy()), sl.tensor(c))
+    np.testing.assert_allclose(linear.numpy(), a[0] @ b[0] + c, rtol=1e-12, atol=1e-12)
+
+
+def test_bools_of_any_true_byte():
+    rng = np.random.RandomState(11)
+    raw = [rng.choice(np.uint8([0, 1, 2, 255]), 300) for _ in range(2)]
+    a, b = (sl.frombuffer(bytes(r), dtype=sl.bool) for r in raw)
+    x, y = (torch.tensor(r != 0) for r in raw)
+    for op in (lambda p, q: p & q, lambda p, q: p | q, lambda p, q: p ^ q, lambda p, q: ~p, lambda p, q: p == q, lambda p, q: p != q,
+               lambda p, q: p < q, lambda p, q: p >= q):
+        equal(op(a, b), op(x, y))
+        equal(op(a[::3], b[:1]), op(x[::3], y[:1]))
+    for name in ("logical_and", "logical_or", "logical_xor"):
+        equal(getattr(sl, name)(a, b), getattr(torch, name)(x, y))
+    equal(a.logical_not(), x.logical_not())
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float16", "float32", "complex64"])
+def test_identities(dtype):
+    for n, m in ((0, 0), (0, 3), (1, 1), (3, 3), (2, 5), (5, 2), (70, 70)):
+        equal(sl.eye(n, m, dtype=getattr(sl, dtype)), torch.eye(n, m, dtype=getattr(torch, dtype)))
