@@ -77,7 +77,7 @@ def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Any = None,
         raise RuntimeError(f"torch.histogramdd: input tensor should have at least 2 dimensions; got {input.ndim}")
     d = input._shape[-1]
     x = input.reshape(math.prod(input._shape[:-1]), d)
-    if weight is not None and weight._shape != input._shape[:-1]:
+    if weight is not None and (weight._shape or (1,)) != input._shape[:-1]:  # one number is a list of one
         raise RuntimeError("torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor "
                            "excluding "
                            f"its innermost dimension, but got input with shape {list(input._shape)} and weight with shape "

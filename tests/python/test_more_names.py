@@ -39,6 +39,8 @@ def test_histograms_of_points(bins, options):
 def test_histograms_of_other_shapes():
     for x in (torch.rand(4, 3, 2), torch.zeros(0, 2), torch.rand(5, 3).double()):
         assert_same(sl.histogramdd(to_sl(x), 2)[0], torch.histogramdd(x, 2)[0])
+    one = torch.ones(1, 2)
+    assert_same(sl.histogramdd(to_sl(one), 2, weight=sl.tensor(3.0))[0], torch.histogramdd(one, 2, weight=torch.tensor(3.0))[0])
     again = pickle.loads(pickle.dumps(sl.histogramdd(sl.ones(2, 2), 2)))
     assert again.hist.sum() == 2 and pickle.loads(pickle.dumps(sl.geqrf(sl.eye(2)))).tau.tolist() == [0, 0]
     x = torch.rand(20)
