@@ -125,6 +125,9 @@ void Generator::set_state(const Tensor& state) {
                     "set_state: RNG state is wrong size: {} bytes; must be {}, as get_state() gives", state.size(),
                     sizeof bytes);
   state.copy_to_host(&bytes);
+  SLUICE_CHECK_KIND(kRuntime, bytes.has_next_normal <= 1,
+                    "set_state: RNG state is damaged: {} samples wait, of at most one; take it from get_state()",
+                    bytes.has_next_normal);
   std::stringstream text;
   for (const uint32_t word : bytes.engine) text << word << ' ';
   text >> *engine_;

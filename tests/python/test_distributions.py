@@ -257,7 +257,7 @@ def test_samples_are_torchs_numbers(name):
         sl.manual_seed(5)
         torch.manual_seed(5)
         for shape in ((), (7,)):
-            assert_same(ours.sample(shape), theirs.sample(shape), 1e-6 if dtype is torch.float32 else 1e-12)
+            assert_same(ours.sample(shape), theirs.sample(shape), 5e-6 if dtype is torch.float32 else 1e-12)
 
 
 def test_classes_are_torchs_where_several_are_drawn():
