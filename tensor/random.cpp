@@ -91,12 +91,15 @@ Generator::Draw Generator::next() {
 
 namespace {
 
+constexpr uint32_t kEngineWords = boost::random::mt19937::state_size;
+
 // What get_state() writes.
 struct GeneratorBytes {
   uint64_t seed, step;
   double next_normal;
   uint32_t has_next_normal;
-  uint32_t engine[boost::random::mt19937::state_size];
+  uint32_t engine[kEngineWords];
+  uint32_t words_used;  // of these: all
 };
 
 }  // namespace
@@ -110,6 +113,7 @@ Tensor Generator::get_state() {
   std::stringstream text;  // the only way to an engine's state
   text << *engine_;
   for (uint32_t& word : bytes.engine) text >> word;
+  bytes.words_used = kEngineWords;
   int64_t now[2];
   state().copy_to_host(now);
   bytes.step = static_cast<uint64_t>(now[1]);
@@ -125,9 +129,10 @@ void Generator::set_state(const Tensor& state) {
                     "set_state: RNG state is wrong size: {} bytes; must be {}, as get_state() gives", state.size(),
                     sizeof bytes);
   state.copy_to_host(&bytes);
-  SLUICE_CHECK_KIND(kRuntime, bytes.has_next_normal <= 1,
-                    "set_state: RNG state is damaged: {} samples wait, of at most one; take it from get_state()",
-                    bytes.has_next_normal);
+  SLUICE_CHECK_KIND(kRuntime, bytes.words_used == kEngineWords,
+                    "set_state: RNG state is damaged, or of an earlier build: {} of {} words are used; take it from "
+                    "get_state()",
+                    bytes.words_used, kEngineWords);
   std::stringstream text;
   for (const uint32_t word : bytes.engine) text << word << ' ';
   text >> *engine_;

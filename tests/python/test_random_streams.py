@@ -174,6 +174,24 @@ def test_normal_samples_are_those_of_their_uniform_samples():
     np.testing.assert_allclose(sl.randn(16000).numpy(), exact, rtol=5e-7, atol=5e-7)
 
 
+@pytest.mark.parametrize("drawn", [0, 1, 5, 623, 624, 625, 1000])
+def test_a_state_goes_on_from_its_place(drawn):
+    sl.manual_seed(3)
+    sl.rand(drawn)
+    state = sl.get_rng_state()
+    after = sl.rand(700).numpy()
+    sl.manual_seed(9)
+    sl.set_rng_state(state)
+    np.testing.assert_array_equal(sl.rand(700).numpy(), after)
+
+
+def test_a_state_whose_words_are_not_all_used_is_refused():
+    state = sl.get_rng_state()
+    state[-4:] = 1  # another place, as earlier builds wrote
+    with pytest.raises(RuntimeError, match="damaged, or of an earlier build: 16843009 of 624 words are used"):
+        sl.set_rng_state(state)
+
+
 INITIALISERS = {
     "kaiming_uniform_": (), "kaiming_normal_": (), "xavier_uniform_": (), "xavier_normal_": (), "sparse_": (0.3,),
     "trunc_normal_": (0, 1, -1, 1.5), "normal_": (1, 2), "uniform_": (-1, 3), "orthogonal_": (),
