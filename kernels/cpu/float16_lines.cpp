@@ -3,6 +3,7 @@
 #include <bit>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -12,7 +13,11 @@ namespace {
 #if defined(__x86_64__)
 
 constexpr int64_t kLanes = 8;
-const bool has_f16c = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+// Of which Clang's __builtin_cpu_supports knows nothing.
+const bool has_f16c = [] {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}();
 
 // Whole vectors; they give how many elements that were.
 __attribute__((target("avx,f16c"))) int64_t load_vectors(const Float16* from, float* to, int64_t n) {
