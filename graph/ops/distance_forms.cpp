@@ -47,10 +47,10 @@ Value row_norms(const Value& difference, double p) {
   return norm(difference, difference.shape().back() == 0 ? 1 : p, Ints{-1});
 }
 
-// Root of x where it is positive, else 0, and so are gradients there.
+// Root of x, 0 where that is 0 or less, and so are gradients there. Of NaN it is NaN.
 Value root_of_positive(const Value& x) {
-  const Value positive = gt(x, 0);
-  return where(positive, sqrt(where(positive, x, 1)), 0);
+  const Value none = le(x, 0);
+  return where(none, 0, sqrt(where(none, 1, x)));
 }
 
 // |a|^2 - 2 a b + |b|^2 as one product: each row of a with its square and a 1, each of b with a 1 and its square.

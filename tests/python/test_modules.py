@@ -166,7 +166,7 @@ def test_init_equals_torchs(name, args):
     a, x = torch.empty(20, 30), sl.empty(20, 30)
     getattr(torch.nn.init, name)(a, *args)
     assert getattr(nn.init, name)(x, *args) is x
-    assert_same(x, a, 5e-6)  # torch's normal samples of float32 are approximate
+    assert_same(x, a, 5e-6 if "normal" in name else 1e-6)  # torch's normal samples of float32 are approximate
 
 
 def test_trunc_normal_stays_within_bounds():

@@ -151,6 +151,13 @@ def test_distances_and_their_gradients(mode, rows):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-6)
 
 
+def test_distances_of_no_numbers_are_none():
+    x = np.random.RandomState(12).randn(30, 4).astype("f4")
+    x[3, 1], x[5, 2] = np.nan, np.inf
+    ours, theirs = sl.cdist(sl.tensor(x), sl.tensor(x)), torch.cdist(torch.tensor(x), torch.tensor(x))
+    np.testing.assert_array_equal(ours.isnan().numpy(), theirs.isnan().numpy())
+
+
 def test_distances_refuse_other_modes():
     with pytest.raises(ValueError, match="cdist: compute_mode: got mm; must be use_mm_for_euclid_dist_if_necessary"):
         sl.cdist(sl.ones(2, 2), sl.ones(2, 2), compute_mode="mm")
