@@ -29,6 +29,8 @@ struct PassContext {
   DeviceId device_for(const OpDef& op, const graph::Placement& placement) const;
   // Has the device a kernel that runs the op: its own, or the one that it is compiled to.
   bool has_kernel(const OpDef& op, DeviceKind kind) const;
+  // What devices are asked about a node before its operands have strides, which count as none; absent inputs are empty.
+  plan::KernelQuery query_of(const graph::Graph& graph, const graph::Node& node) const;
   // Does the device say that the node may be a step of what is fused there?
   bool can_fuse(const graph::Graph& graph, const graph::Node& node) const;
   // Contents of a constant variable, or null when unknown.
@@ -65,8 +67,11 @@ int fuse_quantized(graph::Graph& graph, PassContext& context);
 int fuse_rows(graph::Graph& graph, PassContext& context);
 int fuse_updates(graph::Graph& graph, PassContext& context);
 int loops(graph::Graph& graph, PassContext& context);
+int pad_products(graph::Graph& graph, PassContext& context);
 int patterns(graph::Graph& graph, PassContext& context);
 
+// Says how far a float32 product or convolution may be rounded, where the options allow it.
+void set_precision(plan::KernelQuery& query, const OpDef& op, const CompileOptions& options);
 // How often each value is used: by nodes, outputs and updates.
 std::vector<int> count_uses(const graph::Graph& graph);
 // Of a contiguous value.

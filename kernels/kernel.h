@@ -97,6 +97,7 @@ struct KernelDef {
   // By name, the usual one first; of those that a query can ask for by plan::kImplementation. Null: there is one.
   std::function<std::vector<std::string>(const plan::KernelQuery&, const PrepareContext&)> implementations = nullptr;
   bool (*can_fuse)(const plan::KernelQuery&) = nullptr;                   // plan::Target::can_fuse; null: never
+  Ints (*padded_sizes)(const plan::KernelQuery&) = nullptr;               // plan::Target::padded_sizes; null: none
   std::function<std::string(const plan::KernelQuery&)> source = nullptr;  // plan::Target::source; null: none
   // The attribute that names the program's HostFunction which it calls, and which needs no workspace; "": it has code
   // of its own.

@@ -53,6 +53,11 @@ bool KernelTarget::can_fuse(const plan::KernelQuery& query) const {
   return def != nullptr && def->can_fuse != nullptr && def->can_fuse(query);
 }
 
+Ints KernelTarget::padded_sizes(const plan::KernelQuery& query) const {
+  const KernelDef* def = table_.find(query.op, query.device.kind);
+  return def == nullptr || def->padded_sizes == nullptr ? Ints{} : def->padded_sizes(query);
+}
+
 std::vector<plan::PackedInput> KernelTarget::packings(const plan::KernelQuery& query) const {
   const std::vector<int>& packs = table_.get(query.op, query.device.kind).packs;
   plan::KernelQuery asked = query;

@@ -26,6 +26,7 @@ class KernelTarget : public plan::Target {
   uint64_t workspace_bytes(const plan::KernelQuery& query) const override;
   std::vector<plan::InPlacePair> in_place(const plan::KernelQuery& query) const override;
   bool can_fuse(const plan::KernelQuery& query) const override;
+  Ints padded_sizes(const plan::KernelQuery& query) const override;
   std::vector<plan::PackedInput> packings(const plan::KernelQuery& query) const override;
   std::string implementation(const plan::KernelQuery& query) const override;
   std::string source(const plan::KernelQuery& query) const override;

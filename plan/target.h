@@ -61,6 +61,12 @@ class Target {
   // May the call be a step of the device's "fused" or "fused_rows"? Asked of devices that have it; strides do not
   // count.
   virtual bool can_fuse(const KernelQuery& query) const = 0;
+  // The sizes {m, n, k} to which zeros should make a product of (m, k) and (k, n) larger, since it is done sooner then;
+  // empty: it should stay as it is. Asked with the shapes that the call has; strides do not count.
+  virtual Ints padded_sizes(const KernelQuery& query) const {
+    (void)query;
+    return {};
+  }
   // Which of query.packed the kernel wants packed, and how.
   virtual std::vector<PackedInput> packings(const KernelQuery& query) const {
     (void)query;

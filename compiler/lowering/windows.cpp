@@ -103,12 +103,7 @@ plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::
   } else if (is_collective(*node.op)) {
     query.attrs.clear();
   }
-  if (node.op->precision != OpDef::Precision::kNone && graph.type(node.outputs[0]).dtype == DType::kFloat32) {
-    const bool conv = node.op->precision == OpDef::Precision::kConv;
-    const CompileOptions& options = context.options;
-    const std::string& precision = conv ? options.float32_conv_precision : options.float32_matmul_precision;
-    if (precision != "highest") query.attrs.emplace_back(plan::kPrecision, precision);
-  }
+  set_precision(query, *node.op, context.options);
   if (node.op->precision == OpDef::Precision::kConv && !context.options.deterministic_convs)
     query.attrs.emplace_back(plan::kDeterministic, false);
   if (context.options.generated_kernels && context.target.source(query).empty()) {

@@ -1,6 +1,9 @@
+#include <algorithm>
+
 #include "compiler/pass.h"
 #include "graph/ops/loops.h"
 #include "graph/ops/micro_batches.h"
+#include "plan/query.h"
 
 namespace sluice::compiler {
 namespace {
@@ -28,6 +31,7 @@ constexpr Pass kGraphPasses[] = {
     {"loops", "Compiles the bodies of loops.", loops},
     {"decompose", "Replaces ops without a kernel on their device by simpler ones.", decompose},
     {"assign_devices", "", assign_devices},
+    {"pad_products", "Makes products larger by zeros, where the device is sooner done with more.", pad_products},
     {"fold_constants", "Computes what depends on constants alone.", fold_constants},
     {"simplify", "", simplify},
     {"common_subexpressions", "", common_subexpressions},
@@ -54,14 +58,25 @@ DeviceId PassContext::device_for(const OpDef& op, const graph::Placement& placem
   return options.device;
 }
 
-bool PassContext::can_fuse(const graph::Graph& graph, const graph::Node& node) const {
+plan::KernelQuery PassContext::query_of(const graph::Graph& graph, const graph::Node& node) const {
   plan::KernelQuery query{node.op->name, name_attrs(*node.op, node.attrs), {}, {}, device_of(node)};
-  for (graph::ValueId input : node.inputs) {
-    if (input == graph::kNoValue) return false;
-    query.inputs.push_back(TensorSpec::contiguous(graph.type(input)));
-  }
-  query.outputs = {TensorSpec::contiguous(graph.type(node.outputs[0]))};
-  return target.can_fuse(query);
+  for (graph::ValueId input : node.inputs)
+    query.inputs.push_back(input == graph::kNoValue ? TensorSpec{} : TensorSpec::contiguous(graph.type(input)));
+  for (graph::ValueId output : node.outputs) query.outputs.push_back(TensorSpec::contiguous(graph.type(output)));
+  set_precision(query, *node.op, options);
+  return query;
+}
+
+bool PassContext::can_fuse(const graph::Graph& graph, const graph::Node& node) const {
+  return std::find(node.inputs.begin(), node.inputs.end(), graph::kNoValue) == node.inputs.end() &&
+         target.can_fuse(query_of(graph, node));
+}
+
+void set_precision(plan::KernelQuery& query, const OpDef& op, const CompileOptions& options) {
+  if (op.precision == OpDef::Precision::kNone || query.outputs[0].dtype != DType::kFloat32) return;
+  const std::string& precision =
+      op.precision == OpDef::Precision::kConv ? options.float32_conv_precision : options.float32_matmul_precision;
+  if (precision != "highest") query.attrs.emplace_back(plan::kPrecision, precision);
 }
 
 const void* PassContext::constant_data(const std::string& name) const {

@@ -75,6 +75,7 @@ void add_generated(KernelTable& table, const char* op, Generated (*generate)(con
     };
   }
   def.can_fuse = nullptr;  // as steps of this device's kernels they are another matter
+  def.padded_sizes = nullptr;
   def.prepare = [generate, library](const plan::KernelQuery& query, const PrepareContext&) {
     std::unique_ptr<PreparedKernel> kernel = library.prepare != nullptr ? library.prepare(query) : nullptr;
     return kernel != nullptr ? std::move(kernel) : std::make_unique<GeneratedKernel>(query, generate(query));

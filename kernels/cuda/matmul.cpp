@@ -115,6 +115,7 @@ void add_matmul_kernels(KernelTable& table) {
     if (cublaslt() == nullptr) continue;
     KernelDef def = table.get(op, DeviceKind::kCuda);
     def.layouts = [usual = def.layouts](const plan::KernelQuery& query) { return suited(query, usual(query)); };
+    def.padded_sizes = cublaslt_sizes;
     table.replace(DeviceKind::kCuda, std::move(def));
   }
 }

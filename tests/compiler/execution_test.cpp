@@ -1,6 +1,8 @@
 // Plans compute what their graphs say, bitwise, whatever the options, the placement and the order of firings.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "compiler/compiler.h"
 #include "compiler/interpreter.h"
 #include "compiler/nets.h"
@@ -31,12 +33,16 @@ const KernelTarget& target() {
   return kTarget;
 }
 
-Bytes random_bytes(const TensorType& type, std::mt19937& random) {
+// Floats between -1 and 1, or small whole numbers, which add up exactly in any order.
+enum class Numbers { kFractions, kWhole };
+
+Bytes random_bytes(const TensorType& type, std::mt19937& random, Numbers numbers = Numbers::kFractions) {
   Bytes bytes(std::max<uint64_t>(bytes_of(type), 1));
   const int64_t n = numel(type.shape);
   for (int64_t i = 0; i < n; ++i) {
     const int small = static_cast<int>(random() % 10);
-    const float value = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 1000.0f;
+    const float fraction = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 1000.0f;
+    const float value = numbers == Numbers::kWhole ? std::round(10 * fraction) : fraction;
     if (type.dtype == DType::kFloat32)
       std::memcpy(&bytes[i * 4], &value, 4);
     else if (type.dtype == DType::kInt64)
@@ -77,20 +83,22 @@ std::vector<std::vector<std::byte>> evaluate(const OpDef& op, const Attrs& attrs
 }
 
 // Compiles and compares four steps with the graph itself, under several orders of firings.
-void expect_equal(const graph::Graph& graph, const CompileOptions& options) {
+void expect_equal(const graph::Graph& graph, const CompileOptions& options,
+                  const plan::Target& target = sluice::target(), Numbers numbers = Numbers::kFractions) {
   std::mt19937 random(7);
   Tensors start;
-  for (const graph::Variable& v : graph.variables()) start[v.name] = random_bytes(graph.type(v.value), random);
+  for (const graph::Variable& v : graph.variables()) start[v.name] = random_bytes(graph.type(v.value), random, numbers);
   std::vector<Tensors> steps(4);
   for (Tensors& step : steps) {
-    for (const graph::Input& input : graph.inputs()) step[input.name] = random_bytes(graph.type(input.value), random);
+    for (const graph::Input& input : graph.inputs())
+      step[input.name] = random_bytes(graph.type(input.value), random, numbers);
   }
   std::vector<Tensors> wanted;
   Tensors wanted_variables = start;
   for (const Tensors& step : steps) wanted.push_back(run_graph(graph, table(), step, wanted_variables));
 
   const ConstantLookup lookup = [&](const std::string& name) { return start.at(name).data(); };
-  const CompileResult result = compile(graph, target(), options, lookup, evaluate);
+  const CompileResult result = compile(graph, target, options, lookup, evaluate);
   for (uint32_t seed = 0; seed < 5; ++seed) {
     Tensors variables = start;
     for (const auto& [name, bytes] : result.constants) variables[name] = bytes;
@@ -212,6 +220,48 @@ TEST_P(Execution, NothingAndZeroSizes) {
   expect_equal(empty, options());
   empty.add_input("x", {DType::kFloat32, {2}});
   expect_equal(empty, options());
+}
+
+// A device that wants all sizes of a product to be multiples of 8.
+class InEights : public KernelTarget {
+ public:
+  InEights() : KernelTarget(table(), {desc("cpu:0", true)}) {}
+  Ints padded_sizes(const plan::KernelQuery& query) const override {
+    const bool linear = query.op == "linear";
+    const bool a = !linear && get_attr<bool>(query.attrs, "transpose_a");
+    const Shape &x = query.inputs[0].shape, &z = query.outputs[0].shape;
+    const auto eights = [](int64_t n) { return (n + 7) / 8 * 8; };
+    const int64_t m = z[z.rank() - 2], k = x[x.rank() - (a ? 2 : 1)];
+    return {linear ? m : eights(m), eights(z[z.rank() - 1]), eights(k)};
+  }
+};
+
+TEST(Execution, ProductsThatArePaddedGiveTheSame) {
+  graph::Graph graph = graph::parse(R"(graph "head" {
+  %0 = input "x" : float32(2, 3, 7)
+  %1 = input "dy" : float32(6, 11)
+  %2 = variable "w" : float32(11, 7)
+  %3 = variable "b" : float32(11,)
+  %4 = linear(%0, %2, %3) {activation = "relu"} : float32(2, 3, 11)
+  %5 = matmul(%1, %2) {transpose_a = false, transpose_b = false} : float32(6, 7)
+  %6 = reshape(%0) {shape = [6, 7]} : float32(6, 7)
+  %7 = matmul(%1, %6) {transpose_a = true, transpose_b = false} : float32(11, 7)
+  %8 = matmul(%1, %7) {transpose_a = false, transpose_b = false} : float32(6, 7)
+  %9 = sub(%2, %7) : float32(11, 7)
+  output "y" = %4
+  output "dx" = %5
+  output "z" = %8
+  update "w" = %9
+}
+)",
+                                    "head", builtin_ops());
+  const InEights eights;
+  CompileOptions options;
+  options.cores = 1;
+  const CompileResult result = compile(graph, eights, options);
+  const auto ours = [](const PassReport& report) { return report.name == "pad_products"; };
+  EXPECT_EQ(std::find_if(result.passes.begin(), result.passes.end(), ours)->rewrites, 4);
+  expect_equal(graph, options, eights, Numbers::kWhole);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ class FakeTarget : public plan::Target {
   std::set<std::string> missing_on_sim = {"all_gather", "all_to_all"};  // the host's run there
   bool conv_channels_last = true;
   bool fuses = false;  // elementwise ops, and reductions of rows
+  bool pads = false;   // products, to multiples of 8
 
   std::vector<plan::DeviceDesc> devices() const override {
     return {{{0, DeviceKind::kCpu, 0}, true, false, 4, 0},
@@ -49,6 +50,20 @@ class FakeTarget : public plan::Target {
     return pairs;
   }
   bool can_fuse(const plan::KernelQuery& q) const override { return fuses && (elementwise(q.op) || reduces(q.op)); }
+  Ints padded_sizes(const plan::KernelQuery& q) const override {
+    if (!pads) return {};
+    const bool linear = q.op == "linear";
+    const auto size = [&](int input, bool first) {
+      const Shape& shape = q.inputs[input].shape;
+      return shape[shape.rank() - (first ? 2 : 1)];
+    };
+    const bool a = !linear && get_attr<bool>(q.attrs, "transpose_a"),
+               b = linear || get_attr<bool>(q.attrs, "transpose_b");
+    const int64_t m = size(0, !a), n = size(1, b), k = size(0, a);
+    const auto eights = [](int64_t x) { return (x + 7) / 8 * 8; };
+    const Ints sizes = {linear ? m : eights(m), eights(n), eights(k)};
+    return sizes == Ints{m, n, k} ? Ints{} : sizes;
+  }
   double cost_ns(const plan::KernelQuery& q) const override {
     double bytes = 0;
     for (const TensorSpec& s : q.outputs) bytes += static_cast<double>(s.extent_bytes());

@@ -75,6 +75,7 @@ class Golden : public testing::TestWithParam<const char*> {
       target.missing.clear();
     target.fuses = std::string_view(GetParam()) == "fuse_elementwise" || std::string_view(GetParam()) == "fuse_rows";
     if (target.fuses) target.missing = {};
+    target.pads = std::string_view(GetParam()) == "pad_products";
     CompileOptions options;
     if (std::string_view(GetParam()) == "assign_devices") {
       options.devices = {parse_device("sim:0"), parse_device("cpu:0")};
@@ -156,9 +157,9 @@ INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                          testing::Values("dead_code", "simplify", "common_subexpressions", "assign_devices",
                                          "choose_regions", "recompute", "fuse_activation", "fuse_add",
                                          "fuse_batch_norm", "fuse_bias", "fuse_convolution", "fuse_elementwise",
-                                         "fuse_pad", "fuse_quantized", "fuse_rows", "fuse_updates", "loops", "patterns",
-                                         "decompose", "fold_constants", "partition", "placement", "schedule",
-                                         "transfers", "layout", "snapshots"),
+                                         "fuse_pad", "fuse_quantized", "fuse_rows", "fuse_updates", "loops",
+                                         "pad_products", "patterns", "decompose", "fold_constants", "partition",
+                                         "placement", "schedule", "transfers", "layout", "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

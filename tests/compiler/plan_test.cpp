@@ -497,8 +497,8 @@ TEST(Options, MistakesAreErrors) {
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "disabled_passes: unknown pass: 'dead_cod'; the passes are dead_code, simplify, common_subexpressions, "
             "patterns, partition, assign_devices, choose_regions, recompute, fuse_bias, fuse_activation, fuse_pad, "
-            "fuse_convolution, fuse_batch_norm, fuse_quantized, fuse_add, loops, decompose, fold_constants, "
-            "fuse_rows, fuse_elementwise, fuse_updates");
+            "fuse_convolution, fuse_batch_norm, fuse_quantized, fuse_add, loops, decompose, pad_products, "
+            "fold_constants, fuse_rows, fuse_elementwise, fuse_updates");
   options = {};
   options.outputs_buffer_size = 0;
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }), "outputs_buffer_size: 0; must be at least 1");

@@ -294,6 +294,29 @@ TEST(CublasLtLibrary, TakesEveryDescriptor) {
   EXPECT_GT(made, 200);
 }
 
+// Rows of the head of a language model, and of its gradients; of what tensor cores do not compute, or what is too small
+// to gain by a copy, or needs none, nothing is padded.
+TEST(CublasLtSizes, AreMultiplesOfWhatTensorCoresLoad) {
+  constexpr int64_t kWords = 50257, kPadded = 50304, kTokens = 8192, kWidth = 768;
+  const DType half = DType::kBFloat16;
+  const KernelQuery head = linear(half, {{8, 1024, kWidth}}, {{kWords, kWidth}}, false, "none");
+  EXPECT_EQ(cublaslt_sizes(head), (Ints{kTokens, kPadded, kWidth}));
+  EXPECT_EQ(cublaslt_sizes(matmul(half, {{kTokens, kWords}}, {{kWords, kWidth}}, {kTokens, kWidth})),
+            (Ints{kTokens, kWidth, kPadded}));
+  EXPECT_EQ(cublaslt_sizes(matmul(half, {{kTokens, kWords}}, {{kTokens, kWidth}}, {kWords, kWidth}, true)),
+            (Ints{kPadded, kWidth, kTokens}));
+  EXPECT_EQ(cublaslt_sizes(matmul(half, {{8191, kWidth}}, {{kWords, kWidth}}, {8191, kWords}, false, true)),
+            (Ints{8191, kPadded, kWidth}));
+  KernelQuery floats = linear(DType::kFloat32, {{kTokens, kWidth}}, {{kWords, kWidth}}, true, "relu");
+  EXPECT_EQ(cublaslt_sizes(floats), Ints{});
+  floats.attrs.emplace_back(plan::kPrecision, std::string("high"));
+  EXPECT_EQ(cublaslt_sizes(floats), (Ints{kTokens, 50272, kWidth}));
+  EXPECT_EQ(cublaslt_sizes(linear(half, {{kTokens, kWidth}}, {{kPadded, kWidth}}, false, "none")), Ints{});
+  EXPECT_EQ(cublaslt_sizes(linear(half, {{64, 2048}}, {{1001, 2048}}, false, "none")), Ints{});
+  EXPECT_EQ(cublaslt_sizes(linear(half, {{kTokens, 64}}, {{kWords, 64}}, false, "none")), Ints{});
+  EXPECT_EQ(cublaslt_sizes(matmul(half, {{4, 2048, 4095}}, {{4, 4095, 4095}}, {4, 2048, 4095})), Ints{});
+}
+
 // What the fake refuses, so that a wrong descriptor would be seen above.
 class FakeCublasLt : public testing::Test {
  protected:
