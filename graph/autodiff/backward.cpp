@@ -14,11 +14,11 @@
 
 #include "graph/autodiff/anomaly.h"
 #include "graph/autodiff/grad_factors.h"
+#include "graph/autodiff/grad_sum.h"
 #include "graph/autodiff/tape.h"
 #include "graph/builder.h"
 #include "graph/executor.h"
 #include "graph/ops/creation.h"
-#include "graph/ops/elementwise.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/movement.h"
 #include "graph/origin.h"
@@ -86,20 +86,22 @@ class Walk {
     multiply_factors(node);
     auto entry = pending_.extract(&node);
     if (entry.empty()) return;
-    std::vector<Value> grads = std::move(entry.mapped());
+    std::vector<Value> grads;
+    for (GradSum& sum : entry.mapped()) grads.push_back(sum.take());
     run_hooks(node, grads);
     capture(node, grads);
     if (wanted_.empty() || leads_[&node]) run_node(node, std::move(grads));
   }
 
-  void add(const GradNode::Next& edge, Value grad) {
-    std::vector<Value>& grads = pending_[edge.node.get()];
-    if (grads.empty()) {
-      grads.resize(edge.node->num_outputs);
+  void add(const GradNode::Next& edge, Value grad) { sum_at(edge).add(std::move(grad)); }
+
+  GradSum& sum_at(const GradNode::Next& edge) {
+    std::vector<GradSum>& sums = pending_[edge.node.get()];
+    if (sums.empty()) {
+      sums.resize(edge.node->num_outputs);
       queue_.push({edge.node->sequence, edge.node});
     }
-    Value& slot = grads[edge.index];
-    slot = slot.defined() ? ops::add(slot, grad) : std::move(grad);
+    return sums[edge.index];
   }
 
   static void run_hooks(GradNode& node, std::vector<Value>& grads) {
@@ -135,7 +137,7 @@ class Walk {
     const CreationScope there(device_of(grads));
     any = n == 0;
     for (size_t i = 0; i < n; ++i) {
-      if (needs[i] && keep_factors(node, grads, i)) needs[i] = false;
+      if (needs[i] && (keep_part(node, grads, i) || keep_factors(node, grads, i))) needs[i] = false;
       any |= needs[i];
     }
     std::vector<Value> inputs;
@@ -148,6 +150,15 @@ class Walk {
       const auto found = uses_.find(edge.node.get());
       if (found != uses_.end() && --found->second == 0) finish(*edge.node);
     }
+  }
+
+  // Keeps a gradient that is zero outside of a part as that part.
+  bool keep_part(GradNode& node, std::span<const Value> grads, size_t i) {
+    if (AnomalyScope::innermost()) return false;
+    std::optional<GradPart> part = part_of(node, grads);
+    if (!part) return false;
+    sum_at(node.next[i]).add(std::move(*part), node.origin);
+    return true;
   }
 
   // Keeps the gradient of a leaf that several calls share as its factors, if these are smaller than it is.
@@ -216,7 +227,7 @@ class Walk {
   void count_uses() {
     std::vector<const GradNode*> stack;
     std::unordered_set<const GradNode*> seen;
-    for (const auto& [node, grads] : pending_) stack.push_back(node);
+    for (const auto& [node, sums] : pending_) stack.push_back(node);
     while (!stack.empty()) {
       const GradNode* node = stack.back();
       stack.pop_back();
@@ -240,7 +251,7 @@ class Walk {
   // leads_: does a path from this node arrive at a wanted edge.
   void find_paths() {
     std::vector<const GradNode*> order, stack;
-    for (const auto& [node, grads] : pending_) stack.push_back(node);
+    for (const auto& [node, sums] : pending_) stack.push_back(node);
     while (!stack.empty()) {
       const GradNode* node = stack.back();
       stack.pop_back();
@@ -268,7 +279,7 @@ class Walk {
   bool retain_graph_;
   uint64_t oldest_ = UINT64_MAX;
   std::priority_queue<Entry> queue_;
-  std::unordered_map<const GradNode*, std::vector<Value>> pending_;
+  std::unordered_map<const GradNode*, std::vector<GradSum>> pending_;
   std::unordered_map<const GradNode*, std::vector<Capture>> wanted_;
   std::unordered_map<const GradNode*, bool> leads_;
   std::unordered_map<const GradNode*, int> uses_;

@@ -5,6 +5,7 @@
 
 #include "graph/autodiff/anomaly.h"
 #include "graph/autodiff/grad_factors.h"
+#include "graph/autodiff/grad_sum.h"
 #include "graph/autodiff/graveyard.h"
 #include "graph/autodiff/reads.h"
 #include "graph/autodiff/saved_hooks.h"
@@ -136,6 +137,12 @@ class OpNode final : public RecordedNode {
                              i);
   }
 
+  std::optional<GradPart> part(const Value& grad_output) const {
+    if (next.size() != 1) return std::nullopt;
+    check_alive();
+    return ops::grad_part(op_, saved_[0].type(), attrs_, grad_output);
+  }
+
   void release() override {
     released_ = true;
     drop();
@@ -238,6 +245,11 @@ void attach(const std::shared_ptr<GradNode>& node, std::span<const Value> output
 std::optional<GradFactors> factors_of(GradNode& node, std::span<const Value> grad_outputs, size_t i) {
   auto* call = dynamic_cast<OpNode*>(&node);
   return call != nullptr ? call->factors(grad_outputs, i) : std::nullopt;
+}
+
+std::optional<GradPart> part_of(const GradNode& node, std::span<const Value> grad_outputs) {
+  const auto* call = dynamic_cast<const OpNode*>(&node);
+  return call != nullptr ? call->part(grad_outputs[0]) : std::nullopt;
 }
 
 SavedValue::SavedValue(const Value& value) {

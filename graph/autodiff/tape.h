@@ -95,6 +95,7 @@ class SavedValue {
   // a stand-in with its type that throws as soon as an op reads it.
   Value get(const char* keeper, const GradNode::Next& history) const;
   bool defined() const { return value_.defined(); }
+  const TensorType& type() const { return value_.type(); }  // REQUIRES: defined()
   Value take() { return std::move(value_); }
 
  private:

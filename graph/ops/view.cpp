@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "graph/autodiff/grad_sum.h"
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
@@ -329,6 +330,20 @@ Value permute(const Value& x, const Ints& dims) { return call1(permute_def, {x},
 Value expand(const Value& x, const Shape& shape) {
   return shape == x.shape() ? x : call1(expand_def, {x}, {shape.vec()});
 }
+std::optional<GradPart> grad_part(const OpDef& op, const TensorType& input, const Attrs& attrs, const Value& grad) {
+  if (&op != &slice_def || !grad.defined() || grad.dtype() != input.dtype) return std::nullopt;
+  const std::vector<SliceAxis> axes = slice_axes(input.shape, attrs);
+  int cut = -1;
+  for (int i = 0; i < input.shape.rank(); ++i) {
+    const SliceAxis& axis = axes[i];
+    if (axis.length == input.shape[i]) continue;
+    if (cut >= 0 || axis.length == 0 || (axis.step != 1 && axis.length != 1)) return std::nullopt;
+    cut = i;
+  }
+  if (cut < 0) return std::nullopt;
+  return GradPart{grad, cut, axes[cut].start, input.shape[cut]};
+}
+
 Value slice(const Value& x, const Ints& starts, const Ints& stops, const Ints& steps) {
   return call1(slice_def, {x}, {starts, stops, steps});
 }
