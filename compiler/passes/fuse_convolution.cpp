@@ -1,6 +1,7 @@
 // Moves what follows a convolution into it, on devices with a kernel "fused_conv": batch norm by given statistics, an
 // addition, a relu, in this order, where nothing else reads what is between them. Each is a pass over memory less. The
-// kernel rounds as the ops do one by one, so float32 results stay bitwise the same; 16-bit ones are rounded once.
+// CPU's kernel rounds as the ops do one by one, so float32 results stay bitwise the same; 16-bit ones are rounded once.
+// A GPU may have another kernel for the whole than for the convolution.
 #include <map>
 #include <string_view>
 

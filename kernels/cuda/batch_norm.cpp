@@ -12,45 +12,15 @@ Writer begin(const plan::KernelQuery& query, const TensorSpec& x, size_t inputs)
   writer.constant("kChannels", x.shape[1]);
   writer.constant("kRows", x.shape[0] * positions(spatial_dims(x.shape)));
   writer.number("kEps", get_attr<double>(query.attrs, "eps"));
-  writer.add("struct Spot { Index rest, at[3]; };\n" + spot_function("row_spot", spatial_dims(x.shape)));
+  writer.add(row_spot(x.shape));
   return writer;
-}
-
-// "Index NAME(Index c, Index row)": without divisions where a tensor lies as channels-last, with one where it is
-// contiguous.
-std::string place(const char* name, const TensorSpec& spec) {
-  const int64_t each = positions(spatial_dims(spec.shape));
-  if (spec.shape.rank() > 2 && spec.strides == channels_last_strides(spec.shape))
-    return fmt::format("__device__ inline Index {}(Index c, Index row) {{ return row * kChannels + c; }}\n", name);
-  if (is_contiguous(spec.shape, spec.strides)) {
-    return fmt::format(
-        "__device__ inline Index {0}(Index c, Index row) {{ return (row / {1} * kChannels + c) * {1} + row % {1}; }}\n",
-        name, each);
-  }
-  return offset_function(fmt::format("{}_offset", name).c_str(), spec) +
-         fmt::format(
-             "__device__ inline Index {0}(Index c, Index row) {{\n  const Spot s = row_spot(row);\n"
-             "  return {0}_offset(s.rest, c, s.at);\n}}\n",
-             name);
-}
-
-// Elements in the order in which `spec` lies in memory: "c" and "row" from i.
-std::string in_memory_order(const TensorSpec& spec) {
-  if (spec.strides[1] == 1) return "    const Index c = i % kChannels, row = i / kChannels;\n";
-  const int64_t each = positions(spatial_dims(spec.shape));
-  return fmt::format("    const Index c = i / {0} % kChannels, row = i / ({0} * kChannels) * {0} + i % {0};\n", each);
-}
-
-std::string operand_or(const plan::KernelQuery& query, size_t i, const char* fallback) {
-  const bool given = i < query.inputs.size() && query.inputs[i].shape.rank() > 0;
-  return given ? fmt::format("(C)load(in{}[c])", i) : fallback;
 }
 
 Generated train(const plan::KernelQuery& query) {
   const TensorSpec& x = query.inputs[0];
   Writer writer = begin(query, x, 3);
   // Mean and squared deviations of parts are joined as Chan et al. do.
-  writer.add(place("x_at", x) + place("y_at", query.outputs[0]) + R"(struct A { C n, mean, m2; };
+  writer.add(place_function("x_at", x) + place_function("y_at", query.outputs[0]) + R"(struct A { C n, mean, m2; };
 __device__ inline A join(A a, A b) {
   const C n = a.n + b.n;
   if (n == 0) return a;
@@ -72,30 +42,31 @@ __device__ inline A join(A a, A b) {
          generated);
   generated.stages.push_back(
       writer.each("", channels * rows,
-                  in_memory_order(x) + "    const C scale = " + operand_or(query, 1, "(C)1") +
+                  in_memory_order(x) + "    const C scale = " + channel_operand(query, 1, "(C)1") +
                       " / sqrt(out2[c] + kEps);\n"
                       "    store(out0 + y_at(c, row), (load(in0[x_at(c, row)]) - out1[c]) * scale + " +
-                      operand_or(query, 2, "(C)0") + ");\n"));
+                      channel_operand(query, 2, "(C)0") + ");\n"));
   return generated;
 }
 
 Generated infer(const plan::KernelQuery& query) {
   const TensorSpec& x = query.inputs[0];
   Writer writer = begin(query, x, 5);
-  writer.add(place("x_at", x) + place("y_at", query.outputs[0]));
+  writer.add(place_function("x_at", x) + place_function("y_at", query.outputs[0]));
   const int64_t rows = x.shape[0] * positions(spatial_dims(x.shape));
   return {{writer.each("", x.shape[1] * rows,
-                       in_memory_order(x) + "    const C scale = " + operand_or(query, 3, "(C)1") +
+                       in_memory_order(x) + "    const C scale = " + channel_operand(query, 3, "(C)1") +
                            " / sqrt((C)load(in2[c]) + kEps);\n"
                            "    store(out0 + y_at(c, row), (load(in0[x_at(c, row)]) - (C)load(in1[c])) * scale + " +
-                           operand_or(query, 4, "(C)0") + ");\n")}};
+                           channel_operand(query, 4, "(C)0") + ");\n")}};
 }
 
 // dx = weight/std * (dy - mean(dy) - x_hat * mean(dy * x_hat)); in0 is dy, in1 x.
 Generated backward(const plan::KernelQuery& query) {
   const TensorSpec& x = query.inputs[1];
   Writer writer = begin(query, x, 5);
-  writer.add(place("g_at", query.inputs[0]) + place("x_at", x) + place("y_at", query.outputs[0]) +
+  writer.add(place_function("g_at", query.inputs[0]) + place_function("x_at", x) +
+             place_function("y_at", query.outputs[0]) +
              R"(struct A { C sum, dot; };
 __device__ inline A join(A a, A b) { return A{a.sum + b.sum, a.dot + b.dot}; }
 __device__ inline A term(C g, C d) { return A{g, g * d}; }
@@ -115,7 +86,7 @@ __device__ inline A term(C g, C d) { return A{g, g * d}; }
   generated.stages.push_back(writer.each("", channels * rows,
                                          in_memory_order(x) + R"(    const C inv_std = 1 / sqrt((C)load(in3[c]) + kEps);
     const C d = load(in1[x_at(c, row)]) - (C)load(in2[c]), scale = inv_std * )" +
-                                             operand_or(query, 4, "(C)1") + R"(;
+                                             channel_operand(query, 4, "(C)1") + R"(;
     const C g = load(in0[g_at(c, row)]) - out2[c] / (C)kRows - d * inv_std * out1[c] / (C)kRows;
     store(out0 + y_at(c, row), scale * g);
 )"));

@@ -1,7 +1,8 @@
-// conv, conv_input_grad and conv_weight_grad, where cuDNN does not take them: products whose operands are found in the
-// tensors (implicit GEMM).
+// conv, fused_conv, conv_input_grad and conv_weight_grad, where cuDNN does not take them: products whose operands are
+// found in the tensors (implicit GEMM).
 #include "kernels/cuda/cudnn_convolution.h"
 #include "kernels/cuda/families.h"
+#include "kernels/cuda/fused_convolution.h"
 #include "kernels/cuda/spatial.h"
 
 namespace sluice::cuda {
@@ -41,10 +42,14 @@ Generated positions_by_channels(const Writer& writer, const plan::KernelQuery& q
   return generated;
 }
 
+// With what follows it, where it is fused_conv.
 Generated conv(const plan::KernelQuery& query) {
   const Roles r{query.inputs[0], query.inputs[1], query.outputs[0]};
-  const bool bias = query.inputs.size() > 2 && query.inputs[2].shape.rank() > 0;
-  Writer writer = begin(query, r, 3);
+  const ConvEpilogue epilogue(query);
+  const bool fused = query.op == "fused_conv";
+  Writer writer = begin(query, r, fused ? size_t{ConvEpilogue::kInputs} : 3);
+  if (fused) writer.number("kEps", get_attr<double>(query.attrs, "eps"));
+  if (epilogue.residual) writer.add(offset_function("r_at", query.inputs[ConvEpilogue::kResidual]));
   writer.add(R"(__device__ inline C a_at(const In0* x, Index g, Index m, Index k) {
   const Spot y = y_spot(m), t = k_spot(k / kIn);
   Index at[3];
@@ -59,8 +64,8 @@ __device__ inline C b_at(const In1* w, Index g, Index k, Index n) {
   p.k = r.w.shape[1] * positions(spatial_dims(r.w.shape));
   p.a = "a_at(in0, g, m, k)";
   p.b = "b_at(in1, g, k, n)";
-  p.put = fmt::format("const Spot y = y_spot(m);\n      store(out0 + y_at(y.rest, g * kOut + n, y.at), z{});\n",
-                      bias ? " + (C)load(in2[g * kOut + n])" : "");
+  p.put = "const Spot y = y_spot(m);\n    const Index c = g * kOut + n;\n    C v = z;\n" +
+          epilogue.text(query, "r_at(y.rest, c, y.at)") + "    store(out0 + y_at(y.rest, c, y.at), v);\n";
   return positions_by_channels(writer, query, p);
 }
 
@@ -121,6 +126,10 @@ void add_convolution_kernels(KernelTable& table) {
   const LibraryKernels library{cudnn() != nullptr ? "cuDNN " + cudnn()->version() : "", cudnn_convolution,
                                cudnn_convolution_names};
   add_generated(table, "conv", conv, library);
+  add_generated(table, "fused_conv", conv, {library.name, cudnn_fused_convolution, cudnn_convolution_names});
+  KernelDef fused = table.get("fused_conv", DeviceKind::kCuda);
+  fused.in_place = {};  // a product may be written before the residual is read
+  table.replace(DeviceKind::kCuda, std::move(fused));
   add_generated(table, "conv_input_grad", conv_input_grad, library);
   add_generated(table, "conv_weight_grad", conv_weight_grad, library);
 }

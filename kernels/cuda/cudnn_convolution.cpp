@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "kernels/cpu/support.h"
+#include "kernels/cuda/fused_convolution.h"
 #include "plan/query.h"
 
 namespace sluice::cuda {
@@ -18,7 +19,7 @@ struct Operation {
 
 Operation operation_of(const plan::KernelQuery& query) {
   const size_t output = query.inputs.size();
-  if (query.op == "conv") {
+  if (query.op == "conv" || query.op == "fused_conv") {
     return {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
@@ -109,6 +110,54 @@ struct Tensors {
   }
 };
 
+// What follows a convolution.
+struct Step {
+  cudnnPointwiseMode_t mode;
+  CudnnDescriptor operand = {nullptr, nullptr};
+};
+
+// uids of what kernels make on the way: batch norm's coefficients, and what is never in memory.
+int64_t scale_uid(const plan::KernelQuery& query) { return cudnn_uid(query.inputs.size() + query.outputs.size()); }
+int64_t shift_uid(const plan::KernelQuery& query) { return scale_uid(query) + 1; }
+int64_t virtual_uid(const plan::KernelQuery& query, size_t step) {
+  return shift_uid(query) + 1 + static_cast<int64_t>(step);
+}
+
+std::vector<Step> steps_of(const plan::KernelQuery& query, const Tensors& tensors, cudnnDataType_t type,
+                           cudnnDataType_t compute) {
+  std::vector<Step> steps;
+  if (operation_of(query).type != CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR) return steps;
+  const ConvEpilogue epilogue(query);
+  const Shape& y = query.outputs[0].shape;
+  std::vector<int64_t> sizes(static_cast<size_t>(std::max(y.rank(), 4)), 1), strides = sizes;
+  sizes[1] = strides[0] = y[1];
+  if (epilogue.norm) {  // with the bias
+    const Tensors ours{tensors.maker, kCudnnAlignment};
+    steps.push_back({CUDNN_POINTWISE_MUL, ours.make(scale_uid(query), compute, sizes, strides, false)});
+    steps.push_back({CUDNN_POINTWISE_ADD, ours.make(shift_uid(query), compute, sizes, strides, false)});
+  } else if (epilogue.bias) {
+    steps.push_back({CUDNN_POINTWISE_ADD, tensors.make(cudnn_uid(ConvEpilogue::kBias), type, sizes, strides, false)});
+  }
+  if (epilogue.residual) {
+    const size_t residual = ConvEpilogue::kResidual;
+    steps.push_back({CUDNN_POINTWISE_ADD, tensors.make(cudnn_uid(residual), type, query.inputs[residual])});
+  }
+  if (epilogue.relu) steps.push_back({CUDNN_POINTWISE_RELU_FWD});
+  return steps;
+}
+
+CudnnDescriptor pointwise(const CudnnMaker& maker, const Step& step, cudnnDataType_t compute,
+                          const CudnnDescriptor& from, const CudnnDescriptor& to) {
+  const CudnnDescriptor how =
+      maker.make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
+                 {{CUDNN_ATTR_POINTWISE_MODE, step.mode}, {CUDNN_ATTR_POINTWISE_MATH_PREC, compute}});
+  const CudnnAttribute of(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how),
+      x(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from), y(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
+  if (step.operand == nullptr) return maker.make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, {of, x, y});
+  return maker.make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+                    {of, x, {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, step.operand}, y});
+}
+
 bool is_plain(const TensorSpec& spec) {
   return numel(spec.shape) > 0 && cpu::spatial_layout(spec) != plan::Layout::kAny;
 }
@@ -121,13 +170,15 @@ void each_plan(const CudnnMaker& maker, const CudnnTarget& target, const plan::K
                    &y = operand_of(query, o.y_operand);
   const std::optional<cudnnDataType_t> type = type_of(x.dtype);
   if (!type || !is_plain(x) || !is_plain(w) || !is_plain(y)) return;
+  if (ConvEpilogue(query).residual && !is_plain(query.inputs[ConvEpilogue::kResidual])) return;
   const cudnnDataType_t compute = *type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
-  const bool bias = query.op == "conv" && query.inputs.size() > 2 && query.inputs[2].shape.rank() > 0;
   const Tensors tensors{maker, alignment};
   const CudnnDescriptor x_tensor = tensors.make(cudnn_uid(o.x_operand), *type, x),
                         w_tensor = tensors.make(cudnn_uid(o.w_operand), *type, w),
-                        y_tensor = tensors.make(cudnn_uid(o.y_operand), *type, y),
-                        product = tensors.make(cudnn_uid(query.inputs.size() + 1), compute, y, true);
+                        y_tensor = tensors.make(cudnn_uid(o.y_operand), *type, y);
+  const std::vector<Step> steps = steps_of(query, tensors, *type, compute);
+  std::vector<CudnnDescriptor> between;  // what steps work on; never in memory
+  for (size_t i = 0; i < steps.size(); ++i) between.push_back(tensors.make(virtual_uid(query, i), compute, y, true));
   const std::vector<int64_t> padding = spatial(query, "padding", 0);
   const CudnnDescriptor convolution =
       maker.make(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR,
@@ -144,24 +195,17 @@ void each_plan(const CudnnMaker& maker, const CudnnTarget& target, const plan::K
                                {o.convolution, convolution},
                                {o.x, x_tensor},
                                {o.w, w_tensor},
-                               {o.y, bias ? product : y_tensor}});
+                               {o.y, steps.empty() ? y_tensor : between[0]}});
   };
   const CudnnDescriptor convolved = compute == CUDNN_DATA_DOUBLE ? operation(1.0, 0.0) : operation(1.0F, 0.0F);
-  if (!bias) return each_cudnn_plan(maker, target, rules, {convolved.get()}, name, take);
-
-  const int64_t channels = y.shape[1];
-  std::vector<int64_t> sizes(padding.size() + 2, 1), strides(padding.size() + 2, 1);
-  sizes[1] = strides[0] = channels;
-  const CudnnDescriptor bias_tensor = tensors.make(cudnn_uid(2), *type, sizes, strides, false);
-  const CudnnDescriptor add =
-      maker.make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
-                 {{CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_ADD}, {CUDNN_ATTR_POINTWISE_MATH_PREC, compute}});
-  const CudnnDescriptor added =
-      maker.make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add},
-                                                                {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, product},
-                                                                {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, bias_tensor},
-                                                                {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y_tensor}});
-  each_cudnn_plan(maker, target, rules, {convolved.get(), added.get()}, name, take);
+  std::vector<CudnnDescriptor> added;
+  std::vector<cudnnBackendDescriptor_t> operations = {convolved.get()};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const bool last = i + 1 == steps.size();
+    added.push_back(pointwise(maker, steps[i], compute, between[i], last ? y_tensor : between[i + 1]));
+    operations.push_back(added.back().get());
+  }
+  each_cudnn_plan(maker, target, rules, operations, name, take);
 }
 
 // The first one.
@@ -181,6 +225,24 @@ CudnnRules rules_of(const plan::KernelQuery& query) {
   rules.deterministic = plan::beside(query.attrs, plan::kDeterministic, true);
   rules.most_workspace = std::min(rules.most_workspace, plan::workspace_limit(query.attrs));
   return rules;
+}
+
+// What a plan's graph has in memory.
+std::unique_ptr<PreparedKernel> kernel_of(const plan::KernelQuery& query, CudnnDevice& device, CudnnPlans plans) {
+  using From = Operand::From;
+  std::vector<CudnnOperand> operands;
+  const auto add = [&](int64_t uid, Operand from) { operands.push_back({uid, from}); };
+  const ConvEpilogue epilogue(query);
+  for (size_t i = 0; i < query.inputs.size(); ++i) {
+    const bool coefficient = epilogue.norm && i >= ConvEpilogue::kBias && i < ConvEpilogue::kResidual;
+    if (cpu::has_operand(query.inputs, i) && !coefficient) add(cudnn_uid(i), {From::kInput, i});
+  }
+  add(cudnn_uid(query.inputs.size()), {From::kOutput, 0});
+  if (!epilogue.norm) return std::make_unique<CudnnKernel>(query.op, device, std::move(plans), std::move(operands));
+  const ConvCoefficients at(query);
+  add(scale_uid(query), {From::kWorkspace, 0, at.scale});
+  add(shift_uid(query), {From::kWorkspace, 0, at.shift});
+  return std::make_unique<CudnnKernel>(query.op, device, std::move(plans), std::move(operands), at.bytes);
 }
 
 }  // namespace
@@ -222,9 +284,9 @@ std::unique_ptr<PreparedKernel> cudnn_convolution(const plan::KernelQuery& query
   std::unique_lock lock(device.mutex);
   auto plans = cudnn_convolution_plans({*cudnn(), query.op}, {device.handle}, query);
   lock.unlock();
-  if (plans) return std::make_unique<CudnnKernel>(query, device, std::move(*plans));
-  log(LogLevel::kDebug, LogArea::kKernels, "{}: cuDNN has no engine for {} and {}; a generated kernel takes it",
-      query.op, TensorType{query.inputs[0].dtype, query.inputs[0].shape}.str(),
+  if (plans) return kernel_of(query, device, std::move(*plans));
+  log(LogLevel::kDebug, LogArea::kKernels, "{}: cuDNN has no engine for {} and {}", query.op,
+      TensorType{query.inputs[0].dtype, query.inputs[0].shape}.str(),
       TensorType{query.inputs[1].dtype, query.inputs[1].shape}.str());
   return nullptr;
 }

@@ -109,15 +109,12 @@ void each_cudnn_plan(const CudnnMaker& maker, const CudnnTarget& target, const C
   }
 }
 
-CudnnKernel::CudnnKernel(const plan::KernelQuery& query, CudnnDevice& device, CudnnPlans plans)
-    : op_(query.op),
-      inputs_(query.inputs.size()),
-      outputs_(query.outputs.size()),
-      device_(device),
-      plans_(std::move(plans)) {
-  SLUICE_CHECK(inputs_ + outputs_ <= kMostOperands, "{}: {} operands; a plan of cuDNN takes {} at most", op_,
-               inputs_ + outputs_, kMostOperands);
-  workspace_bytes_ = plans_.workspace_bytes();
+CudnnKernel::CudnnKernel(std::string op, CudnnDevice& device, CudnnPlans plans, std::vector<CudnnOperand> operands,
+                         uint64_t before)
+    : op_(std::move(op)), operands_(std::move(operands)), before_(before), device_(device), plans_(std::move(plans)) {
+  SLUICE_CHECK(operands_.size() <= kMostOperands, "{}: {} operands; a plan of cuDNN takes {} at most", op_,
+               operands_.size(), kMostOperands);
+  workspace_bytes_ = before_ + plans_.workspace_bytes();
   repeatable_ = true;
   log(LogLevel::kDebug, LogArea::kKernels, "{}: cuDNN's {}, {} bytes of workspace", op_, plans_.aligned.name,
       workspace_bytes_);
@@ -137,13 +134,13 @@ void CudnnKernel::run(const KernelArgs& args) const {
   std::array<void*, kMostOperands> pointers{};
   size_t count = 0;
   bool aligned = true;
-  for (size_t i = 0; i < inputs_ + outputs_; ++i) {
-    void* data = i < inputs_ ? const_cast<void*>(args.inputs[i]) : args.outputs[i - inputs_];
-    if (data == nullptr) continue;
-    uids[count] = cudnn_uid(i);
-    pointers[count++] = data;
-    aligned &= reinterpret_cast<uintptr_t>(data) % kCudnnAlignment == 0;
+  for (const CudnnOperand& operand : operands_) {
+    uids[count] = operand.uid;
+    pointers[count] = address_of(operand.from, args);
+    aligned &= reinterpret_cast<uintptr_t>(pointers[count++]) % kCudnnAlignment == 0;
   }
+  const auto before = static_cast<int64_t>(before_);
+  void* const workspace = address_of({Operand::From::kWorkspace, 0, before}, args);
   const Cudnn& library = *cudnn();
   const CudnnMaker maker{library, op_};
   const std::lock_guard lock(device_.mutex);
@@ -152,7 +149,7 @@ void CudnnKernel::run(const KernelArgs& args) const {
       maker.make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR,
                  {{CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const int64_t>(uids).first(count)},
                   {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::span<void* const>(pointers).first(count)},
-                  {CUDNN_ATTR_VARIANT_PACK_WORKSPACE, args.workspace}});
+                  {CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace}});
   const CudnnPlan& plan = aligned ? plans_.aligned : plans_.any;
   library.check(library.cudnnBackendExecute(device_.handle, plan.plan.get(), operands.get()), op_,
                 "cudnnBackendExecute");

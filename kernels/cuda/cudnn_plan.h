@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/cudnn.h"
-#include "kernels/kernel.h"
+#include "kernels/cuda/generated.h"
 
 namespace sluice::cuda {
 
@@ -38,8 +38,12 @@ void each_cudnn_plan(const CudnnMaker& maker, const CudnnTarget& target, const C
                      const std::vector<cudnnBackendDescriptor_t>& operations, const std::string& name,
                      const std::function<bool(CudnnPlan&&)>& take);
 
-// Operands as the graphs of kernels name them: inputs, absent ones too, then outputs.
+// Operands as the graphs of kernels name them: inputs, absent ones too, then outputs, then what else there is.
 inline int64_t cudnn_uid(size_t operand) { return static_cast<int64_t>(operand) + 1; }
+struct CudnnOperand {
+  int64_t uid = 0;
+  Operand from;
+};
 
 // Operands that lie as the buffers of our plans do have another plan than views of them that begin anywhere: engines
 // load 16 bytes at once.
@@ -51,14 +55,17 @@ struct CudnnPlans {
 
 class CudnnKernel final : public PreparedKernel {
  public:
-  CudnnKernel(const plan::KernelQuery& query, CudnnDevice& device, CudnnPlans plans);
+  // `operands`: those of the graph that are in memory. The plan's workspace begins behind `before` bytes of the run's.
+  CudnnKernel(std::string op, CudnnDevice& device, CudnnPlans plans, std::vector<CudnnOperand> operands,
+              uint64_t before = 0);
   ~CudnnKernel() override;
   const char* library() const override { return "cuDNN"; }
   void run(const KernelArgs& args) const override;
 
  private:
   const std::string op_;
-  const size_t inputs_, outputs_;
+  const std::vector<CudnnOperand> operands_;
+  const uint64_t before_;
   CudnnDevice& device_;
   CudnnPlans plans_;
 };

@@ -9,6 +9,16 @@ constexpr size_t kMostOperands = 16;
 
 }  // namespace
 
+void* address_of(const Operand& operand, const KernelArgs& args) {
+  void* data = nullptr;
+  switch (operand.from) {
+    case Operand::From::kInput: data = const_cast<void*>(args.inputs[operand.index]); break;
+    case Operand::From::kOutput: data = args.outputs[operand.index]; break;
+    case Operand::From::kWorkspace: data = args.workspace; break;
+  }
+  return operand.offset == 0 ? data : static_cast<std::byte*>(data) + operand.offset;
+}
+
 GeneratedKernel::GeneratedKernel(const plan::KernelQuery& query, Generated generated)
     : op_(query.op), inputs_(query.inputs.size()) {
   workspace_bytes_ = generated.workspace_bytes;
@@ -38,16 +48,12 @@ CUfunction GeneratedKernel::function(const Stage& stage, CudaStream& stream) con
 void GeneratedKernel::launch(const Stage& stage, CudaStream& stream, const KernelArgs& args) const {
   FailurePort port =
       stage.describe != nullptr ? stream.failure_port(stage.describe, args.context) : stream.failure_port();
-  std::array<const void*, kMostOperands> values{};
+  std::array<void*, kMostOperands> values{};
   std::array<void*, kMostOperands + 2> params{&port.word, &port.ticket};
   for (size_t i = 0; i < stage.operands.size(); ++i) {
     const Operand& operand = stage.operands[i];
-    switch (operand.from) {
-      case Operand::From::kInput: values[i] = operand.index < inputs_ ? args.inputs[operand.index] : nullptr; break;
-      case Operand::From::kOutput: values[i] = args.outputs[operand.index]; break;
-      case Operand::From::kWorkspace: values[i] = args.workspace; break;
-    }
-    if (operand.offset != 0) values[i] = static_cast<const std::byte*>(values[i]) + operand.offset;
+    const bool absent = operand.from == Operand::From::kInput && operand.index >= inputs_;
+    values[i] = absent ? nullptr : address_of(operand, args);
     params[2 + i] = &values[i];
   }
   Launch launch;

@@ -10,6 +10,9 @@
 
 namespace sluice::cuda {
 
+// Where an operand is in a run that has it.
+void* address_of(const Operand& operand, const KernelArgs& args);
+
 // Runs its stages in their order. A program takes (failure word, ticket, operands).
 class GeneratedKernel final : public PreparedKernel {
  public:

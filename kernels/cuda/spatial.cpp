@@ -1,5 +1,7 @@
 #include "kernels/cuda/spatial.h"
 
+#include "kernels/cpu/support.h"
+
 namespace sluice::cuda {
 
 Three spatial_dims(const Shape& shape) {
@@ -27,6 +29,36 @@ std::string offset_function(const char* name, const TensorSpec& spec) {
   const int missing = 5 - spec.shape.rank();
   for (int i = 2; i < spec.shape.rank(); ++i) text += fmt::format(" + at[{}] * {}", i - 2 + missing, spec.strides[i]);
   return text + "; }\n";
+}
+
+std::string row_spot(const Shape& shape) {
+  return "struct Spot { Index rest, at[3]; };\n" + spot_function("row_spot", spatial_dims(shape));
+}
+
+std::string place_function(const char* name, const TensorSpec& spec) {
+  const int64_t each = positions(spatial_dims(spec.shape));
+  if (spec.shape.rank() > 2 && spec.strides == channels_last_strides(spec.shape))
+    return fmt::format("__device__ inline Index {}(Index c, Index row) {{ return row * kChannels + c; }}\n", name);
+  if (is_contiguous(spec.shape, spec.strides)) {
+    return fmt::format(
+        "__device__ inline Index {0}(Index c, Index row) {{ return (row / {1} * kChannels + c) * {1} + row % {1}; }}\n",
+        name, each);
+  }
+  return offset_function(fmt::format("{}_offset", name).c_str(), spec) +
+         fmt::format(
+             "__device__ inline Index {0}(Index c, Index row) {{\n  const Spot s = row_spot(row);\n"
+             "  return {0}_offset(s.rest, c, s.at);\n}}\n",
+             name);
+}
+
+std::string in_memory_order(const TensorSpec& spec) {
+  if (spec.strides[1] == 1) return "    const Index c = i % kChannels, row = i / kChannels;\n";
+  const int64_t each = positions(spatial_dims(spec.shape));
+  return fmt::format("    const Index c = i / {0} % kChannels, row = i / ({0} * kChannels) * {0} + i % {0};\n", each);
+}
+
+std::string channel_operand(const plan::KernelQuery& query, size_t i, const char* fallback, const char* c) {
+  return cpu::has_operand(query.inputs, i) ? fmt::format("(C)load(in{}[{}])", i, c) : fallback;
 }
 
 std::string window_functions(const Windows& w) {

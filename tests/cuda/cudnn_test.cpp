@@ -149,24 +149,109 @@ TEST(CudnnConvolution, HasItsProposalsByName) {
     EXPECT_THAT(names(), testing::ElementsAre("engine 60", "engine 67", "engine 1"));
     query.attrs.back() = {plan::kWorkspaceLimit, int64_t{200}};
     EXPECT_THAT(names(), testing::ElementsAre("engine 67"));
-    fake().set_supports(false);
+    fake().set_most_operations(0);
     EXPECT_THAT(names(), testing::IsEmpty());
-    fake().set_supports(true);
+    fake().set_most_operations(8);
   }
 }
 
 TEST(CudnnConvolution, LeavesTheRestToGeneratedKernels) {
   for (const KernelQuery& query : queries(kPlain, DType::kFloat32)) {
     EXPECT_STREQ(prepared(query)->library(), "cuDNN");
-    fake().set_supports(false);
+    fake().set_most_operations(0);
     EXPECT_STREQ(prepared(query)->library(), "");
-    fake().set_supports(true);
+    fake().set_most_operations(8);
   }
   KernelQuery query = queries(kPlain, DType::kFloat32)[0];
   query.inputs[0].strides = {168, 1, 4, 28};  // (N, W, H, C)
   EXPECT_STREQ(prepared(query)->library(), "");
   EXPECT_STREQ(prepared(queries({{0, 4, 7, 6}, {6, 4, 3, 3}}, DType::kFloat32)[0])->library(), "");
   EXPECT_STREQ(prepared(queries(kPlain, DType::kInt32)[0])->library(), "");
+}
+
+// What follows a convolution: batch norm (its scale and shift by bits 0 and 1), a bias, a residual, a relu.
+struct Tail {
+  bool norm = false, bias = false, residual = false, relu = false;
+  int affine = 3;
+};
+
+std::vector<Tail> tails() {
+  std::vector<Tail> all;
+  for (int i = 1; i < 16; ++i) all.push_back({(i & 1) != 0, (i & 2) != 0, (i & 4) != 0, (i & 8) != 0});
+  for (int affine = 0; affine < 3; ++affine) all.push_back({true, true, true, true, affine});
+  return all;
+}
+
+KernelQuery fused(const Case& c, DType dtype, const Tail& tail) {
+  KernelQuery query = queries(c, dtype)[0];
+  query.op = "fused_conv";
+  query.attrs.insert(query.attrs.begin(), {{"eps", 1e-2}, {"activation", std::string(tail.relu ? "relu" : "none")}});
+  const TensorSpec row = TensorSpec::contiguous({dtype, {c.w[0]}});
+  const auto given = [&](bool is, const TensorSpec& spec) { query.inputs.push_back(is ? spec : TensorSpec{}); };
+  query.inputs.resize(2);
+  given(tail.bias, row);
+  given(tail.norm, row);
+  given(tail.norm, row);
+  given(tail.norm && (tail.affine & 1) != 0, row);
+  given(tail.norm && (tail.affine & 2) != 0, row);
+  given(tail.residual, query.outputs[0]);
+  return query;
+}
+
+std::vector<Bytes> numbers_of_fused(const KernelQuery& query) {
+  std::vector<Bytes> inputs = numbers(query);
+  const TensorSpec& var = query.inputs[4];
+  for (size_t at = 0; var.shape.rank() > 0 && at < inputs[4].size(); at += dtype_size(var.dtype))
+    set(var.dtype, inputs[4].data() + at, 0.5 + static_cast<double>(at % 5) / 4);
+  return inputs;
+}
+
+// One graph of the library's; or its convolution and a pass over what it gives, where it has no such graph; or a
+// generated kernel. What the first rounds once, the second rounds twice where floats have 16 bits.
+TEST(CudnnConvolution, TakesWhatFollowsIt) {
+  size_t n = 0;
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
+    for (const Tail& tail : tails()) {
+      const KernelQuery query = fused(cases()[++n % cases().size()], dtype, tail);
+      const auto inputs = numbers_of_fused(query);
+      const Bytes expected = run_on_cpu(query, inputs);
+      for (const int most : {8, 1, 0}) {
+        if (most < 8 && n % 3 != 0) continue;  // sources take a while to be compiled
+        SCOPED_TRACE(fmt::format("case {} {}, at most {} operations", n, dtype_name(dtype), most));
+        fake().set_most_operations(most);
+        const fake_cudnn::Counts before = fake().counts();
+        expect_close(query, run_on_cuda(query, inputs), expected, (most == 1 ? 4 : 2) * tolerance(query));
+        const fake_cudnn::Counts after = fake().counts();
+        EXPECT_EQ(after.executed - before.executed, most > 0);
+        EXPECT_EQ(after.fused - before.fused, most == 8);
+        EXPECT_EQ(after.descriptors, before.descriptors);
+      }
+    }
+  }
+  fake().set_most_operations(8);
+}
+
+TEST(CudnnConvolution, KeepsNaNsAndInfinitiesBehindARelu) {
+  const KernelQuery query = fused(kPlain, DType::kFloat32, {.norm = true, .residual = true, .relu = true});
+  auto inputs = numbers_of_fused(query);
+  set(DType::kFloat32, inputs[7].data(), NAN);
+  set(DType::kFloat32, inputs[7].data() + 4, -INFINITY);
+  set(DType::kFloat32, inputs[7].data() + 8, INFINITY);
+  const Bytes expected = run_on_cpu(query, inputs);
+  for (const int most : {8, 1, 0}) {
+    fake().set_most_operations(most);
+    expect_close(query, run_on_cuda(query, inputs), expected, 2 * tolerance(query));
+  }
+  fake().set_most_operations(8);
+}
+
+// Batch norm's coefficients lie in front of what an engine needs.
+TEST(CudnnConvolution, KnowsTheWorkspaceOfWhatFollows) {
+  const KernelTarget target(table(), {});
+  const auto bytes = [&](const Tail& tail) { return target.workspace_bytes(fused(kPlain, DType::kFloat16, tail)); };
+  EXPECT_EQ(bytes({.bias = true, .relu = true}), 131u);
+  EXPECT_EQ(bytes({.norm = true}), 512u + 131u);
+  EXPECT_TRUE(table().get("fused_conv", DeviceKind::kCuda).in_place.empty());
 }
 
 // Streams of a device share a handle, which says where work is queued.
@@ -250,6 +335,19 @@ TEST(CudnnLibrary, HasAPlanForEveryConvolution) {
                                              query.inputs[1].shape.str());
         ASSERT_TRUE(plans.has_value()) << what;
         EXPECT_EQ(plans->workspace_bytes(), plans->aligned.workspace_bytes) << what;
+      }
+    }
+  }
+  // Tensor cores take what follows a convolution of ResNet-50, whichever way its weights lie.
+  const Tail of_resnet[] = {{.norm = true, .relu = true}, {.norm = true, .residual = true, .relu = true}};
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat32}) {
+    for (const Case& c :
+         {Case{{32, 64, 56, 56}, {64, 64, 3, 3}, {}, {1, 1}}, Case{{1, 512, 28, 28}, {1024, 512, 1, 1}}}) {
+      for (const Tail& tail : of_resnet) {
+        KernelQuery query = fused(c, dtype, tail);
+        query.attrs.emplace_back(plan::kPrecision, std::string("high"));
+        EXPECT_TRUE(cudnn_convolution_plans(maker, {.properties = &h100}, query).has_value())
+            << dtype_name(dtype) << " " << c.x.str() << (tail.residual ? " and a residual" : "");
       }
     }
   }

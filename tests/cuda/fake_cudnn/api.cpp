@@ -34,7 +34,8 @@ std::vector<Injected> injected = [] {
                         : std::vector<Injected>{{"cudnnBackendExecute", std::atoi(nth), CUDNN_STATUS_EXECUTION_FAILED}};
 }();
 Counts counted;
-std::atomic<bool> supports{true};
+constexpr int kMostOperations = 8;
+std::atomic<int> most_operations{kMostOperations};
 thread_local std::string last_error;
 
 cudnnStatus_t told(const char* function, cudnnStatus_t status, const char* why = "refused") {
@@ -124,7 +125,7 @@ FAKE_CUDNN_API const Controls* fake_cudnn_controls() {
                                         const std::lock_guard lock(mutex);
                                         injected.push_back({function, nth, status});
                                       },
-                                      [](bool on) { supports = on; },
+                                      [](int most) { most_operations = most; },
                                       [] {
                                         const std::lock_guard lock(mutex);
                                         return counted;
@@ -198,7 +199,10 @@ FAKE_CUDNN_API cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descr
   Descriptor& d = *handle_of(descriptor).descriptor;
   if (const cudnnStatus_t status = finalise(d); status != CUDNN_STATUS_SUCCESS)
     return told("cudnnBackendFinalize", status, "attributes are missing or do not fit");
-  const bool refused = (d.type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR && !supports) ||
+  const auto operations = [&d] {
+    return d.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH).attributes.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).count;
+  };
+  const bool refused = (d.type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR && operations() > most_operations) ||
                        (d.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR &&
                         !d.at(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).engine.plannable);
   return told("cudnnBackendFinalize", refused ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS);

@@ -59,7 +59,7 @@ constexpr Rule kRules[] = {
     {CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE},
     {kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kDescriptor},
     {kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, kDescriptor},
-    {kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, kDescriptor},
+    {kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, kDescriptor, false},
     {kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, kDescriptor},
     {kGraph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE},
     {kGraph, CUDNN_ATTR_OPERATIONGRAPH_OPS, kDescriptor, true, 8},
@@ -139,14 +139,21 @@ bool is_convolution(const Descriptor& d) {
 
 bool is_pointwise(const Descriptor& d) {
   const auto y = sizes_of(d.at(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
+  const Descriptor& how = d.at(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+  if (how.type != CUDNN_BACKEND_POINTWISE_DESCRIPTOR) return false;
+  const auto mode = how.value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+  const bool two = mode == CUDNN_POINTWISE_ADD || mode == CUDNN_POINTWISE_MUL;
+  if (!two && mode != CUDNN_POINTWISE_RELU_FWD) return false;
+  if (two != d.has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)) return false;
   for (const auto name : {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC}) {
+    if (!d.has(name)) continue;
     const auto from = sizes_of(d.at(name));
     if (from.size() != y.size()) return false;
     for (size_t i = 0; i < y.size(); ++i) {
       if (from[i] != y[i] && from[i] != 1) return false;
     }
   }
-  return d.at(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR).type == CUDNN_BACKEND_POINTWISE_DESCRIPTOR;
+  return true;
 }
 
 bool is_right(const Descriptor& d) {

@@ -19,8 +19,8 @@ struct Counts {
 struct Controls {
   // The nth call of `function` ("cudnnBackendExecute") from now on fails.
   void (*fail_call)(const char* function, int nth, cudnnStatus_t status);
-  // Whether there are engines for the graphs that are asked about from now on.
-  void (*set_supports)(bool supports);
+  // The most operations of graphs for which there are engines from now on; 0: there are none.
+  void (*set_most_operations)(int most);
   Counts (*counts)();
 };
 

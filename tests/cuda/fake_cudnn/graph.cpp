@@ -120,8 +120,7 @@ class Computation {
     if (const Convolution c(operation); c.is) {
       convolve(c);
     } else {
-      add(operation.at(CUDNN_ATTR_OPERATION_POINTWISE_XDESC), operation.at(CUDNN_ATTR_OPERATION_POINTWISE_BDESC),
-          operation.at(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
+      pointwise(operation);
     }
   }
 
@@ -170,20 +169,29 @@ class Computation {
     put(*c.result, std::move(values[result]));
   }
 
-  void add(const Descriptor& x, const Descriptor& b, const Descriptor& y) {
-    Values sum = get(x);
+  void pointwise(const Descriptor& operation) {
+    const auto mode = operation.at(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR)
+                          .value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+    const Descriptor& y = operation.at(CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
+    Values values = get(operation.at(CUDNN_ATTR_OPERATION_POINTWISE_XDESC));
+    if (mode == CUDNN_POINTWISE_RELU_FWD) {
+      for (double& value : values) value = value < 0 ? 0 : value;
+      return put(y, std::move(values));
+    }
+    const Descriptor& b = operation.at(CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
     const Values more = get(b);
     const auto sizes = sizes_of(y), narrow = sizes_of(b);
-    for (size_t i = 0; i < sum.size(); ++i) {
+    for (size_t i = 0; i < values.size(); ++i) {
       auto rest = static_cast<int64_t>(i);
       int64_t from = 0, scale = 1;
       for (size_t d = sizes.size(); d-- > 0; rest /= sizes[d]) {
         if (narrow[d] != 1) from += rest % sizes[d] * scale;
         scale *= narrow[d];
       }
-      sum[i] += more[static_cast<size_t>(from)];
+      const double other = more[static_cast<size_t>(from)];
+      values[i] = mode == CUDNN_POINTWISE_MUL ? values[i] * other : values[i] + other;
     }
-    put(y, std::move(sum));
+    put(y, std::move(values));
   }
 
   const Engine& engine_;
@@ -230,7 +238,8 @@ std::vector<Operand> operands_of(const Descriptor& graph) {
       for (const Descriptor* tensor : {c.x, c.w, c.y}) add(*tensor, tensor == c.result);
     } else {
       add(operation->at(CUDNN_ATTR_OPERATION_POINTWISE_XDESC), false);
-      add(operation->at(CUDNN_ATTR_OPERATION_POINTWISE_BDESC), false);
+      if (operation->has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC))
+        add(operation->at(CUDNN_ATTR_OPERATION_POINTWISE_BDESC), false);
       add(operation->at(CUDNN_ATTR_OPERATION_POINTWISE_YDESC), true);
     }
   }
