@@ -132,7 +132,8 @@ def compare(work, options, peaks):
     if count := alone(flops, work, options.tiny):
         if work.precision not in peaks:
             peaks[work.precision] = peak(work.precision, options)
-        also |= dict(gflops=round(count / ours / 1e6, 1), of_peak=round(count / ours / 1e6 / peaks[work.precision], 3))
+        gflops = count / ours / 1e6
+        also |= dict(gflops=float(f"{gflops:.4g}"), of_peak=round(gflops / peaks[work.precision], 3))
     for name in sorted(medians, key=medians.get):
         report(work.name if name == best else f"{work.name}.{name}", ours, medians[name], NAMES[name], "ms", len(times[name]),
                max(spread(times["sluice"]), spread(times[name])), **(dict(also=also) if name == best else {}))
