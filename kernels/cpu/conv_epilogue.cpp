@@ -14,13 +14,8 @@ constexpr int64_t kGrain = 16384;  // elements worth a thread
 
 }  // namespace
 
-ConvEpilogue::ConvEpilogue(const plan::KernelQuery& query) : inputs(query.inputs), y(query.outputs[0]) {
-  if (query.op != "fused_conv") return;
-  norm = has_operand(inputs, kMean);
-  residual = has_operand(inputs, kResidual);
-  relu = get_attr<std::string>(query.attrs, "activation") == "relu";
-  eps = get_attr<double>(query.attrs, "eps");
-}
+ConvEpilogue::ConvEpilogue(const plan::KernelQuery& query)
+    : ConvTail(query), inputs(query.inputs), y(query.outputs[0]) {}
 
 uint64_t ConvEpilogue::row_bytes() const {
   return static_cast<uint64_t>(y.shape[1]) * std::max(dtype_size(y.dtype), sizeof(float));

@@ -3,23 +3,18 @@
 // plus a residual, an activation.
 #include <functional>
 
+#include "kernels/conv_tail.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/kernel.h"
 #include "plan/query.h"
 
 namespace sluice::cpu {
 
-struct ConvEpilogue {
-  enum Input { kMean = 3, kVar, kScale, kShift, kResidual, kInputs };
-
+struct ConvEpilogue : ConvTail {
   explicit ConvEpilogue(const plan::KernelQuery& query);  // of conv, which has none, or fused_conv
 
-  bool norm = false, residual = false, relu = false;
-  double eps = 0;
   std::vector<TensorSpec> inputs;
   TensorSpec y;
-
-  bool any() const { return norm || residual || relu; }
 
   // Batch norm's coefficients: three rows of a float per channel (double, of float64).
   uint64_t row_bytes() const;

@@ -45,11 +45,10 @@ Generated positions_by_channels(const Writer& writer, const plan::KernelQuery& q
 // With what follows it, where it is fused_conv.
 Generated conv(const plan::KernelQuery& query) {
   const Roles r{query.inputs[0], query.inputs[1], query.outputs[0]};
-  const ConvEpilogue epilogue(query);
   const bool fused = query.op == "fused_conv";
-  Writer writer = begin(query, r, fused ? size_t{ConvEpilogue::kInputs} : 3);
-  if (fused) writer.number("kEps", get_attr<double>(query.attrs, "eps"));
-  if (epilogue.residual) writer.add(offset_function("r_at", query.inputs[ConvEpilogue::kResidual]));
+  Writer writer = begin(query, r, fused ? size_t{ConvTail::kInputs} : 3);
+  if (fused) writer.number("kEps", ConvTail(query).eps);
+  if (ConvTail(query).residual) writer.add(offset_function("r_at", query.inputs[ConvTail::kResidual]));
   writer.add(R"(__device__ inline C a_at(const In0* x, Index g, Index m, Index k) {
   const Spot y = y_spot(m), t = k_spot(k / kIn);
   Index at[3];
@@ -65,7 +64,7 @@ __device__ inline C b_at(const In1* w, Index g, Index k, Index n) {
   p.a = "a_at(in0, g, m, k)";
   p.b = "b_at(in1, g, k, n)";
   p.put = "const Spot y = y_spot(m);\n    const Index c = g * kOut + n;\n    C v = z;\n" +
-          epilogue.text(query, "r_at(y.rest, c, y.at)") + "    store(out0 + y_at(y.rest, c, y.at), v);\n";
+          tail_text(query, "r_at(y.rest, c, y.at)") + "    store(out0 + y_at(y.rest, c, y.at), v);\n";
   return positions_by_channels(writer, query, p);
 }
 

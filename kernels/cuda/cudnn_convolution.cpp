@@ -127,22 +127,22 @@ std::vector<Step> steps_of(const plan::KernelQuery& query, const Tensors& tensor
                            cudnnDataType_t compute) {
   std::vector<Step> steps;
   if (operation_of(query).type != CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR) return steps;
-  const ConvEpilogue epilogue(query);
+  const ConvTail tail(query);
   const Shape& y = query.outputs[0].shape;
   std::vector<int64_t> sizes(static_cast<size_t>(std::max(y.rank(), 4)), 1), strides = sizes;
   sizes[1] = strides[0] = y[1];
-  if (epilogue.norm) {  // with the bias
+  if (tail.norm) {  // with the bias
     const Tensors ours{tensors.maker, kCudnnAlignment};
     steps.push_back({CUDNN_POINTWISE_MUL, ours.make(scale_uid(query), compute, sizes, strides, false)});
     steps.push_back({CUDNN_POINTWISE_ADD, ours.make(shift_uid(query), compute, sizes, strides, false)});
-  } else if (epilogue.bias) {
-    steps.push_back({CUDNN_POINTWISE_ADD, tensors.make(cudnn_uid(ConvEpilogue::kBias), type, sizes, strides, false)});
+  } else if (tail.bias) {
+    steps.push_back({CUDNN_POINTWISE_ADD, tensors.make(cudnn_uid(ConvTail::kBias), type, sizes, strides, false)});
   }
-  if (epilogue.residual) {
-    const size_t residual = ConvEpilogue::kResidual;
+  if (tail.residual) {
+    const size_t residual = ConvTail::kResidual;
     steps.push_back({CUDNN_POINTWISE_ADD, tensors.make(cudnn_uid(residual), type, query.inputs[residual])});
   }
-  if (epilogue.relu) steps.push_back({CUDNN_POINTWISE_RELU_FWD});
+  if (tail.relu) steps.push_back({CUDNN_POINTWISE_RELU_FWD});
   return steps;
 }
 
@@ -162,6 +162,11 @@ bool is_plain(const TensorSpec& spec) {
   return numel(spec.shape) > 0 && cpu::spatial_layout(spec) != plan::Layout::kAny;
 }
 
+// Of the workspace, ahead of the plan's.
+uint64_t coefficient_bytes(const plan::KernelQuery& query) {
+  return ConvTail(query).norm ? ConvCoefficients(query).bytes : 0;
+}
+
 // As each_cudnn_plan.
 void each_plan(const CudnnMaker& maker, const CudnnTarget& target, const plan::KernelQuery& query, int64_t alignment,
                const CudnnRules& rules, const std::string& name, const std::function<bool(CudnnPlan&&)>& take) {
@@ -170,7 +175,8 @@ void each_plan(const CudnnMaker& maker, const CudnnTarget& target, const plan::K
                    &y = operand_of(query, o.y_operand);
   const std::optional<cudnnDataType_t> type = type_of(x.dtype);
   if (!type || !is_plain(x) || !is_plain(w) || !is_plain(y)) return;
-  if (ConvEpilogue(query).residual && !is_plain(query.inputs[ConvEpilogue::kResidual])) return;
+  if (ConvTail(query).residual && !is_plain(query.inputs[ConvTail::kResidual])) return;
+  if (coefficient_bytes(query) > plan::workspace_limit(query.attrs)) return;
   const cudnnDataType_t compute = *type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
   const Tensors tensors{maker, alignment};
   const CudnnDescriptor x_tensor = tensors.make(cudnn_uid(o.x_operand), *type, x),
@@ -223,7 +229,8 @@ CudnnRules rules_of(const plan::KernelQuery& query) {
   CudnnRules rules;
   rules.exact = query.outputs[0].dtype == DType::kFloat32 && !allows_tf32(query);
   rules.deterministic = plan::beside(query.attrs, plan::kDeterministic, true);
-  rules.most_workspace = std::min(rules.most_workspace, plan::workspace_limit(query.attrs));
+  const uint64_t limit = plan::workspace_limit(query.attrs), taken = coefficient_bytes(query);
+  rules.most_workspace = std::min(rules.most_workspace, limit - std::min(limit, taken));
   return rules;
 }
 
@@ -232,17 +239,19 @@ std::unique_ptr<PreparedKernel> kernel_of(const plan::KernelQuery& query, CudnnD
   using From = Operand::From;
   std::vector<CudnnOperand> operands;
   const auto add = [&](int64_t uid, Operand from) { operands.push_back({uid, from}); };
-  const ConvEpilogue epilogue(query);
+  const ConvTail tail(query);
   for (size_t i = 0; i < query.inputs.size(); ++i) {
-    const bool coefficient = epilogue.norm && i >= ConvEpilogue::kBias && i < ConvEpilogue::kResidual;
+    const bool coefficient = tail.norm && i >= ConvTail::kBias && i < ConvTail::kResidual;
     if (cpu::has_operand(query.inputs, i) && !coefficient) add(cudnn_uid(i), {From::kInput, i});
   }
   add(cudnn_uid(query.inputs.size()), {From::kOutput, 0});
-  if (!epilogue.norm) return std::make_unique<CudnnKernel>(query.op, device, std::move(plans), std::move(operands));
-  const ConvCoefficients at(query);
-  add(scale_uid(query), {From::kWorkspace, 0, at.scale});
-  add(shift_uid(query), {From::kWorkspace, 0, at.shift});
-  return std::make_unique<CudnnKernel>(query.op, device, std::move(plans), std::move(operands), at.bytes);
+  if (tail.norm) {
+    const ConvCoefficients at(query);
+    add(scale_uid(query), {From::kWorkspace, 0, at.scale});
+    add(shift_uid(query), {From::kWorkspace, 0, at.shift});
+  }
+  return std::make_unique<CudnnKernel>(query.op, device, std::move(plans), std::move(operands),
+                                       coefficient_bytes(query));
 }
 
 }  // namespace

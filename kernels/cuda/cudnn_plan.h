@@ -57,7 +57,7 @@ class CudnnKernel final : public PreparedKernel {
  public:
   // `operands`: those of the graph that are in memory. The plan's workspace begins behind `before` bytes of the run's.
   CudnnKernel(std::string op, CudnnDevice& device, CudnnPlans plans, std::vector<CudnnOperand> operands,
-              uint64_t before = 0);
+              uint64_t before);
   ~CudnnKernel() override;
   const char* library() const override { return "cuDNN"; }
   void run(const KernelArgs& args) const override;

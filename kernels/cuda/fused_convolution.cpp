@@ -32,64 +32,58 @@ class InTurn final : public PreparedKernel {
 
 Writer begin(const plan::KernelQuery& query) {
   const TensorSpec& y = query.outputs[0];
-  Writer writer(query, ConvEpilogue::kInputs);
+  Writer writer(query, ConvTail::kInputs);
   writer.compute(y.dtype);
   writer.constant("kChannels", y.shape[1]);
-  writer.number("kEps", get_attr<double>(query.attrs, "eps"));
+  writer.number("kEps", ConvTail(query).eps);
   return writer;
 }
 
 std::unique_ptr<PreparedKernel> coefficients(const plan::KernelQuery& query) {
   const ConvCoefficients at(query);
   const auto array = [](int64_t begin) { return fmt::format("((C*)((char*)work + {}))", begin); };
-  const std::string body = "    const C scale = " + channel_operand(query, ConvEpilogue::kScale, "(C)1", "i") +
+  const std::string body = "    const C scale = " + channel_operand(query, ConvTail::kScale, "(C)1", "i") +
                            " / sqrt((C)load(in4[i]) + kEps);\n    " + array(at.scale) + "[i] = scale;\n    " +
-                           array(at.shift) + "[i] = (" + channel_operand(query, ConvEpilogue::kBias, "(C)0", "i") +
-                           " - (C)load(in3[i])) * scale + " +
-                           channel_operand(query, ConvEpilogue::kShift, "(C)0", "i") + ";\n";
+                           array(at.shift) + "[i] = (" + channel_operand(query, ConvTail::kBias, "(C)0", "i") +
+                           " - (C)load(in3[i])) * scale + " + channel_operand(query, ConvTail::kShift, "(C)0", "i") +
+                           ";\n";
   return std::make_unique<GeneratedKernel>(
       query, Generated{{begin(query).each("coefficients", query.outputs[0].shape[1], body)}, at.bytes});
 }
 
 std::unique_ptr<PreparedKernel> pass_over_product(const plan::KernelQuery& query) {
   const TensorSpec& y = query.outputs[0];
-  const ConvEpilogue epilogue(query);
   Writer writer = begin(query);
   writer.add(row_spot(y.shape) + place_function("y_at", y));
-  if (epilogue.residual) writer.add(place_function("r_at", query.inputs[ConvEpilogue::kResidual]));
+  if (ConvTail(query).residual) writer.add(place_function("r_at", query.inputs[ConvTail::kResidual]));
   return std::make_unique<GeneratedKernel>(
       query, Generated{{writer.each("epilogue", numel(y.shape),
                                     in_memory_order(y) +
                                         "    Out0* const at = out0 + y_at(c, row);\n"
                                         "    C v = load(*at);\n" +
-                                        epilogue.text(query, "r_at(c, row)") + "    store(at, v);\n")}});
+                                        tail_text(query, "r_at(c, row)") + "    store(at, v);\n")}});
 }
 
 // The convolution alone, with the same first operands.
 plan::KernelQuery product_of(plan::KernelQuery query) {
   query.op = "conv";
-  query.inputs.resize(ConvEpilogue::kBias);
+  query.inputs.resize(ConvTail::kBias);
   std::erase_if(query.attrs, [](const auto& attr) { return attr.first == "eps" || attr.first == "activation"; });
   return query;
 }
 
 }  // namespace
 
-ConvEpilogue::ConvEpilogue(const plan::KernelQuery& query)
-    : bias(cpu::has_operand(query.inputs, kBias)),
-      norm(cpu::has_operand(query.inputs, kMean)),
-      residual(cpu::has_operand(query.inputs, kResidual)),
-      relu(query.op == "fused_conv" && get_attr<std::string>(query.attrs, "activation") == "relu") {}
-
-std::string ConvEpilogue::text(const plan::KernelQuery& query, const std::string& at) const {
+std::string tail_text(const plan::KernelQuery& query, const std::string& at) {
+  const ConvTail tail(query);
   std::string text;
-  if (bias) text += "    v += (C)load(in2[c]);\n";
-  if (norm) {
-    text += "    v = (v - (C)load(in3[c])) * (" + channel_operand(query, kScale, "(C)1") +
-            " / sqrt((C)load(in4[c]) + kEps)) + " + channel_operand(query, kShift, "(C)0") + ";\n";
+  if (tail.bias) text += "    v += (C)load(in2[c]);\n";
+  if (tail.norm) {
+    text += "    v = (v - (C)load(in3[c])) * (" + channel_operand(query, ConvTail::kScale, "(C)1") +
+            " / sqrt((C)load(in4[c]) + kEps)) + " + channel_operand(query, ConvTail::kShift, "(C)0") + ";\n";
   }
-  if (residual) text += "    v += (C)load(in7[" + at + "]);\n";
-  if (relu) text += "    if (v < 0) v = 0;\n";
+  if (tail.residual) text += "    v += (C)load(in7[" + at + "]);\n";
+  if (tail.relu) text += "    if (v < 0) v = 0;\n";
   return text;
 }
 
@@ -103,7 +97,7 @@ ConvCoefficients::ConvCoefficients(const plan::KernelQuery& query) {
 std::unique_ptr<PreparedKernel> cudnn_fused_convolution(const plan::KernelQuery& query) {
   std::unique_ptr<PreparedKernel> kernel = cudnn_convolution(query);
   if (kernel != nullptr) {
-    if (!ConvEpilogue(query).norm) return kernel;
+    if (!ConvTail(query).norm) return kernel;
     return std::make_unique<InTurn>(coefficients(query), std::move(kernel));
   }
   kernel = cudnn_convolution(product_of(query));

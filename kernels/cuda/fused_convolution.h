@@ -4,28 +4,22 @@
 #include <memory>
 #include <string>
 
+#include "kernels/conv_tail.h"
 #include "kernels/kernel.h"
 #include "plan/target.h"
 
 namespace sluice::cuda {
 
-// Of conv, which has a bias at most, or of fused_conv.
-struct ConvEpilogue {
-  enum Input : size_t { kBias = 2, kMean, kVar, kScale, kShift, kResidual, kInputs };
-  explicit ConvEpilogue(const plan::KernelQuery& query);
-
-  bool bias = false, norm = false, residual = false, relu = false;
-
-  // Statements that change "C v", an element of channel c. Sources have kEps; `at`: where the residual's element lies.
-  std::string text(const plan::KernelQuery& query, const std::string& at) const;
-};
+// Statements that change "C v", an element of channel c. Sources have kEps; `at`: where the residual's element lies.
+std::string tail_text(const plan::KernelQuery& query, const std::string& at);
 
 // Batch norm as one product and one sum, for graphs of cuDNN: two arrays of an element per channel, of what C is, at
 // the beginning of the workspace. The bias is in the second.
 struct ConvCoefficients {
   explicit ConvCoefficients(const plan::KernelQuery& query);
-  int64_t scale = 0, shift = 0;  // where they begin
-  uint64_t bytes = 0;            // of both; what follows is aligned for every engine
+  static constexpr int64_t scale = 0;  // where they begin
+  int64_t shift = 0;
+  uint64_t bytes = 0;  // of both; what follows is aligned for every engine
 };
 
 // fused_conv on cuDNN: by one of its graphs, or where it has none by its convolution and a pass over what that gives.

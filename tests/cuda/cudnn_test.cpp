@@ -252,6 +252,10 @@ TEST(CudnnConvolution, KnowsTheWorkspaceOfWhatFollows) {
   EXPECT_EQ(bytes({.bias = true, .relu = true}), 131u);
   EXPECT_EQ(bytes({.norm = true}), 512u + 131u);
   EXPECT_TRUE(table().get("fused_conv", DeviceKind::kCuda).in_place.empty());
+  // They count where there is a limit.
+  KernelQuery limited = fused(kPlain, DType::kFloat16, {.norm = true});
+  limited.attrs.emplace_back(plan::kWorkspaceLimit, int64_t{512 + 130});
+  EXPECT_LE(target.workspace_bytes(limited), 512u + 130u);
 }
 
 // Streams of a device share a handle, which says where work is queued.
