@@ -5,6 +5,8 @@ import subprocess
 import time
 
 LIMIT = 120  # seconds; nothing here takes so long, unless it hangs
+# A line of a rank's program: its pid into `pid_<rank>`, which is whole once it is there, whenever the process is killed.
+PID = "open(f'pid_{rank}.part', 'w').write(str(os.getpid())); os.replace(f'pid_{rank}.part', f'pid_{rank}')\n"
 
 
 class Job:
@@ -15,10 +17,10 @@ class Job:
         self.directory = directory
 
     def pids(self, n):
-        """Of its processes, once each has written its own to a file `pid_<rank>`."""
+        """Of its processes, once each has run `PID`."""
         files = [self.directory / f"pid_{rank}" for rank in range(n)]
         deadline = time.monotonic() + LIMIT
-        while not all(f.exists() and f.read_text().endswith("\n") for f in files):
+        while not all(f.exists() for f in files):
             assert time.monotonic() < deadline and self.process.poll() is None, self.output()
             time.sleep(0.01)
         return [int(f.read_text()) for f in files]

@@ -9,10 +9,9 @@ import time
 
 import pytest
 
-from jobs import LIMIT, gone
+from jobs import LIMIT, PID, gone
 from rank_programs import environment, start  # noqa: F401: fixtures
 
-PID = "open(f'pid_{rank}', 'w').write(f'{os.getpid()}\\n')\n"
 # Rounds of all_reduce until an error; then its text and when it came, less the longest round.
 ROUNDS = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # to have time to tell

@@ -9,10 +9,8 @@ import sys
 
 import pytest
 
-from jobs import LIMIT, alive, gone
+from jobs import LIMIT, PID, alive, gone
 from rank_programs import environment, ranks, start  # noqa: F401: fixtures
-
-PID = "open(f'pid_{rank}', 'w').write(f'{os.getpid()}\\n')\n"
 
 
 def run(environment, *arguments, **variables):
@@ -133,12 +131,11 @@ def test_what_a_failed_process_had_started_ends_too(start):
     job = start(1, """
 import subprocess
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-open("pid_0", "w").write(f"{child.pid}\\n")
+open("child", "w").write(str(child.pid))
 sys.exit(1)
 """)
-    child, = job.pids(1) if job.process.poll() is None else [int((job.directory / "pid_0").read_text())]
     assert job.output()[0] == 1
-    assert gone([child])
+    assert gone([int((job.directory / "child").read_text())])
 
 
 def test_nobody_reads_the_output(start):
