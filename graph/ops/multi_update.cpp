@@ -63,7 +63,10 @@ std::vector<TensorType> infer(Types in, Present, const Attrs& attrs) {
   const Calls calls(attrs, in.size());
   std::vector<TensorType> types;
   for (size_t c = 0; c < static_cast<size_t>(calls.count); ++c) {
-    const std::vector<TensorType> own = calls.operands(in, c);
+    const std::vector<TensorType> own = calls.operands(in, c), first = calls.operands(in, 0);
+    for (size_t i = 0; i < own.size(); ++i)
+      SLUICE_CHECK(own[i].dtype == first[i].dtype, "xs: operand {} of call {} is {}; must be {}, as in the first", i, c,
+                   own[i].str(), dtype_name(first[i].dtype));
     std::vector<TensorType> operands = calls.of_update(own);
     check_input_count(*calls.update, operands.size());
     const size_t given = operands.size();

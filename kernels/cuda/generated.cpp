@@ -3,11 +3,6 @@
 #include <array>
 
 namespace sluice::cuda {
-namespace {
-
-constexpr size_t kMostOperands = 16;
-
-}  // namespace
 
 void* address_of(const Operand& operand, const KernelArgs& args) {
   void* data = nullptr;
@@ -25,8 +20,8 @@ GeneratedKernel::GeneratedKernel(const plan::KernelQuery& query, Generated gener
   repeatable_ = true;
   for (Source& source : generated.stages) {
     if (source.blocks == 0) continue;
-    SLUICE_CHECK(source.operands.size() <= kMostOperands, "{}: {} operands; a program takes {} at most", op_,
-                 source.operands.size(), kMostOperands);
+    SLUICE_CHECK(source.operands.size() <= kMostProgramOperands, "{}: {} operands; a program takes {} at most", op_,
+                 source.operands.size(), kMostProgramOperands);
     Stage& stage = stages_.emplace_back();
     stage.program = program_cache().get(source.entry, source.text, architecture(query.device), source.contract);
     held_bytes_ += stage.program->image.size();
@@ -48,8 +43,11 @@ CUfunction GeneratedKernel::function(const Stage& stage, CudaStream& stream) con
 void GeneratedKernel::launch(const Stage& stage, CudaStream& stream, const KernelArgs& args) const {
   FailurePort port =
       stage.describe != nullptr ? stream.failure_port(stage.describe, args.context) : stream.failure_port();
-  std::array<void*, kMostOperands> values{};
-  std::array<void*, kMostOperands + 2> params{&port.word, &port.ticket};
+  // Of which as many as there are operands are used.
+  std::array<void*, kMostProgramOperands> values;
+  std::array<void*, kMostProgramOperands + 2> params;
+  params[0] = &port.word;
+  params[1] = &port.ticket;
   for (size_t i = 0; i < stage.operands.size(); ++i) {
     const Operand& operand = stage.operands[i];
     const bool absent = operand.from == Operand::From::kInput && operand.index >= inputs_;

@@ -9,7 +9,8 @@
 
 namespace sluice::cuda {
 
-inline constexpr int64_t kThreads = 256;  // of a block, in every source
+inline constexpr int64_t kThreads = 256;             // of a block, in every source
+inline constexpr size_t kMostProgramOperands = 500;  // with what comes before them, below the 4 KiB of any driver
 
 // What a program is given after (failure word, ticket): an address of the run, moved by `offset` bytes.
 struct Operand {

@@ -78,5 +78,16 @@ TEST(NetworkOpErrorsTest, PoolingNormsAndLosses) {
             "equal in dtype and shape");
 }
 
+TEST(NetworkOpErrorsTest, UpdatesTogether) {
+  const AttrGraph sgd{3, {{"sgd_update", {{"weight_decay", 0.0}, {"maximize", false}}, {0, 1, 2}}}, {3}};
+  const TensorType f64{DType::kFloat64, {3}};
+  const Attrs two = {sgd, int64_t{2}};
+  EXPECT_EQ(error_of("multi_update", {f32({3}), f32({4}), f32({3}), f32({}), f32({4}), f32({})}, two), "no error");
+  EXPECT_EQ(error_of("multi_update", {f32({3}), f64, f32({3}), f32({}), f64, f32({})}, two),
+            "xs: operand 0 of call 1 is float64(3,); must be float32, as in the first");
+  EXPECT_EQ(error_of("multi_update", {f32({3}), f32({3}), f32({})}, two),
+            "xs: 3 operands for 2 calls; must be 3 of each");
+}
+
 }  // namespace
 }  // namespace sluice

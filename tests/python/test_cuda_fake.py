@@ -300,6 +300,61 @@ def test_chains_of_elementwise_ops_are_one_kernel_and_give_the_same_bits(run_on_
     assert run_on_gpu(GPT + FUSED).endswith("equal\n")
 
 
+# 66 parameters: 64 to an op, whose kernel is two launches.
+UPDATES = COMMON + """
+OPTIMIZERS = {
+    "sgd": lambda p: sl.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: sl.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True),
+    "adamw": lambda p: sl.optim.AdamW([{"params": p, "clip_grad_max_norm": 0.1}], lr=0.01),
+    "amsgrad": lambda p: sl.optim.Adam(p, lr=0.01, amsgrad=True, maximize=True),
+}
+
+class Train(nn.Graph):
+    def __init__(self, net, optimizer, amp, options):
+        super().__init__(name="train")
+        self.net = net
+        self.add_optimizer(OPTIMIZERS[optimizer](net.parameters()))
+        self.config.set_device(sl.device("cuda:0"))
+        if amp:
+            self.config.enable_amp(dtype=sl.bfloat16)
+        for option in options:
+            getattr(self.config, option)()
+
+    def build(self, x, y):
+        loss = F.cross_entropy(self.net(x), y)
+        loss.backward()
+        return loss
+
+def run(layers, optimizer, amp, *options):
+    sl.manual_seed(0)
+    net = nn.Sequential(*[nn.Linear(5, 5) for _ in range(layers)])
+    graph = Train(net, optimizer, amp, options)
+    random = np.random.default_rng(0)
+    losses = [graph(sl.from_numpy(random.normal(size=(12, 5)).astype(np.float32)), sl.from_numpy(random.integers(0, 5, 12))).item()
+              for _ in range(3)]
+    updates = [k for k in graph.plan["kernels"] if k.get("role") == "update" and k["op"].endswith("update")]
+    calls = [[call["op"] for call in k["attrs"]["body"]["graph"]["calls"]] + [k["attrs"]["copy"]] for k in updates
+             if k["op"] == "multi_update"]
+    return (losses, [p.detach().cpu().numpy().tobytes() for p in net.parameters()]), len(updates), calls
+
+together, scaled, copies = "enable_multi_tensor_update", "allow_fuse_model_update_ops", "enable_fused_model_update_cast"
+for optimizer in OPTIMIZERS:
+    plain, kernels, none = run(33, optimizer, False)
+    got, fewer, calls = run(33, optimizer, False, together, scaled)
+    assert got == plain and kernels == 66 and fewer == len(calls) == 2 and not none, (optimizer, kernels, fewer)
+    assert all(steps[0] == "mul" for steps in calls) == (optimizer == "adamw"), calls  # clipping
+    plain, kernels, none = run(3, optimizer, True)
+    got, fewer, calls = run(3, optimizer, True, together, scaled, copies)
+    assert got == plain and kernels == fewer == len(calls) == 6 and not none, (optimizer, kernels, fewer, calls)
+    assert all(steps[0] in ("cast", "mul") and steps[-1] == "bfloat16" for steps in calls), calls
+print("equal")
+"""
+
+
+def test_updates_of_many_parameters_are_one_kernel_and_give_the_same_bits(run_on_gpu):  # CFG-06, CFG-07, CFG-08
+    assert run_on_gpu(UPDATES).endswith("equal\n")
+
+
 def test_training_without_cudnn_equals_the_cpus(run_on_gpu):
     assert run_on_gpu(DIGITS + COMPARE, SLUICE_CUDNN="off").endswith("equal\n")
 

@@ -93,8 +93,8 @@ class PassOptions:
         self._ask("enable_fused_model_update_cast", "fuse_updates", bool(mode), "cast_updates", bool(mode))
 
     def enable_multi_tensor_update(self, mode: bool = True) -> None:
-        """One kernel updates up to 64 parameters. All their gradients are kept until the last one is there. Not so by default: on a CPU
-        a kernel for each parameter costs next to nothing."""
+        """One kernel updates up to 64 parameters; on a GPU that is one launch or two. All their gradients are kept until the last one is
+        there. Not so by default: on a CPU a kernel for each parameter costs next to nothing."""
         self._ask("enable_multi_tensor_update", "fuse_updates", bool(mode), "updates", "all" if mode else "single")
 
     def enable_fused_activations(self, mode: bool = True) -> None:
