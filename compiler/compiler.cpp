@@ -197,6 +197,8 @@ NamedAttrs record(const CompileOptions& options) {
   add("float32_conv_precision", options.float32_conv_precision, defaults.float32_conv_precision,
       options.float32_conv_precision);
   add("deterministic_convs", options.deterministic_convs, defaults.deterministic_convs, options.deterministic_convs);
+  add("deterministic_attention", options.deterministic_attention, defaults.deterministic_attention,
+      options.deterministic_attention);
   for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
   for (const auto& [name, stage] : options.stages) attrs.emplace_back("stage." + name, int64_t{stage});
   for (const std::string& name : options.donated) attrs.emplace_back("donated." + name, true);

@@ -66,7 +66,8 @@ struct CompileOptions {
   // Products of float32 matrices, and convolutions, may round their operands: "highest" (never), "high" (to TF32),
   // "medium" (products only: to bfloat16). What a kernel makes of it is its own; it sums in float32.
   std::string float32_matmul_precision = "highest", float32_conv_precision = "highest";
-  bool deterministic_convs = true;  // false: convolutions may differ from run to run in their last bits
+  // false: convolutions, or attention, may differ from run to run in their last bits
+  bool deterministic_convs = true, deterministic_attention = true;
   std::vector<std::string> disabled_passes;
   // Which activations move into the linear op that feeds them: "exact", relu, which is the same in either place; "all"
   // that its kernel has, whose last bits may differ there.

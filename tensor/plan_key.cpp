@@ -40,8 +40,9 @@ void add_options(Key& key, const CompileOptions& options) {
   const auto& [name, device, devices, granularity, outputs_buffer_size, quotas, machine, fast_quotas, reuse_memory,
                packing, in_place, donated, device_ports, pack_weights, memory_budget, auto_memory, workspace_limit,
                generated_kernels, kernel_trials, cores, float32_matmul_precision, float32_conv_precision,
-               deterministic_convs, disabled_passes, activations, keep_ops, updates, scaled_updates, fuse_add,
-               cast_updates, prims, patterns, order, concurrency, ranks, components, stages, dump_dir, until] = options;
+               deterministic_convs, deterministic_attention, disabled_passes, activations, keep_ops, updates,
+               scaled_updates, fuse_add, cast_updates, prims, patterns, order, concurrency, ranks, components, stages,
+               dump_dir, until] = options;
   key.add(name).add(device).add(devices.size());
   for (const DeviceId& each : devices) key.add(each);
   key.add(granularity).add(outputs_buffer_size).add(plan::to_json(machine));
@@ -50,7 +51,7 @@ void add_options(Key& key, const CompileOptions& options) {
   add_texts(key, donated);
   key.add(device_ports).add(pack_weights).add(memory_budget).add(auto_memory);
   key.add(workspace_limit).add(generated_kernels).add(kernel_trials).add(cores);
-  key.add(float32_matmul_precision).add(float32_conv_precision).add(deterministic_convs);
+  key.add(float32_matmul_precision).add(float32_conv_precision).add(deterministic_convs).add(deterministic_attention);
   add_texts(key, disabled_passes);
   key.add(activations).add(keep_ops).add(updates).add(scaled_updates).add(fuse_add).add(cast_updates).add(prims);
   key.add(patterns.size());

@@ -3,6 +3,7 @@
 #include "base/fix.h"
 #include "compiler/collectives.h"
 #include "compiler/lowering/places.h"
+#include "graph/ops/attention.h"
 #include "graph/ops/micro_batches.h"
 #include "graph/ops/movement.h"
 #include "plan/query.h"
@@ -104,7 +105,9 @@ plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::
     query.attrs.clear();
   }
   set_precision(query, *node.op, context.options);
-  if (node.op->precision == OpDef::Precision::kConv && !context.options.deterministic_convs)
+  const bool conv = node.op->precision == OpDef::Precision::kConv;
+  if ((conv && !context.options.deterministic_convs) ||
+      (ops::is_attention(*node.op) && !context.options.deterministic_attention))
     query.attrs.emplace_back(plan::kDeterministic, false);
   if (context.options.generated_kernels && context.target.source(query).empty()) {
     plan::KernelQuery generated = query;

@@ -378,5 +378,6 @@ std::span<const OpDef* const> attention_ops() {
   static const OpDef* const defs[] = {&attention_def, &attention_backward_def};
   return defs;
 }
+bool is_attention(const OpDef& op) { return &op == &attention_def || &op == &attention_backward_def; }
 
 }  // namespace sluice::ops

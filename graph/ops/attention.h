@@ -24,5 +24,6 @@ Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& 
                                    const AttentionOptions& options = {});
 
 std::span<const OpDef* const> attention_ops();
+bool is_attention(const OpDef& op);  // or its backward
 
 }  // namespace sluice::ops

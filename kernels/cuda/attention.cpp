@@ -11,6 +11,7 @@
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cuda/attention_text.h"
+#include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/families.h"
 #include "kernels/cuda/writer.h"
 #include "plan/query.h"
@@ -225,8 +226,11 @@ Generated attention_backward(const plan::KernelQuery& query) {
 }  // namespace
 
 void add_attention_kernels(KernelTable& table) {
-  add_generated(table, "attention", attention);
-  add_generated(table, "attention_backward", attention_backward);
+  const std::string library = cudnn() != nullptr ? "cuDNN " + cudnn()->version() : "";
+  add_generated(table, "attention", attention,
+                {library, [](const plan::KernelQuery& query) { return cudnn_attention(query, attention); }});
+  add_generated(table, "attention_backward", attention_backward,
+                {library, [](const plan::KernelQuery& query) { return cudnn_attention(query, attention_backward); }});
 }
 
 }  // namespace sluice::cuda

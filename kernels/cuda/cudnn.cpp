@@ -64,7 +64,7 @@ CudnnDescriptor CudnnMaker::empty(cudnnBackendDescriptorType_t type) const {
   return {made, library.cudnnBackendDestroyDescriptor};
 }
 
-CudnnDescriptor CudnnMaker::make(cudnnBackendDescriptorType_t type, std::initializer_list<CudnnAttribute> attributes,
+CudnnDescriptor CudnnMaker::make(cudnnBackendDescriptorType_t type, const std::vector<CudnnAttribute>& attributes,
                                  cudnnStatus_t& finalised) const {
   CudnnDescriptor made = empty(type);
   for (const CudnnAttribute& a : attributes) {
@@ -76,7 +76,7 @@ CudnnDescriptor CudnnMaker::make(cudnnBackendDescriptorType_t type, std::initial
 }
 
 CudnnDescriptor CudnnMaker::make(cudnnBackendDescriptorType_t type,
-                                 std::initializer_list<CudnnAttribute> attributes) const {
+                                 const std::vector<CudnnAttribute>& attributes) const {
   cudnnStatus_t finalised = CUDNN_STATUS_SUCCESS;
   CudnnDescriptor made = make(type, attributes, finalised);
   library.check(finalised, op, "cudnnBackendFinalize");

@@ -5,7 +5,6 @@
 // Its C interface, not cudnn-frontend: that would load libcudart and libcuda by names of its own, and throw.
 #include <cudnn_graph.h>
 
-#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -113,9 +112,9 @@ struct CudnnMaker {
   const std::string& op;
 
   // With these attributes, finalised. Throws kRuntime.
-  CudnnDescriptor make(cudnnBackendDescriptorType_t type, std::initializer_list<CudnnAttribute> attributes) const;
+  CudnnDescriptor make(cudnnBackendDescriptorType_t type, const std::vector<CudnnAttribute>& attributes) const;
   // The same, but leaves to the caller what finalising said.
-  CudnnDescriptor make(cudnnBackendDescriptorType_t type, std::initializer_list<CudnnAttribute> attributes,
+  CudnnDescriptor make(cudnnBackendDescriptorType_t type, const std::vector<CudnnAttribute>& attributes,
                        cudnnStatus_t& finalised) const;
   // One that the library fills in.
   CudnnDescriptor empty(cudnnBackendDescriptorType_t type) const;

@@ -59,16 +59,6 @@ const TensorSpec& operand_of(const plan::KernelQuery& query, size_t operand) {
   return operand < query.inputs.size() ? query.inputs[operand] : query.outputs[operand - query.inputs.size()];
 }
 
-std::optional<cudnnDataType_t> type_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32: return CUDNN_DATA_FLOAT;
-    case DType::kFloat64: return CUDNN_DATA_DOUBLE;
-    case DType::kFloat16: return CUDNN_DATA_HALF;
-    case DType::kBFloat16: return CUDNN_DATA_BFLOAT16;
-    default: return std::nullopt;
-  }
-}
-
 // Whether float32 may be multiplied as TensorFloat-32.
 bool allows_tf32(const plan::KernelQuery& query) {
   return plan::beside<std::string>(query.attrs, plan::kPrecision, "highest") != "highest";
@@ -91,13 +81,8 @@ struct Tensors {
 
   CudnnDescriptor make(int64_t uid, cudnnDataType_t type, const std::vector<int64_t>& sizes,
                        const std::vector<int64_t>& strides, bool is_virtual) const {
-    const int64_t multiple_of = is_virtual ? kCudnnAlignment : alignment;
-    return maker.make(CUDNN_BACKEND_TENSOR_DESCRIPTOR, {{CUDNN_ATTR_TENSOR_UNIQUE_ID, uid},
-                                                        {CUDNN_ATTR_TENSOR_DATA_TYPE, type},
-                                                        {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, multiple_of},
-                                                        {CUDNN_ATTR_TENSOR_DIMENSIONS, sizes},
-                                                        {CUDNN_ATTR_TENSOR_STRIDES, strides},
-                                                        {CUDNN_ATTR_TENSOR_IS_VIRTUAL, is_virtual}});
+    if (is_virtual) return cudnn_tensor(maker, {uid, type, sizes, strides, CudnnTensor::In::kNothing});
+    return cudnn_tensor(maker, {uid, type, sizes, strides, CudnnTensor::In::kMemory, alignment});
   }
   // (N, C, spatial...). The strides of dims of size 1 are what the layout makes them.
   CudnnDescriptor make(int64_t uid, cudnnDataType_t type, const TensorSpec& spec, bool is_virtual = false) const {
@@ -146,18 +131,6 @@ std::vector<Step> steps_of(const plan::KernelQuery& query, const Tensors& tensor
   return steps;
 }
 
-CudnnDescriptor pointwise(const CudnnMaker& maker, const Step& step, cudnnDataType_t compute,
-                          const CudnnDescriptor& from, const CudnnDescriptor& to) {
-  const CudnnDescriptor how =
-      maker.make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
-                 {{CUDNN_ATTR_POINTWISE_MODE, step.mode}, {CUDNN_ATTR_POINTWISE_MATH_PREC, compute}});
-  const CudnnAttribute of(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how),
-      x(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from), y(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
-  if (step.operand == nullptr) return maker.make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, {of, x, y});
-  return maker.make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
-                    {of, x, {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, step.operand}, y});
-}
-
 bool is_plain(const TensorSpec& spec) {
   return numel(spec.shape) > 0 && cpu::spatial_layout(spec) != plan::Layout::kAny;
 }
@@ -173,7 +146,7 @@ void each_plan(const CudnnMaker& maker, const CudnnTarget& target, const plan::K
   const Operation o = operation_of(query);
   const TensorSpec &x = operand_of(query, o.x_operand), &w = operand_of(query, o.w_operand),
                    &y = operand_of(query, o.y_operand);
-  const std::optional<cudnnDataType_t> type = type_of(x.dtype);
+  const std::optional<cudnnDataType_t> type = cudnn_type(x.dtype);
   if (!type || !is_plain(x) || !is_plain(w) || !is_plain(y)) return;
   if (ConvTail(query).residual && !is_plain(query.inputs[ConvTail::kResidual])) return;
   if (coefficient_bytes(query) > plan::workspace_limit(query.attrs)) return;
@@ -208,7 +181,11 @@ void each_plan(const CudnnMaker& maker, const CudnnTarget& target, const plan::K
   std::vector<cudnnBackendDescriptor_t> operations = {convolved.get()};
   for (size_t i = 0; i < steps.size(); ++i) {
     const bool last = i + 1 == steps.size();
-    added.push_back(pointwise(maker, steps[i], compute, between[i], last ? y_tensor : between[i + 1]));
+    added.push_back(cudnn_pointwise(maker, {.mode = steps[i].mode,
+                                            .compute = compute,
+                                            .x = between[i],
+                                            .y = last ? y_tensor : between[i + 1],
+                                            .b = steps[i].operand == nullptr ? nullptr : &steps[i].operand}));
     operations.push_back(added.back().get());
   }
   each_cudnn_plan(maker, target, rules, operations, name, take);
@@ -270,7 +247,7 @@ std::optional<CudnnPlans> cudnn_convolution_plans(const CudnnMaker& maker, const
   auto any = plan_of(maker, target, query, element, no_more);
   if (!any) any = plan_of(maker, target, query, element, rules);
   if (!any) return std::nullopt;
-  return CudnnPlans{std::move(*aligned), std::move(*any)};
+  return CudnnPlans{std::move(*aligned), std::move(any)};
 }
 
 std::vector<std::string> cudnn_convolution_names(const plan::KernelQuery& query) {

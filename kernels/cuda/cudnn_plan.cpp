@@ -10,7 +10,7 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr size_t kMostNotes = CUDNN_NUMERICAL_NOTE_TYPE_COUNT, kMostOperands = 8;
+constexpr size_t kMostNotes = CUDNN_NUMERICAL_NOTE_TYPE_COUNT, kMostOperands = 12;
 
 // Whether it is there. Throws where that is not because the library lacks something.
 bool supported(const CudnnMaker& maker, cudnnStatus_t finalised) {
@@ -110,12 +110,21 @@ void each_cudnn_plan(const CudnnMaker& maker, const CudnnTarget& target, const C
 }
 
 CudnnKernel::CudnnKernel(std::string op, CudnnDevice& device, CudnnPlans plans, std::vector<CudnnOperand> operands,
-                         uint64_t before)
-    : op_(std::move(op)), operands_(std::move(operands)), before_(before), device_(device), plans_(std::move(plans)) {
+                         uint64_t before, std::unique_ptr<PreparedKernel> otherwise)
+    : op_(std::move(op)),
+      operands_(std::move(operands)),
+      before_(before),
+      otherwise_(std::move(otherwise)),
+      device_(device),
+      plans_(std::move(plans)) {
   SLUICE_CHECK(operands_.size() <= kMostOperands, "{}: {} operands; a plan of cuDNN takes {} at most", op_,
                operands_.size(), kMostOperands);
   workspace_bytes_ = before_ + plans_.workspace_bytes();
   repeatable_ = true;
+  if (otherwise_ != nullptr) {
+    workspace_bytes_ = std::max(workspace_bytes_, otherwise_->workspace_bytes());
+    held_bytes_ = otherwise_->held_bytes();
+  }
   log(LogLevel::kDebug, LogArea::kKernels, "{}: cuDNN's {}, {} bytes of workspace", op_, plans_.aligned.name,
       workspace_bytes_);
 }
@@ -124,21 +133,23 @@ CudnnKernel::~CudnnKernel() {
   const CurrentContext current(device_.context);
   const std::lock_guard lock(device_.mutex);
   plans_.aligned.plan.reset();
-  plans_.any.plan.reset();
+  plans_.any.reset();
 }
 
 void CudnnKernel::run(const KernelArgs& args) const {
-  const CUstream stream = compute_stream_of(args, op_).library_stream(args.context);
-  if (stream == nullptr) return;
   std::array<int64_t, kMostOperands> uids{};
   std::array<void*, kMostOperands> pointers{};
   size_t count = 0;
   bool aligned = true;
   for (const CudnnOperand& operand : operands_) {
     uids[count] = operand.uid;
-    pointers[count] = address_of(operand.from, args);
-    aligned &= reinterpret_cast<uintptr_t>(pointers[count++]) % kCudnnAlignment == 0;
+    pointers[count] = operand.value ? const_cast<float*>(&*operand.value) : address_of(operand.from, args);
+    aligned &= operand.value || reinterpret_cast<uintptr_t>(pointers[count]) % kCudnnAlignment == 0;
+    ++count;
   }
+  if (!aligned && !plans_.any) return otherwise_->run(args);
+  const CUstream stream = compute_stream_of(args, op_).library_stream(args.context);
+  if (stream == nullptr) return;
   const auto before = static_cast<int64_t>(before_);
   void* const workspace = address_of({Operand::From::kWorkspace, 0, before}, args);
   const Cudnn& library = *cudnn();
@@ -150,7 +161,7 @@ void CudnnKernel::run(const KernelArgs& args) const {
                  {{CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const int64_t>(uids).first(count)},
                   {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::span<void* const>(pointers).first(count)},
                   {CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace}});
-  const CudnnPlan& plan = aligned ? plans_.aligned : plans_.any;
+  const CudnnPlan& plan = aligned ? plans_.aligned : *plans_.any;
   library.check(library.cudnnBackendExecute(device_.handle, plan.plan.get(), operands.get()), op_,
                 "cudnnBackendExecute");
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/cudnn_graph.h"
 #include "kernels/cuda/generated.h"
 
 namespace sluice::cuda {
@@ -42,22 +42,22 @@ void each_cudnn_plan(const CudnnMaker& maker, const CudnnTarget& target, const C
 inline int64_t cudnn_uid(size_t operand) { return static_cast<int64_t>(operand) + 1; }
 struct CudnnOperand {
   int64_t uid = 0;
-  Operand from;
+  Operand from = {};
+  std::optional<float> value = {};  // of a tensor by value
 };
 
-// Operands that lie as the buffers of our plans do have another plan than views of them that begin anywhere: engines
-// load 16 bytes at once.
-inline constexpr int64_t kCudnnAlignment = 16;
 struct CudnnPlans {
-  CudnnPlan aligned, any;
-  uint64_t workspace_bytes() const { return std::max(aligned.workspace_bytes, any.workspace_bytes); }
+  CudnnPlan aligned;  // of operands that begin at multiples of kCudnnAlignment
+  std::optional<CudnnPlan> any;
+  uint64_t workspace_bytes() const { return std::max(aligned.workspace_bytes, any ? any->workspace_bytes : 0); }
 };
 
 class CudnnKernel final : public PreparedKernel {
  public:
-  // `operands`: those of the graph that are in memory. The plan's workspace begins behind `before` bytes of the run's.
+  // `operands`: those of the graph that are in memory or in the call. The plan's workspace begins behind `before` bytes
+  // of the run's. `otherwise` runs where operands begin elsewhere and no plan is for that; it may be null where one is.
   CudnnKernel(std::string op, CudnnDevice& device, CudnnPlans plans, std::vector<CudnnOperand> operands,
-              uint64_t before);
+              uint64_t before, std::unique_ptr<PreparedKernel> otherwise = nullptr);
   ~CudnnKernel() override;
   const char* library() const override { return "cuDNN"; }
   void run(const KernelArgs& args) const override;
@@ -66,6 +66,7 @@ class CudnnKernel final : public PreparedKernel {
   const std::string op_;
   const std::vector<CudnnOperand> operands_;
   const uint64_t before_;
+  const std::unique_ptr<PreparedKernel> otherwise_;
   CudnnDevice& device_;
   CudnnPlans plans_;
 };

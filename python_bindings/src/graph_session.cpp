@@ -61,6 +61,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
   read(d, "float32_conv_precision", &o.compile.float32_conv_precision);
   read(d, "deterministic_convs", &o.compile.deterministic_convs);
+  read(d, "deterministic_attention", &o.compile.deterministic_attention);
   read(d, "disabled_passes", &o.compile.disabled_passes);
   read(d, "order", &o.compile.order);
   read(d, "concurrency", &o.compile.concurrency);

@@ -1,12 +1,9 @@
 // Convolutions on cuDNN: which it takes, by which of its engines, and what they give, on a fake that holds its callers
 // to the documentation (fake_cudnn/fake_cudnn.h). And what the real library says of the same graphs, where it is at
 // hand.
-#include <dlfcn.h>
-
 #include <thread>
 
-#include "cuda/fake_cudnn/fake_cudnn.h"
-#include "cuda/on_fakes.h"
+#include "cuda/cudnn_fixture.h"
 #include "kernels/cuda/cudnn_convolution.h"
 #include "kernels/target.h"
 #include "support/error_of.h"
@@ -17,14 +14,6 @@ namespace {
 using namespace test;
 using plan::KernelQuery;
 using testing::HasSubstr;
-
-const fake_cudnn::Controls& fake() {
-  static const auto* const controls = [] {
-    void* library = dlopen(FAKE_CUDNN, RTLD_NOW | RTLD_LOCAL);
-    return reinterpret_cast<const fake_cudnn::Controls* (*)()>(dlsym(library, "fake_cudnn_controls"))();
-  }();
-  return *controls;
-}
 
 struct Case {
   Shape x, w;
@@ -302,28 +291,7 @@ TEST(Cudnn, IsMissedByName) {
             "unsupported: cuDNN: 'libm.so.6' has no cudnnGetVersion; install cuDNN 9");
 }
 
-// An H100 as the library itself describes one.
-constexpr std::string_view kH100 =
-    R"({"maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"
-    R"("multiProcessorCount":132,"smCountOrigin":0,"warpSize":32,"maxSharedMemoryPerBlock":49152,)"
-    R"("maxSharedMemoryPerBlockOptin":232448,"reservedSharedMemoryPerBlock":1024,"oversizedSharedMemoryPerBlock":0,)"
-    R"("maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,)"
-    R"("isTccDriver":0,"supportCoopLaunch":1,"totalGlobalMem":85899345920,"smClockRateKHz":1980000,)"
-    R"("memClockRateKHz":2619000,"memoryBusWidth":5120,"l2CacheSize":52428800,"cudaDeviceId":0,"deviceVer":900,)"
-    R"("driverVer":13000,"deviceName":"NVIDIA H100 80GB HBM3"})";
-
-// Named by SLUICE_TEST_CUDNN, because most machines that build have none. It needs no GPU to plan for one.
-TEST(CudnnLibrary, HasAPlanForEveryConvolution) {
-  const char* path = std::getenv("SLUICE_TEST_CUDNN");
-  if (path == nullptr) GTEST_SKIP() << "SLUICE_TEST_CUDNN names no cuDNN";
-  const Cudnn library = load_cudnn(path);
-  const std::string op = "test";
-  const CudnnMaker maker{library, op};
-  const CudnnDescriptor h100 = maker.empty(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  library.check(library.cudnnBackendSetAttribute(h100.get(), CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                                 static_cast<int64_t>(kH100.size()), kH100.data()),
-                op, "cudnnBackendSetAttribute");
-  library.check(library.cudnnBackendFinalize(h100.get()), op, "cudnnBackendFinalize");
+TEST_F(CudnnLibrary, HasAPlanForEveryConvolution) {
   std::vector<Case> all = cases();
   for (const bool last : {true, false}) {  // of ResNet-50 and of a digits net
     all.push_back({{32, 3, 224, 224}, {64, 3, 7, 7}, {2, 2}, {3, 3}, {}, 1, false, last});

@@ -355,6 +355,51 @@ def test_updates_of_many_parameters_are_one_kernel_and_give_the_same_bits(run_on
     assert run_on_gpu(UPDATES).endswith("equal\n")
 
 
+ATTENTION = COMMON + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 4)
+
+    def forward(self, x):
+        n, t, _ = x.shape
+        q, k, v = self.qkv(x).reshape(n, t, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(n, t, 32))
+
+class Train(nn.Graph):
+    def __init__(self, net, cudnn):
+        super().__init__(name="train")
+        self.net = net
+        self.add_optimizer(sl.optim.AdamW(net.parameters(), lr=0.01))
+        self.config.set_device(sl.device("cuda:0"))
+        self.config.enable_amp(dtype=sl.bfloat16)
+        self.config.enable_cudnn_attention(cudnn)
+
+    def build(self, x, y):
+        loss = F.cross_entropy(self.net(x).reshape(-1, 4), y.reshape(-1))
+        loss.backward()
+        return loss
+
+def run(cudnn):
+    sl.manual_seed(0)
+    graph = Train(Net(), cudnn)
+    random = np.random.default_rng(0)
+    losses = [graph(sl.from_numpy(random.normal(size=(3, 6, 32)).astype(np.float32)), sl.from_numpy(random.integers(0, 4, (3, 6)))).item()
+              for _ in range(4)]
+    kernels = {k["name"]: k["op"] for k in graph.plan["kernels"]}
+    return losses, sorted(kernels[name] for name, library in graph.stats()["libraries"].items() if library == "cuDNN")
+
+(losses, ops), (plain, none) = run(True), run(False)
+assert ops == ["attention", "attention_backward"] and none == [], (ops, none)
+np.testing.assert_allclose(losses, plain, rtol=2e-3)
+print("equal")
+"""
+
+
+def test_attention_is_cudnns_where_asked(run_on_gpu):
+    assert run_on_gpu(ATTENTION).endswith("equal\n")
+
+
 def test_training_without_cudnn_equals_the_cpus(run_on_gpu):
     assert run_on_gpu(DIGITS + COMPARE, SLUICE_CUDNN="off").endswith("equal\n")
 

@@ -169,6 +169,8 @@ SETTERS = {
     "amp": lambda c: c.enable_amp(),
     "device_ports": lambda c: c.enable_device_ports(),
     "float32_matmul_precision": lambda c: c.set_float32_matmul_precision("high"),
+    "deterministic_convs": lambda c: c.cudnn_conv_use_deterministic_algo_only(False),
+    "deterministic_attention": lambda c: c.enable_cudnn_attention(),
     "submit_timeout": lambda c: c.set_submit_timeout(1.5),
     "wait_timeout": lambda c: c.set_wait_timeout(20),
     "inline_up_to": lambda c: c.set_inline_up_to(1e-3),

@@ -66,17 +66,20 @@ fake_cuda::Function& kernel_of(const DescriptorPtr& plan) {
   const auto operands = operands_of(*config->graph);
   fake_cuda::Function& function = all->emplace_back(plan, fake_cuda::Function{}).second;
   function.name = "cuDNN's engine " + std::to_string(config->engine.index);
-  function.param_bytes.assign(operands.size() + 1, sizeof(void*));
+  for (const Operand& operand : operands)
+    function.param_bytes.push_back(operand.by_value() ? operand.bytes() : sizeof(void*));
+  function.param_bytes.push_back(sizeof(void*));
   const auto workspace_bytes = static_cast<uint64_t>(config->engine.workspace_bytes);
   const auto pointer = [](void* param) { return *static_cast<void**>(param); };
   function.accesses = [=](void** params, std::vector<fake_cuda::Access>& accesses) {
     for (size_t i = 0; i < operands.size(); ++i)
-      accesses.push_back({pointer(params[i]), operands[i].bytes(), operands[i].written});
+      if (!operands[i].by_value()) accesses.push_back({pointer(params[i]), operands[i].bytes(), operands[i].written});
     if (workspace_bytes > 0) accesses.push_back({pointer(params[operands.size()]), workspace_bytes, true});
   };
   function.run = [=](void** params) {
     std::map<int64_t, void*> data;
-    for (size_t i = 0; i < operands.size(); ++i) data[operands[i].uid()] = fake_cuda::shadow(pointer(params[i]));
+    for (size_t i = 0; i < operands.size(); ++i)
+      data[operands[i].uid()] = operands[i].by_value() ? params[i] : fake_cuda::shadow(pointer(params[i]));
     if (workspace_bytes > 0) std::memset(fake_cuda::shadow(pointer(params[operands.size()])), 0xcd, workspace_bytes);
     compute(*config->graph, config->engine, data);
   };
@@ -87,25 +90,26 @@ cudnnStatus_t launch(cudnnHandle_t handle, const DescriptorPtr& plan, const Desc
   const Descriptor& config = plan->at(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
   const auto uids = pack.values<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto pointers = pack.values<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
-  std::vector<void*> values;
+  std::deque<void*> values;
+  std::vector<void*> params;
   bool any_address = false;
   for (const Operand& operand : operands_of(*config.graph)) {
     const auto uid = std::find(uids.begin(), uids.end(), operand.uid());
     if (uid == uids.end()) return told("cudnnBackendExecute", CUDNN_STATUS_BAD_PARAM, "an operand is not given");
     void* data = pointers[static_cast<size_t>(uid - uids.begin())];
-    if (fake_cuda::shadow(data) == data)
-      return told("cudnnBackendExecute", CUDNN_STATUS_BAD_PARAM, "an operand is not in device memory");
+    if (operand.by_value() != (fake_cuda::shadow(data) == data))
+      return told("cudnnBackendExecute", CUDNN_STATUS_BAD_PARAM, "an operand is not where its tensor says");
+    params.push_back(operand.by_value() ? data : &values.emplace_back(data));
+    if (operand.by_value()) continue;
     const auto alignment = operand.tensor->value<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
     any_address |= alignment < 16;
     if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) != 0)
       return told("cudnnBackendExecute", CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER);
-    values.push_back(data);
   }
   values.push_back(pack.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE));
+  params.push_back(&values.back());
   if (config.engine.workspace_bytes > 0 && values.back() == nullptr)
     return told("cudnnBackendExecute", CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "there is no workspace");
-  std::vector<void*> params;
-  for (void*& value : values) params.push_back(&value);
   const CUresult result = cuLaunchKernel(fake_cuda::handle_of(kernel_of(plan)), 1, 1, 1, 1, 1, 1, 0, handle->stream,
                                          params.data(), nullptr);
   if (result != CUDA_SUCCESS) return told("cudnnBackendExecute", CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER);

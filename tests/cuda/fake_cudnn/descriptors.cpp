@@ -19,6 +19,8 @@ constexpr auto kForward = CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
 constexpr auto kData = CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
 constexpr auto kFilter = CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
 constexpr auto kPointwise = CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR;
+constexpr auto kAttention = CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR;
+constexpr auto kAttentionGrad = CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR;
 constexpr auto kGraph = CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR;
 constexpr auto kDescriptor = CUDNN_TYPE_BACKEND_DESCRIPTOR;
 
@@ -30,6 +32,7 @@ constexpr Rule kRules[] = {
     {kTensor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, true, CUDNN_DIM_MAX},
     {kTensor, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, true, CUDNN_DIM_MAX},
     {kTensor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, false},
+    {kTensor, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, false},
     {kConvolution, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE},
     {kConvolution, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE},
     {kConvolution, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64},
@@ -57,11 +60,35 @@ constexpr Rule kRules[] = {
     {kFilter, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, kDescriptor},
     {CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE},
     {CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE},
+    {CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, false},
     {kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kDescriptor},
     {kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, kDescriptor},
     {kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, kDescriptor, false},
+    {kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, kDescriptor, false},
     {kPointwise, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, kDescriptor},
-    {kGraph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE},
+    {kAttention, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, kDescriptor},
+    {kAttention, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, kDescriptor},
+    {kAttention, CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, kDescriptor},
+    {kAttention, CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, kDescriptor},
+    {kAttention, CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, kDescriptor, false},
+    {kAttention, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, kDescriptor, false},
+    {kAttention, CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH, kDescriptor, false},
+    {kAttention, CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID, CUDNN_TYPE_INT64, false},
+    {kAttention, CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID, CUDNN_TYPE_INT64, false},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC, kDescriptor},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC, kDescriptor},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_VDESC, kDescriptor},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_ODESC, kDescriptor},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_STATSDESC, kDescriptor},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_SCALEDESC, kDescriptor, false},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC, kDescriptor},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_DQDESC, kDescriptor},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC, kDescriptor},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC, kDescriptor},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH, kDescriptor, false},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_INPUT_UID, CUDNN_TYPE_INT64, false},
+    {kAttentionGrad, CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_OUTPUT_UID, CUDNN_TYPE_INT64, false},
+    {kGraph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, false},  // graphs within operations have none
     {kGraph, CUDNN_ATTR_OPERATIONGRAPH_OPS, kDescriptor, true, 8},
     {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, kDescriptor},
     {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE},
@@ -137,15 +164,30 @@ bool is_convolution(const Descriptor& d) {
   return true;
 }
 
+int operands_of(cudnnPointwiseMode_t mode) {  // 0: not known here
+  switch (mode) {
+    case CUDNN_POINTWISE_RELU_FWD:
+    case CUDNN_POINTWISE_GEN_INDEX: return 1;
+    case CUDNN_POINTWISE_ADD:
+    case CUDNN_POINTWISE_MUL:
+    case CUDNN_POINTWISE_CMP_GE: return 2;
+    case CUDNN_POINTWISE_BINARY_SELECT: return 3;
+    default: return 0;
+  }
+}
+
 bool is_pointwise(const Descriptor& d) {
   const auto y = sizes_of(d.at(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
   const Descriptor& how = d.at(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
   if (how.type != CUDNN_BACKEND_POINTWISE_DESCRIPTOR) return false;
   const auto mode = how.value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
-  const bool two = mode == CUDNN_POINTWISE_ADD || mode == CUDNN_POINTWISE_MUL;
-  if (!two && mode != CUDNN_POINTWISE_RELU_FWD) return false;
-  if (two != d.has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)) return false;
-  for (const auto name : {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC}) {
+  const int operands = operands_of(mode);
+  if (operands == 0 || (operands > 1) != d.has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC) ||
+      (operands > 2) != d.has(CUDNN_ATTR_OPERATION_POINTWISE_TDESC) ||
+      (mode == CUDNN_POINTWISE_GEN_INDEX) != how.has(CUDNN_ATTR_POINTWISE_AXIS))
+    return false;
+  for (const auto name : {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                          CUDNN_ATTR_OPERATION_POINTWISE_TDESC}) {
     if (!d.has(name)) continue;
     const auto from = sizes_of(d.at(name));
     if (from.size() != y.size()) return false;
@@ -156,6 +198,30 @@ bool is_pointwise(const Descriptor& d) {
   return true;
 }
 
+// The real library divides by zero where operands may begin elsewhere than at multiples of 16 bytes.
+bool is_attention(const Descriptor& d) {
+  const Attention a(d);
+  const auto q = sizes_of(*a.q), k = sizes_of(*a.k), v = sizes_of(*a.v);
+  if (q.size() != 4 || k.size() != 4 || v.size() != 4) return false;
+  if (k[0] != q[0] || k[3] != q[3] || q[1] % k[1] != 0 || v != std::vector{k[0], k[1], k[2], v[3]}) return false;
+  const std::vector<int64_t> o{q[0], q[1], q[2], v[3]}, stats{q[0], q[1], q[2], 1};
+  if (sizes_of(*a.o) != o || (a.stats != nullptr && sizes_of(*a.stats) != stats)) return false;
+  if (a.backward && (sizes_of(*a.d_o) != o || sizes_of(*a.d_q) != q || sizes_of(*a.d_k) != k || sizes_of(*a.d_v) != v))
+    return false;
+  for (const Descriptor* tensor : {a.q, a.k, a.v, a.o, a.d_o, a.d_q, a.d_k, a.d_v}) {
+    if (tensor == nullptr) continue;
+    const auto type = tensor->value<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
+    if (type != CUDNN_DATA_HALF && type != CUDNN_DATA_BFLOAT16) return false;
+    if (tensor->value<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT) % 16 != 0) return false;
+    const auto strides = tensor->values<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
+    if (strides[3] != 1 || sizes_of(*tensor)[3] % 8 != 0) return false;
+    for (size_t i = 0; i < 3; ++i) {
+      if (strides[i] % 8 != 0) return false;
+    }
+  }
+  return a.on_scores == nullptr || (a.on_scores->type == kGraph && a.scores_in != 0 && a.scores_out != 0);
+}
+
 bool is_right(const Descriptor& d) {
   switch (d.type) {
     case kTensor: return is_tensor(d);
@@ -164,7 +230,10 @@ bool is_right(const Descriptor& d) {
     case kData:
     case kFilter: return is_convolution(d);
     case kPointwise: return is_pointwise(d);
-    case kGraph: return d.value<void*>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE) != nullptr;
+    case kAttention:
+    case kAttentionGrad: return is_attention(d);
+    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
+      return d.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH).value<void*>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE) != nullptr;
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
       return d.value<void*>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE) != nullptr &&
              d.at(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).type == CUDNN_BACKEND_ENGINECFG_DESCRIPTOR;
@@ -179,6 +248,8 @@ bool is_right(const Descriptor& d) {
 
 size_t size_of(cudnnDataType_t type) {
   switch (type) {
+    case CUDNN_DATA_BOOLEAN: return 1;
+    case CUDNN_DATA_INT32:
     case CUDNN_DATA_FLOAT: return 4;
     case CUDNN_DATA_DOUBLE: return 8;
     case CUDNN_DATA_HALF:
@@ -250,6 +321,32 @@ Convolution::Convolution(const Descriptor& o) {
     default: return;
   }
   is = true;
+}
+
+Attention::Attention(const Descriptor& d) {
+  is = d.type == kAttention || d.type == kAttentionGrad;
+  backward = d.type == kAttentionGrad;
+  const auto get = [&](cudnnBackendAttributeName_t forward_name, cudnnBackendAttributeName_t backward_name) {
+    const auto name = backward ? backward_name : forward_name;
+    return d.has(name) ? &d.at(name) : nullptr;
+  };
+  if (!is) return;
+  q = get(CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC);
+  k = get(CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC);
+  v = get(CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, CUDNN_ATTR_OPERATION_SDPA_BWD_VDESC);
+  o = get(CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, CUDNN_ATTR_OPERATION_SDPA_BWD_ODESC);
+  stats = get(CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, CUDNN_ATTR_OPERATION_SDPA_BWD_STATSDESC);
+  scale = get(CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, CUDNN_ATTR_OPERATION_SDPA_BWD_SCALEDESC);
+  on_scores = get(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH, CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH);
+  scores_in = d.value<int64_t>(backward ? CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_INPUT_UID
+                                        : CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID);
+  scores_out = d.value<int64_t>(backward ? CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_OUTPUT_UID
+                                         : CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID);
+  if (!backward) return;
+  d_o = &d.at(CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC);
+  d_q = &d.at(CUDNN_ATTR_OPERATION_SDPA_BWD_DQDESC);
+  d_k = &d.at(CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC);
+  d_v = &d.at(CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC);
 }
 
 }  // namespace fake_cudnn

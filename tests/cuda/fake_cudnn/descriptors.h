@@ -71,6 +71,16 @@ struct Convolution {
   bool is = false;
 };
 
+// Tensors of attention in their roles, and which way it goes.
+struct Attention {
+  explicit Attention(const Descriptor& operation);
+  const Descriptor *q = nullptr, *k = nullptr, *v = nullptr, *o = nullptr, *stats = nullptr, *scale = nullptr;
+  const Descriptor *d_o = nullptr, *d_q = nullptr, *d_k = nullptr, *d_v = nullptr;  // of its backward pass
+  const Descriptor* on_scores = nullptr;                                            // a graph, or null
+  int64_t scores_in = 0, scores_out = 0;                                            // its tensors
+  bool is = false, backward = false;
+};
+
 inline std::vector<int64_t> sizes_of(const Descriptor& tensor) {
   return tensor.values<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "base/dtype.h"
 
@@ -119,6 +121,8 @@ class Computation {
   void run(const Descriptor& operation) {
     if (const Convolution c(operation); c.is) {
       convolve(c);
+    } else if (const Attention a(operation); a.is) {
+      attend(a);
     } else {
       pointwise(operation);
     }
@@ -173,26 +177,118 @@ class Computation {
     const auto mode = operation.at(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR)
                           .value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
     const Descriptor& y = operation.at(CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
-    Values values = get(operation.at(CUDNN_ATTR_OPERATION_POINTWISE_XDESC));
-    if (mode == CUDNN_POINTWISE_RELU_FWD) {
-      for (double& value : values) value = value < 0 ? 0 : value;
-      return put(y, std::move(values));
-    }
-    const Descriptor& b = operation.at(CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
-    const Values more = get(b);
-    const auto sizes = sizes_of(y), narrow = sizes_of(b);
+    Values values = broadcast(operation.at(CUDNN_ATTR_OPERATION_POINTWISE_XDESC), y);
+    const auto more = [&](cudnnBackendAttributeName_t name) {
+      return operation.has(name) ? broadcast(operation.at(name), y) : Values(values.size());
+    };
+    const Values b = more(CUDNN_ATTR_OPERATION_POINTWISE_BDESC), t = more(CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
+    const auto sizes = sizes_of(y);
+    int64_t behind = 1;  // elements of the dims after the axis
+    const auto axis = static_cast<size_t>(
+        operation.at(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR).value<int64_t>(CUDNN_ATTR_POINTWISE_AXIS));
+    for (size_t d = axis + 1; d < sizes.size(); ++d) behind *= sizes[d];
     for (size_t i = 0; i < values.size(); ++i) {
-      auto rest = static_cast<int64_t>(i);
-      int64_t from = 0, scale = 1;
-      for (size_t d = sizes.size(); d-- > 0; rest /= sizes[d]) {
-        if (narrow[d] != 1) from += rest % sizes[d] * scale;
-        scale *= narrow[d];
+      double& x = values[i];
+      switch (mode) {
+        case CUDNN_POINTWISE_RELU_FWD: x = x < 0 ? 0 : x; break;
+        case CUDNN_POINTWISE_MUL: x = x * b[i]; break;
+        case CUDNN_POINTWISE_GEN_INDEX: x = static_cast<double>(static_cast<int64_t>(i) / behind % sizes[axis]); break;
+        case CUDNN_POINTWISE_CMP_GE: x = x >= b[i] ? 1 : 0; break;
+        case CUDNN_POINTWISE_BINARY_SELECT: x = t[i] != 0 ? x : b[i]; break;
+        default: x = x + b[i];
       }
-      const double other = more[static_cast<size_t>(from)];
-      values[i] = mode == CUDNN_POINTWISE_MUL ? values[i] * other : values[i] + other;
     }
     put(y, std::move(values));
   }
+
+  // A tensor's values as if it were as large as `to`.
+  Values broadcast(const Descriptor& tensor, const Descriptor& to) const {
+    const Values narrow = get(tensor);
+    const auto sizes = sizes_of(to), from = sizes_of(tensor);
+    int64_t count = 1;
+    for (const int64_t size : sizes) count *= size;
+    Values values;
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t rest = i, at = 0, scale = 1;
+      for (size_t d = sizes.size(); d-- > 0; rest /= sizes[d]) {
+        if (from[d] != 1) at += rest % sizes[d] * scale;
+        scale *= from[d];
+      }
+      values.push_back(narrow[static_cast<size_t>(at)]);
+    }
+    return values;
+  }
+
+  // Tensors of four dims, by their indices.
+  struct Four {
+    Four(const Descriptor& tensor, Values given) : sizes(sizes_of(tensor)), values(std::move(given)) {
+      values.resize(static_cast<size_t>(sizes[0] * sizes[1] * sizes[2] * sizes[3]));
+    }
+    double& at(int64_t n, int64_t h, int64_t r, int64_t c) {
+      return values[static_cast<size_t>(((n * sizes[1] + h) * sizes[2] + r) * sizes[3] + c)];
+    }
+    std::vector<int64_t> sizes;
+    Values values;
+  };
+
+  void attend(const Attention& a) {
+    Four q(*a.q, get(*a.q)), k(*a.k, get(*a.k)), v(*a.v, get(*a.v)), scores(*a.q, {}), o(*a.o, {}), lse(*a.o, {});
+    const int64_t batch = q.sizes[0], heads = q.sizes[1], rows = q.sizes[2], keys = k.sizes[2], width = q.sizes[3],
+                  value_width = v.sizes[3], group = heads / k.sizes[1];
+    scores.sizes[3] = keys;
+    scores.values.assign(static_cast<size_t>(batch * heads * rows * keys), 0);
+    lse.sizes[3] = 1;
+    const double scale = a.scale == nullptr ? 1 : get(*a.scale)[0];
+    const auto each_score = [&](auto f) {
+      for (int64_t n = 0; n < batch; ++n)
+        for (int64_t h = 0; h < heads; ++h)
+          for (int64_t r = 0; r < rows; ++r)
+            for (int64_t c = 0; c < keys; ++c) f(n, h, r, c);
+    };
+    each_score([&](int64_t n, int64_t h, int64_t r, int64_t c) {
+      for (int64_t i = 0; i < width; ++i) scores.at(n, h, r, c) += scale * q.at(n, h, r, i) * k.at(n, h / group, c, i);
+    });
+    if (a.on_scores != nullptr) {
+      virtual_[a.scores_in] = std::move(scores.values);
+      for (const DescriptorPtr& operation : a.on_scores->attributes.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).descriptors)
+        run(*operation);
+      scores.values = std::move(virtual_.at(a.scores_out));
+    }
+    if (!a.backward) {
+      each_score([&](int64_t n, int64_t h, int64_t r, int64_t c) {
+        if (c == 0) lse.at(n, h, r, 0) = -std::numeric_limits<double>::infinity();
+        lse.at(n, h, r, 0) = added(lse.at(n, h, r, 0), scores.at(n, h, r, c));
+      });
+      each_score([&](int64_t n, int64_t h, int64_t r, int64_t c) {
+        const double weight = std::exp(scores.at(n, h, r, c) - lse.at(n, h, r, 0));
+        for (int64_t i = 0; i < value_width; ++i) o.at(n, h, r, i) += weight * v.at(n, h / group, c, i);
+      });
+      put(*a.o, std::move(o.values));
+      if (a.stats != nullptr) put(*a.stats, {lse.values.begin(), lse.values.begin() + batch * heads * rows});
+      return;
+    }
+    o.values = get(*a.o);
+    lse.values = get(*a.stats);
+    Four d_o(*a.d_o, get(*a.d_o)), d_q(*a.d_q, {}), d_k(*a.d_k, {}), d_v(*a.d_v, {});
+    each_score([&](int64_t n, int64_t h, int64_t r, int64_t c) {
+      const double weight = std::exp(scores.at(n, h, r, c) - lse.at(n, h, r, 0));
+      double d = 0;
+      for (int64_t i = 0; i < value_width; ++i) {
+        d_v.at(n, h / group, c, i) += weight * d_o.at(n, h, r, i);
+        d += d_o.at(n, h, r, i) * (v.at(n, h / group, c, i) - o.at(n, h, r, i));
+      }
+      for (int64_t i = 0; i < width; ++i) {
+        d_q.at(n, h, r, i) += scale * weight * d * k.at(n, h / group, c, i);
+        d_k.at(n, h / group, c, i) += scale * weight * d * q.at(n, h, r, i);
+      }
+    });
+    put(*a.d_q, std::move(d_q.values));
+    put(*a.d_k, std::move(d_k.values));
+    put(*a.d_v, std::move(d_v.values));
+  }
+
+  // The logarithm of the sum of what a and b are the logarithms of.
+  static double added(double a, double b) { return std::max(a, b) + std::log1p(std::exp(-std::abs(a - b))); }
 
   const Engine& engine_;
   const std::map<int64_t, void*>& data_;
@@ -207,6 +303,12 @@ const std::vector<DescriptorPtr>& operations_of(const Descriptor& graph) {
 
 // As the library proposes for a Hopper: float32 on tensor cores first, float64 among the fallbacks alone.
 std::vector<Engine> proposals(const Descriptor& graph, cudnnBackendHeurMode_t mode) {
+  if (Attention(*operations_of(graph)[0]).is) {
+    if (mode == CUDNN_HEUR_MODE_FALLBACK) return {};
+    return {{.index = 11, .notes = {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION}, .right = false},
+            {.index = 9, .notes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, .plannable = false},
+            {.index = 8, .notes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, .workspace_bytes = 131}};
+  }
   const cudnnDataType_t type = type_of(*Convolution(*operations_of(graph)[0]).x);
   const Engine plain{.index = 1, .notes = {CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP}, .workspace_bytes = 4099};
   if (mode == CUDNN_HEUR_MODE_FALLBACK) return {plain};
@@ -236,10 +338,20 @@ std::vector<Operand> operands_of(const Descriptor& graph) {
   for (const DescriptorPtr& operation : operations_of(graph)) {
     if (const Convolution c(*operation); c.is) {
       for (const Descriptor* tensor : {c.x, c.w, c.y}) add(*tensor, tensor == c.result);
+    } else if (const Attention a(*operation); a.is) {
+      for (const Descriptor* tensor : {a.q, a.k, a.v, a.scale, a.d_o})
+        if (tensor != nullptr) add(*tensor, false);
+      for (const Descriptor* tensor : {a.o, a.stats})
+        if (tensor != nullptr) add(*tensor, !a.backward);
+      for (const Descriptor* tensor : {a.d_q, a.d_k, a.d_v})
+        if (tensor != nullptr) add(*tensor, true);
+      if (a.on_scores != nullptr)
+        for (const Operand& operand : operands_of(*a.on_scores)) all.push_back(operand);
     } else {
-      add(operation->at(CUDNN_ATTR_OPERATION_POINTWISE_XDESC), false);
-      if (operation->has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC))
-        add(operation->at(CUDNN_ATTR_OPERATION_POINTWISE_BDESC), false);
+      for (const auto name : {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                              CUDNN_ATTR_OPERATION_POINTWISE_TDESC}) {
+        if (operation->has(name)) add(operation->at(name), false);
+      }
       add(operation->at(CUDNN_ATTR_OPERATION_POINTWISE_YDESC), true);
     }
   }

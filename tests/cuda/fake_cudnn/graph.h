@@ -6,10 +6,11 @@ namespace fake_cudnn {
 
 std::vector<Engine> proposals(const Descriptor& graph, cudnnBackendHeurMode_t mode);
 
-// The tensors of a graph that lie in memory, and which of them it writes.
+// The tensors of a graph that lie in memory or are given by value, and which of them it writes.
 struct Operand {
   const Descriptor* tensor = nullptr;
   bool written = false;
+  bool by_value() const { return tensor->value<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE); }
   int64_t uid() const { return tensor->value<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID); }
   uint64_t bytes() const;  // from the first to the last element
 };

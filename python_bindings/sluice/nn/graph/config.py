@@ -22,7 +22,7 @@ from sluice.nn.graph.zero import Zero
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
             "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "generated_kernels": False, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "devices": [], "cores": 0, "check_numerics": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "concurrency": 0, "activations": "exact", "updates": "single", "scaled_updates": False, "fuse_add": True, "cast_updates": False, "prims": False, "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
-            "float32_conv_precision": "highest", "deterministic_convs": True, "zero": None, "dims": {}, "donated": [],
+            "float32_conv_precision": "highest", "deterministic_convs": True, "deterministic_attention": True, "zero": None, "dims": {}, "donated": [],
             "device_ports": False, "amp": None}
 
 
@@ -175,6 +175,12 @@ class GraphConfig(PassOptions):
         """Convolutions give the same bits in every run, the default. False: they may take kernels of the device that add up in an
         order of the moment, where those are faster. The CPU has none such."""
         self._set("deterministic_convs", bool(mode))
+
+    def enable_cudnn_attention(self, mode: bool = True) -> None:
+        """On GPUs, attention of 16-bit floats without a mask and without dropout (`is_causal` may be set) is cuDNN's, forward and
+        backward, where cuDNN is 9.21 or newer and has it: heads of a multiple of 8 numbers, 256 at most. Off by default: cuDNN does not
+        say in which order it adds gradients up, so their last bits may differ from run to run. The CPU has none such."""
+        self._set("deterministic_attention", not mode)
 
     def set_quota(self, register: Any, n: int) -> None:
         """Slots of one register, by its name in the plan."""
