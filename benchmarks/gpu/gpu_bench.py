@@ -16,6 +16,12 @@ from common import Side, measure, report, spread  # noqa: E402
 from nets import workload  # noqa: E402
 
 PRECISIONS = ("fp32", "tf32", "bf16")
+# Options of graph.config that are off by default, each against the usual graph: in training of which nets, by which precisions.
+OPTIONS = {
+    "trials": ("enable_kernel_trial_run", ("resnet50", "gpt2"), PRECISIONS),
+    "updates": ("enable_multi_tensor_update", ("resnet50", "gpt2"), ("bf16",)),
+    "attention": ("enable_cudnn_attention", ("gpt2",), ("bf16",)),
+}
 
 
 def prepared(torch, name, precision, tiny):
@@ -38,8 +44,8 @@ def precisions():
     return tuple(p for p in PRECISIONS if p != "tf32")
 
 
-def sluice_graph(name, trains, precision, device, tiny, trials=False):
-    """A graph and its inputs."""
+def sluice_graph(name, trains, precision, device, tiny, config=()):
+    """A graph, with these options of its config, and its inputs."""
     import sluice as torch
     net, x, y, optimizer = prepared(torch, name, precision, tiny)
 
@@ -64,7 +70,8 @@ def sluice_graph(name, trains, precision, device, tiny, trials=False):
 
     graph, inputs = (Train(), (x, y)) if trains else (Infer(), (x,))
     graph.config.set_device(torch.device(device))
-    graph.config.enable_kernel_trial_run(trials)
+    for option in config:
+        getattr(graph.config, option)()
     return graph, inputs
 
 
@@ -230,15 +237,14 @@ class Bench:
                 for precision in self.precisions:
                     peers = {peer: (torch_side, name, trains, precision, o.device, o.tiny, peer == "compile")
                              for peer in o.peers if self.torch}
-                    self.compare(f"gpu.{name}.{mode}.{precision}", (sluice_side, name, trains, precision, o.device, o.tiny), peers)
+                    self.compare(f"gpu.{name}.{mode}.{precision}", (sluice_side, name, trains, precision, o.device, o.tiny, o.config), peers)
 
-    def trials(self):
-        """Kernels that were chosen by running them, against the usual ones."""
+    def choices(self):
         o = self.options
-        for name in ("resnet50", "gpt2"):
-            for precision in self.precisions:
+        for line, (option, nets, precisions) in OPTIONS.items():
+            for name, precision in ((name, p) for name in nets for p in self.precisions if p in precisions):
                 arguments = (sluice_side, name, True, precision, o.device, o.tiny)
-                self.compare(f"gpu.trials.{name}.{precision}", (*arguments, True), {"usual": arguments})
+                self.compare(f"gpu.{line}.{name}.{precision}", (*arguments, (option,)), {"usual": arguments})
 
     def launches(self):
         o, kernels = self.options, 10 if self.options.tiny else 400
@@ -269,6 +275,8 @@ def main():
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tiny", action="store_true", help="nets of a few parameters")
     parser.add_argument("--peers", default="eager,compile", type=lambda text: text.split(","))
+    parser.add_argument("--config", default=(), type=lambda text: text.split(","), metavar="OPTION,...",
+                        help="of Sluice's graphs in the lines of nets, as methods of graph.config: enable_cudnn_attention")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each side per round")
     options = parser.parse_args()
@@ -279,7 +287,7 @@ def main():
         print(f"gpu_bench: skipped: {error}", file=sys.stderr)
         return 0
     bench = Bench(options)
-    for lines in (bench.nets, bench.trials, bench.launches, bench.overlap, bench.engine_share):
+    for lines in (bench.nets, bench.choices, bench.launches, bench.overlap, bench.engine_share):
         lines()
     return 0
 

@@ -47,11 +47,12 @@ def test_without_a_gpu_it_says_so():
 @pytest.mark.skipif(not (BUILD / "libsluice_cuda.so").exists(), reason="built without the CUDA backend")
 def test_on_a_driver_without_a_gpu():
     tests = BUILD / "tests/cuda"
-    lines, told = bench("gpu.gpt2.train.fp32", "gpu.trials.resnet50.bf16", "gpu.launch", "gpu.overlap", *QUICK,
+    lines, told = bench("gpu.gpt2.train.fp32", "gpu.trials.resnet50.bf16", "gpu.attention", "gpu.launch", "gpu.overlap",
+                        "--config", "enable_multi_tensor_update", *QUICK,
                         SLUICE_CUDA_LIBRARY=str(BUILD / "libsluice_cuda.so"), SLUICE_CUDA_DRIVER=str(tests / "libfake_cuda.so"),
                         SLUICE_NVRTC=str(tests / "libfake_nvrtc.so"), SLUICE_CUDNN=str(tests / "libfake_cudnn.so"), SLUICE_CACHE_DIR=str(tests / "programs"))
-    assert set(lines) == {"gpu.gpt2.train.fp32.alone", "gpu.trials.resnet50.bf16.usual", "gpu.launch.ungraphed",
-                          "gpu.overlap.one_step"}
+    assert set(lines) == {"gpu.gpt2.train.fp32.alone", "gpu.trials.resnet50.bf16.usual", "gpu.attention.gpt2.bf16.usual",
+                          "gpu.launch.ungraphed", "gpu.overlap.one_step"}
     assert "no PyTorch on cuda:0, so no peers" in told
 
 
