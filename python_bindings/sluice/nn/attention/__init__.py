@@ -29,7 +29,8 @@ class SDPBackend(enum.IntEnum):
 def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[dict]:
     """A context or decorator in which torch takes one of `backends`, an SDPBackend or a list of them.
 
-    The kernel here stays the same: its results and gradients are those of all of them.
+    The kernel here stays the same: its results and gradients are those of all of them. Graphs on GPUs may take cuDNN's, by
+    `graph.config.enable_cudnn_attention()`.
     """
     chosen = [backends] if isinstance(backends, SDPBackend) else backends
     if not isinstance(chosen, list) or not all(isinstance(one, SDPBackend) for one in chosen):
