@@ -237,20 +237,28 @@ def test_many_loads_and_unloads_leak_nothing():  # RAY-15
         graph = Small(model)
         graph(x).tolist()
 
+    # A thread gets helpers when it first runs a kernel on several cores, and any of the engine's, and of the engines of tests before
+    # this one, may be the first to do so in any cycle: a few more in all. What leaks does in each.
+    cycles = 100
+    may_grow = {"bytes": 2 * 2**20, "files": 0, "threads of Python": 0, "threads": cycles // 10}
+
     def usage():
         pages = int(open("/proc/self/statm").read().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd")), threading.active_count(), len(os.listdir("/proc/self/task"))
+        return {"bytes": pages * os.sysconf("SC_PAGE_SIZE"), "files": len(os.listdir("/proc/self/fd")),
+                "threads of Python": threading.active_count(), "threads": len(os.listdir("/proc/self/task"))}
+
+    def grown():
+        return {what: now - before[what] for what, now in usage().items() if now > before[what] + may_grow[what]}
 
     for _ in range(30):
         cycle()
     before = usage()
-    for _ in range(100):
+    for _ in range(cycles):
         cycle()
     ends = time.monotonic() + 30
-    while any(a > b for a, b in zip(usage()[1:], before[1:])) and time.monotonic() < ends:
+    while grown() and time.monotonic() < ends:
         time.sleep(0.01)  # threads that have ended go when the system has time for them
-    after = usage()
-    assert after[0] - before[0] < 2 * 2**20 and all(a <= b for a, b in zip(after[1:], before[1:])), (before, after)
+    assert not grown(), (before, usage())
 
 
 def test_threads_may_call_one_graph():
