@@ -105,10 +105,10 @@ plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::
     query.attrs.clear();
   }
   set_precision(query, *node.op, context.options);
-  const bool conv = node.op->precision == OpDef::Precision::kConv;
-  if ((conv && !context.options.deterministic_convs) ||
-      (ops::is_attention(*node.op) && !context.options.deterministic_attention))
-    query.attrs.emplace_back(plan::kDeterministic, false);
+  const bool varies = node.op->precision == OpDef::Precision::kConv
+                          ? !context.options.deterministic_convs
+                          : ops::is_attention(*node.op) && !context.options.deterministic_attention;
+  if (varies) query.attrs.emplace_back(plan::kDeterministic, false);
   if (context.options.generated_kernels && context.target.source(query).empty()) {
     plan::KernelQuery generated = query;
     generated.attrs.emplace_back(plan::kImplementation, plan::kGenerated);

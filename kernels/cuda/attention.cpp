@@ -226,11 +226,11 @@ Generated attention_backward(const plan::KernelQuery& query) {
 }  // namespace
 
 void add_attention_kernels(KernelTable& table) {
-  const std::string library = cudnn() != nullptr ? "cuDNN " + cudnn()->version() : "";
   add_generated(table, "attention", attention,
-                {library, [](const plan::KernelQuery& query) { return cudnn_attention(query, attention); }});
-  add_generated(table, "attention_backward", attention_backward,
-                {library, [](const plan::KernelQuery& query) { return cudnn_attention(query, attention_backward); }});
+                {cudnn_name(), [](const plan::KernelQuery& query) { return cudnn_attention(query, attention); }});
+  add_generated(table, "attention_backward", attention_backward, {cudnn_name(), [](const plan::KernelQuery& query) {
+                                                                    return cudnn_attention(query, attention_backward);
+                                                                  }});
 }
 
 }  // namespace sluice::cuda

@@ -122,8 +122,7 @@ __device__ inline C b_at(const In1* x, Index g, Index k, Index n) {
 }  // namespace
 
 void add_convolution_kernels(KernelTable& table) {
-  const LibraryKernels library{cudnn() != nullptr ? "cuDNN " + cudnn()->version() : "", cudnn_convolution,
-                               cudnn_convolution_names};
+  const LibraryKernels library{cudnn_name(), cudnn_convolution, cudnn_convolution_names};
   add_generated(table, "conv", conv, library);
   add_generated(table, "fused_conv", conv, {library.name, cudnn_fused_convolution, cudnn_convolution_names});
   KernelDef fused = table.get("fused_conv", DeviceKind::kCuda);

@@ -44,6 +44,8 @@ const Cudnn* cudnn() {
   return loaded ? &*loaded : nullptr;
 }
 
+std::string cudnn_name() { return cudnn() != nullptr ? "cuDNN " + cudnn()->version() : ""; }
+
 CudnnDevice& cudnn_device(const DeviceId& device) {
   static std::mutex mutex;
   static auto* const devices = new std::map<DeviceId, std::unique_ptr<CudnnDevice>>();

@@ -40,6 +40,8 @@ Cudnn load_cudnn(const std::string& path);
 // kUnsupported where it names one that cannot be loaded. Thread-safe.
 const Cudnn* cudnn();
 
+std::string cudnn_name();  // "cuDNN 9.28.0" of cudnn(); "" where there is none
+
 // The library on one device, with the context that its calls need. Kept for the process: threads may outlive main().
 // Plans belong to the handle that they were made with, and not every one may be executed by two threads at once.
 struct CudnnDevice {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/log.h"
 #include "kernels/cpu/support.h"
 #include "plan/query.h"
 
@@ -38,37 +39,37 @@ struct Sdpa {
 
 Sdpa sdpa_of(const std::string& op) {
   if (op == "attention") {
-    return {CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR,
-            CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC,
-            CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH,
-            CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID,
-            CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID,
-            5,
-            0,
-            3,
-            {{CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, 0},
-             {CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, 1},
-             {CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, 2},
-             {CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, 5},
-             {CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, 6}}};
+    return {.type = CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR,
+            .scale = CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC,
+            .scores = CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH,
+            .scores_in = CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID,
+            .scores_out = CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID,
+            .inputs = 5,
+            .query = 0,
+            .mask = 3,
+            .roles = {{CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, 0},
+                      {CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, 1},
+                      {CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, 2},
+                      {CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, 5},
+                      {CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, 6}}};
   }
-  return {CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR,
-          CUDNN_ATTR_OPERATION_SDPA_BWD_SCALEDESC,
-          CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH,
-          CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_INPUT_UID,
-          CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_OUTPUT_UID,
-          9,
-          1,
-          6,
-          {{CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC, 0},
-           {CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC, 1},
-           {CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC, 2},
-           {CUDNN_ATTR_OPERATION_SDPA_BWD_VDESC, 3},
-           {CUDNN_ATTR_OPERATION_SDPA_BWD_ODESC, 4},
-           {CUDNN_ATTR_OPERATION_SDPA_BWD_STATSDESC, 5},
-           {CUDNN_ATTR_OPERATION_SDPA_BWD_DQDESC, 9},
-           {CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC, 10},
-           {CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC, 11}}};
+  return {.type = CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR,
+          .scale = CUDNN_ATTR_OPERATION_SDPA_BWD_SCALEDESC,
+          .scores = CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH,
+          .scores_in = CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_INPUT_UID,
+          .scores_out = CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_OUTPUT_UID,
+          .inputs = 9,
+          .query = 1,
+          .mask = 6,
+          .roles = {{CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC, 0},
+                    {CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC, 1},
+                    {CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC, 2},
+                    {CUDNN_ATTR_OPERATION_SDPA_BWD_VDESC, 3},
+                    {CUDNN_ATTR_OPERATION_SDPA_BWD_ODESC, 4},
+                    {CUDNN_ATTR_OPERATION_SDPA_BWD_STATSDESC, 5},
+                    {CUDNN_ATTR_OPERATION_SDPA_BWD_DQDESC, 9},
+                    {CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC, 10},
+                    {CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC, 11}}};
 }
 
 // Heads of whole packs, each at a multiple of one.
@@ -203,7 +204,12 @@ std::unique_ptr<PreparedKernel> cudnn_attention(const plan::KernelQuery& query,
   std::unique_lock lock(device.mutex);
   std::optional<CudnnPlan> plan = cudnn_attention_plan({*cudnn(), query.op}, {device.handle}, query);
   lock.unlock();
-  if (!plan) return nullptr;
+  if (!plan) {
+    const TensorSpec& q = query.inputs[sdpa_of(query.op).query];
+    log(LogLevel::kDebug, LogArea::kKernels, "{}: cuDNN does not take queries of {}, or what comes with them", query.op,
+        TensorType{q.dtype, q.shape}.str());
+    return nullptr;
+  }
   return attention_kernel(query, device, std::move(*plan), std::make_unique<GeneratedKernel>(query, generate(query)));
 }
 

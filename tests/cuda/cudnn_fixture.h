@@ -18,6 +18,18 @@ inline const fake_cudnn::Controls& fake() {
   return *controls;
 }
 
+// For each input: numbers from -2 to 2.
+inline std::vector<test::Bytes> numbers(const plan::KernelQuery& query) {
+  std::mt19937_64 random(7);
+  std::vector<test::Bytes> inputs;
+  for (const TensorSpec& spec : query.inputs) {
+    test::Bytes& bytes = inputs.emplace_back(spec.extent_bytes());
+    for (size_t at = 0; at < bytes.size(); at += dtype_size(spec.dtype))
+      test::set(spec.dtype, bytes.data() + at, static_cast<double>(random() % 401) / 100 - 2);
+  }
+  return inputs;
+}
+
 // An H100 as the library itself describes one.
 inline constexpr std::string_view kH100 =
     R"({"maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"

@@ -57,17 +57,6 @@ std::vector<Case> cases() {
           {{3, 7, 5, 5}, {5, 7, 1, 1}}};
 }
 
-std::vector<Bytes> numbers(const KernelQuery& query) {
-  std::mt19937_64 random(7);
-  std::vector<Bytes> inputs;
-  for (const TensorSpec& spec : query.inputs) {
-    Bytes& bytes = inputs.emplace_back(spec.extent_bytes());
-    for (size_t at = 0; at < bytes.size(); at += dtype_size(spec.dtype))
-      set(spec.dtype, bytes.data() + at, static_cast<double>(random() % 401) / 100 - 2);
-  }
-  return inputs;
-}
-
 std::unique_ptr<PreparedKernel> prepared(const KernelQuery& query) {
   return table().get(query.op, DeviceKind::kCuda).prepare(query, {});
 }

@@ -52,7 +52,7 @@ TEST(WorkerThreads, ThatNeverSpinBurnNothingAfterAKernel) {
   EXPECT_EQ(calm, 5);
 }
 
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)  // whose teams are of one thread
+#if !defined(__SANITIZE_THREAD__)  // whose teams are of one thread
 // On a thread of its own, in a process of its own: what is wrong, or 0.
 int what_is_wrong_with_leaving_a_team() {
   const auto threads = [] {
