@@ -9,6 +9,7 @@
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cpu/update_step.h"
+#include "kernels/update_calls.h"
 
 namespace sluice::cpu {
 namespace {
@@ -20,31 +21,29 @@ constexpr int kMostUpdateOutputs = 256;
 
 class MultiUpdate final : public PreparedKernel {
  public:
-  MultiUpdate(const plan::KernelQuery& q, const AttrGraph& body, int64_t count, int threads)
-      : inputs_(static_cast<size_t>(body.inputs)),
-        count_(static_cast<size_t>(count)),
+  MultiUpdate(const plan::KernelQuery& q, const AttrGraph& body, int threads)
+      : calls_(q),
         update_(body.calls.back().op, body.calls.back().attrs, dtypes_of_update(q, body)),
         threads_(threads) {
-    replaced_ = static_cast<size_t>(update_.outputs());
     operands_ = body.calls.back().operands;
     SLUICE_CHECK_KIND(kUnsupported, operands_.size() <= kMostUpdateOperands,
                       "multi_update: a step of {} operands; must be "
                       "at most {}",
                       operands_.size(), kMostUpdateOperands);
     size_ = static_cast<int64_t>(dtype_size(q.inputs[0].dtype));
-    for (size_t c = 0; c < count_; ++c) {
-      total_ += numel(q.inputs[place(0, c)].shape);
+    for (size_t c = 0; c < calls_.count; ++c) {
+      total_ += numel(q.inputs[calls_.place(0, c)].shape);
       ends_.push_back(total_);
     }
-    if (const std::optional<DType> copy = copied_to(q)) {
-      copy_size_ = static_cast<int64_t>(dtype_size(*copy));
-      const AttrGraph cast{1, {{"cast", {{"dtype", *copy}}, {0}}}, {1}};
+    if (calls_.copy) {
+      copy_size_ = static_cast<int64_t>(dtype_size(*calls_.copy));
+      const AttrGraph cast{1, {{"cast", {{"dtype", *calls_.copy}}, {0}}}, {1}};
       copy_.emplace("multi_update", cast, std::vector<DType>{q.inputs[0].dtype}, std::vector<bool>{false});
     }
     if (body.calls.size() == 1) return;
     AttrGraph steps{body.inputs, {body.calls.begin(), body.calls.end() - 1}, {operands_[1]}};
     std::vector<DType> dtypes;
-    for (size_t i = 0; i < inputs_; ++i) dtypes.push_back(q.inputs[place(i, 0)].dtype);
+    for (size_t i = 0; i < calls_.inputs; ++i) dtypes.push_back(q.inputs[calls_.place(i, 0)].dtype);
     gradient_.emplace("multi_update", steps, dtypes, numbers(q, body));
   }
 
@@ -60,38 +59,30 @@ class MultiUpdate final : public PreparedKernel {
   }
 
  private:
-  // What a copy of the parameter is in, where there is one.
-  static std::optional<DType> copied_to(const plan::KernelQuery& q) {
-    const auto given = std::find_if(q.attrs.begin(), q.attrs.end(), [](const auto& a) { return a.first == "copy"; });
-    const std::string as = given == q.attrs.end() ? "" : std::get<std::string>(given->second);
-    return as.empty() ? std::nullopt : std::optional(parse_dtype(as));
-  }
-
   static std::vector<DType> dtypes_of_update(const plan::KernelQuery& q, const AttrGraph& body) {
     std::vector<DType> dtypes;
     const DType parameter = q.inputs.at(0).dtype;
-    const auto count = static_cast<size_t>(get_attr<int64_t>(q.attrs, "count"));
-    const size_t replaced = q.outputs.size() / count - (copied_to(q) ? 1 : 0);
+    const UpdateCalls calls(q);
     for (int operand : body.calls.back().operands) {
       const auto i = static_cast<size_t>(operand);
       const bool given = operand < body.inputs;
-      dtypes.push_back(!given ? parameter : q.inputs.at(i < replaced ? i : count * replaced + i - replaced).dtype);
+      dtypes.push_back(!given ? parameter : q.inputs.at(calls.place(i, 0)).dtype);
     }
     return dtypes;
   }
 
   // Which inputs of the steps that make a gradient are one element, however many the parameter has.
   std::vector<bool> numbers(const plan::KernelQuery& q, const AttrGraph& body) const {
-    std::vector<bool> numbers(inputs_, false);
-    for (size_t i = 0; i < inputs_; ++i) {
+    std::vector<bool> numbers(calls_.inputs, false);
+    for (size_t i = 0; i < calls_.inputs; ++i) {
       const bool read = std::any_of(body.calls.begin(), body.calls.end() - 1, [&](const AttrCall& step) {
         return std::find(step.operands.begin(), step.operands.end(), static_cast<int>(i)) != step.operands.end();
       });
       bool number = true, elements = true;
-      for (size_t c = 0; c < count_; ++c) {
-        const Shape& shape = q.inputs[place(i, c)].shape;
+      for (size_t c = 0; c < calls_.count; ++c) {
+        const Shape& shape = q.inputs[calls_.place(i, c)].shape;
         number &= shape.rank() == 0;
-        elements &= shape == q.inputs[place(0, c)].shape;
+        elements &= shape == q.inputs[calls_.place(0, c)].shape;
       }
       SLUICE_CHECK_KIND(
           kUnsupported, !read || number || elements,
@@ -101,16 +92,12 @@ class MultiUpdate final : public PreparedKernel {
     return numbers;
   }
 
-  // Where input i of a body is among those of the op.
-  size_t place(size_t i, size_t call) const {
-    return i < replaced_ ? call * replaced_ + i : count_ * replaced_ + call * (inputs_ - replaced_) + i - replaced_;
-  }
-
   void run_call(const KernelArgs& args, size_t call, int64_t begin, int64_t end) const {
     const void* given[kMostUpdateOperands] = {};
     for (size_t k = 0; k < operands_.size(); ++k)
-      if (const auto i = static_cast<size_t>(operands_[k]); i < inputs_) given[k] = args.inputs[place(i, call)];
-    void* const* out = args.outputs + call * replaced_;
+      if (const auto i = static_cast<size_t>(operands_[k]); i < calls_.inputs)
+        given[k] = args.inputs[calls_.place(i, call)];
+    void* const* out = args.outputs + call * calls_.replaced;
     const Step step = update_.read(given);
     if (!gradient_ && !copy_) return update_.run()(step, given, out, begin, end);
     if (gradient_) return run_with_gradient(args, call, {step, given, out, begin, end});
@@ -126,7 +113,7 @@ class MultiUpdate final : public PreparedKernel {
     FlatProgram::Space space;
     const void* const parameter[] = {args.outputs[0]};
     copy_->begin(parameter, space);
-    char* const to = static_cast<char*>(args.outputs[replaced_]);
+    char* const to = static_cast<char*>(args.outputs[calls_.replaced]);
     for (int64_t at = begin; at < end; at += kTile)
       copy_->make(space, at, std::min(kTile, end - at), to + at * copy_size_);
   }
@@ -141,7 +128,7 @@ class MultiUpdate final : public PreparedKernel {
     alignas(64) char made[kUpdatePiece * sizeof(double)];
     FlatProgram::Space space;
     const void* given[kMostFusedInputs] = {};
-    for (size_t i = 0; i < inputs_; ++i) given[i] = args.inputs[place(i, call)];
+    for (size_t i = 0; i < calls_.inputs; ++i) given[i] = args.inputs[calls_.place(i, call)];
     gradient_->begin(given, space);
     const auto tensors = static_cast<size_t>(update_.tensors());
     for (int64_t at = range.begin; at < range.end; at += kUpdatePiece) {
@@ -152,16 +139,15 @@ class MultiUpdate final : public PreparedKernel {
       void* out[kMostUpdateOperands] = {};
       for (size_t k = 0; k < tensors; ++k)
         in[k] = k == 1 ? made : static_cast<const char*>(range.given[k]) + at * size_;
-      for (size_t o = 0; o < replaced_; ++o) out[o] = static_cast<char*>(range.out[o]) + at * size_;
+      for (size_t o = 0; o < calls_.replaced; ++o) out[o] = static_cast<char*>(range.out[o]) + at * size_;
       update_.run()(range.step, in, out, 0, n);
       if (copy_) write_copy(args, at, at + n);
     }
   }
 
-  const size_t inputs_, count_;  // of a body, and of calls
+  const UpdateCalls calls_;
   const UpdateStep update_;
   const int threads_;
-  size_t replaced_ = 0;
   int64_t size_ = 0;           // of a parameter's elements, in bytes
   std::vector<int> operands_;  // of the step, as values of the body
   std::vector<int64_t> ends_;  // of the calls, when their parameters' elements are counted together
@@ -171,14 +157,10 @@ class MultiUpdate final : public PreparedKernel {
 };
 
 std::unique_ptr<PreparedKernel> prepare_multi_update(const plan::KernelQuery& q, const PrepareContext& context) {
-  const AttrGraph& body = get_attr<AttrGraph>(q.attrs, "body");
-  const int64_t count = get_attr<int64_t>(q.attrs, "count");
-  check_attr_graph(body, static_cast<size_t>(body.inputs), 1);
-  SLUICE_CHECK(count >= 1 && q.inputs.size() == static_cast<size_t>(count) * static_cast<size_t>(body.inputs),
-               "multi_update: {} operands for {} calls; must be {} of each", q.inputs.size(), count, body.inputs);
+  const AttrGraph& body = UpdateCalls::body(q);
   SLUICE_CHECK_KIND(kUnsupported, body.inputs <= kMostFusedInputs,
                     "multi_update: a body of {} inputs; must be at most {}", body.inputs, kMostFusedInputs);
-  return std::make_unique<MultiUpdate>(q, body, count, context.threads);
+  return std::make_unique<MultiUpdate>(q, body, context.threads);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/families.h"
 #include "kernels/cuda/steps.h"
+#include "kernels/update_calls.h"
 
 namespace sluice::cuda {
 namespace {
@@ -193,29 +194,21 @@ Generated update(const plan::KernelQuery& query) {
 
 // As many calls to a launch as its parameters have room for.
 Generated multi_update(const plan::KernelQuery& query) {
-  const AttrGraph& body = get_attr<AttrGraph>(query.attrs, "body");
-  const auto inputs = static_cast<size_t>(body.inputs),
-             calls = static_cast<size_t>(get_attr<int64_t>(query.attrs, "count"));
-  check_attr_graph(body, inputs, 1);
-  SLUICE_CHECK(calls >= 1 && query.inputs.size() == calls * inputs,
-               "multi_update: {} operands for {} calls; must be {} of each", query.inputs.size(), calls, inputs);
-  // With a copy there is one call, and its results are one more than it replaces.
-  const size_t outputs = query.outputs.size() / calls;
-  const size_t replaced = outputs - (get_attr<std::string>(query.attrs, "copy").empty() ? 0 : 1);
-  const size_t most = (kMostProgramOperands - 1) / (inputs + outputs);
+  const UpdateCalls calls(query);
+  const size_t outputs = query.outputs.size() / calls.count;
+  const size_t most = (kMostProgramOperands - 1) / (calls.inputs + outputs);
   Generated generated;
-  for (size_t first = 0; first < calls; first += most) {
-    const size_t last = std::min(first + most, calls);
+  for (size_t first = 0; first < calls.count; first += most) {
+    const size_t last = std::min(first + most, calls.count);
     plan::KernelQuery part = query;
     part.inputs.clear();
     part.outputs.assign(query.outputs.begin() + static_cast<ptrdiff_t>(first * outputs),
                         query.outputs.begin() + static_cast<ptrdiff_t>(last * outputs));
     std::vector<size_t> places;  // of the part's inputs
     for (size_t c = first; c < last; ++c)
-      for (size_t v = 0; v < inputs; ++v)
-        places.push_back(v < replaced ? c * replaced + v : calls * replaced + c * (inputs - replaced) + v - replaced);
+      for (size_t v = 0; v < calls.inputs; ++v) places.push_back(calls.place(v, c));
     for (size_t place : places) part.inputs.push_back(query.inputs[place]);
-    Source source = Sweep(part, body, last - first).source();
+    Source source = Sweep(part, UpdateCalls::body(query), last - first).source();
     for (Operand& operand : source.operands) {
       if (operand.from == Operand::From::kInput) operand.index = places[operand.index];
       if (operand.from == Operand::From::kOutput) operand.index += first * outputs;
