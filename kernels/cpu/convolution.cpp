@@ -11,6 +11,7 @@
 #include "kernels/cpu/onednn_conv.h"
 #include "kernels/cpu/relu_in_place.h"
 #include "kernels/cpu/support.h"
+#include "kernels/cpu/winograd_conv.h"
 #include "plan/query.h"
 
 namespace sluice::cpu {
@@ -108,8 +109,9 @@ struct Layouts {
   Desc wanted_x, wanted_w, wanted_y;  // requested; the weight's is free
   onednn::ConvGeometry geometry;
 };
-// Which of its implementations a convolution is to be: "NAME", or "blocked NAME", which computes on operands of blocks
-// that oneDNN chooses, and reorders them before and after. Winograd's have it in their names, and are blocked.
+// Which of its implementations a convolution is to be: "NAME", of ours or of oneDNN's, or "blocked NAME", which
+// computes on operands of blocks that oneDNN chooses, and reorders them before and after. Its Winograd's have it in
+// their names, and are blocked.
 constexpr std::string_view kBlocked = "blocked ", kWinograd = "wino";
 struct Choice {
   bool blocked = false;
@@ -187,15 +189,22 @@ std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const ConvOperand
   });
 }
 
-// What oneDNN makes of it, which is the usual where this machine has no Winograd that is asked for; the loops, which
-// need no workspace, where that cannot be or needs more than is allowed.
+// Our Winograd, where it is asked for; else what oneDNN makes of it, which is the usual where this machine has no
+// Winograd of oneDNN's that is asked for; the loops, which need no workspace, where that cannot be or needs more than
+// is allowed.
 using Make = std::function<std::unique_ptr<PreparedKernel>(const Choice& choice)>;
 std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvRole result, const ConvOperands& o,
                                                      const ConvGeometry& g, const PrepareContext& context,
                                                      const Make& make, const ConvEpilogue* epilogue = nullptr) {
+  const Choice choice = choice_of(q);
+  const auto fits = [&](const PreparedKernel& kernel) {
+    return kernel.workspace_bytes() <= plan::workspace_limit(q.attrs);
+  };
+  if (auto kernel = prepare_winograd(choice.name, q, result, o, g, epilogue, context.threads)) {
+    if (fits(*kernel)) return kernel;
+  }
   if (use_onednn(o)) {
     onednn::ThreadScope scope(context.threads);
-    const Choice choice = choice_of(q);
     const auto chosen = [&] {
       try {
         return make(choice);
@@ -205,7 +214,7 @@ std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvR
       }
     };
     std::unique_ptr<PreparedKernel> kernel = onednn::translate(q.op.c_str(), chosen);
-    if (kernel->workspace_bytes() <= plan::workspace_limit(q.attrs)) return kernel;
+    if (fits(*kernel)) return kernel;
   }
   return prepare_loops(result, o, g, context, epilogue);
 }
@@ -233,7 +242,8 @@ auto weight_grad_pd(const Layouts& l, const Implementation& chosen) {
 // the result, which is then in their order.
 template <class Describe>
 std::vector<std::string> all_implementations(const KernelQuery& q, ConvRole result, const ConvOperands& o,
-                                             const PrepareContext& context, bool blocks, Describe describe) {
+                                             const PrepareContext& context, const ConvEpilogue* epilogue,
+                                             Describe describe) {
   if (!use_onednn(o)) return {};
   const onednn::ThreadScope scope(worth_having(context, q, o).threads);
   return onednn::translate(q.op.c_str(), [&] {
@@ -241,12 +251,13 @@ std::vector<std::string> all_implementations(const KernelQuery& q, ConvRole resu
     std::vector<std::string> names, blocked;
     describe(layouts_of(result, o, g, q.op.c_str()), Implementation{.all = &names});
     const Layouts in_blocks = layouts_of(result, o, g, q.op.c_str(), true);
-    if (blocks) describe(in_blocks, Implementation{.all = &blocked});
+    if (epilogue == nullptr || !epilogue->any()) describe(in_blocks, Implementation{.all = &blocked});
     try {
       describe(in_blocks, Implementation{.all = &blocked, .winograd = true});
     } catch (const dnnl::error&) {  // there are none
     }
     for (const std::string& name : blocked) names.push_back(std::string(kBlocked) + name);
+    for (std::string& name : winograd_implementations(result, o, g, epilogue)) names.push_back(std::move(name));
     return names;
   });
 }
@@ -257,13 +268,13 @@ std::vector<std::string> conv_implementations(const KernelQuery& q, const Prepar
   const auto describe = [&](const Layouts& l, const Implementation& all) {
     forward_pd(o, l, all.winograd ? dnnl::post_ops() : epilogue.post_ops(), all);
   };
-  return all_implementations(q, ConvRole::kOutput, o, context, !epilogue.any(), describe);
+  return all_implementations(q, ConvRole::kOutput, o, context, &epilogue, describe);
 }
 std::vector<std::string> input_grad_implementations(const KernelQuery& q, const PrepareContext& context) {
-  return all_implementations(q, ConvRole::kInput, input_grad_operands(q), context, true, input_grad_pd);
+  return all_implementations(q, ConvRole::kInput, input_grad_operands(q), context, nullptr, input_grad_pd);
 }
 std::vector<std::string> weight_grad_implementations(const KernelQuery& q, const PrepareContext& context) {
-  return all_implementations(q, ConvRole::kWeight, weight_grad_operands(q), context, true, weight_grad_pd);
+  return all_implementations(q, ConvRole::kWeight, weight_grad_operands(q), context, nullptr, weight_grad_pd);
 }
 
 std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const PrepareContext& given) {

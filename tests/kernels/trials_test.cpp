@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 #include <thread>
 
 #include "base/key.h"
@@ -18,6 +19,7 @@ namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre, ::testing::IsSupersetOf;
 
 class Waits final : public PreparedKernel {
  public:
@@ -218,7 +220,7 @@ TEST_F(ConvolutionTrials, EveryImplementationComputesTheSame) {
 
 // With all that a fused convolution does to its result: oneDNN does it, or a pass of ours where it cannot.
 TEST_F(ConvolutionTrials, EveryImplementationFinishesTheSame) {
-  bool winograd = false;
+  std::set<std::string> blocked, ours;
   const TensorSpec x = image({2, 32, 15, 13}), w = plain({32, 32, 3, 3}), row = plain({32});
   for (const char* const activation : {"none", "relu"}) {
     for (const bool norm : {false, true}) {
@@ -236,14 +238,103 @@ TEST_F(ConvolutionTrials, EveryImplementationFinishesTheSame) {
                               .outputs = {y},
                               .device = {},
                               .cores = 2};
-          for (const std::string& name : compare(q)) winograd |= name.find("wino") != std::string::npos;
+          for (const std::string& name : compare(q))
+            if (name.find("wino") != std::string::npos) (name.starts_with("blocked ") ? blocked : ours).insert(name);
           if (residual) compare(q, 7);
         }
       }
     }
   }
+  EXPECT_THAT(ours, ElementsAre("winograd 2x2", "winograd 4x4"));
   // oneDNN has them for AVX-512, where it also computes in bfloat16; version 3 has none.
-  EXPECT_EQ(winograd, DNNL_VERSION_MAJOR < 3 && cpu::onednn::supports(DType::kBFloat16));
+  EXPECT_EQ(!blocked.empty(), DNNL_VERSION_MAJOR < 3 && cpu::onednn::supports(DType::kBFloat16));
+}
+
+plan::KernelQuery window_3x3(const std::string& op, Shape x, int64_t out, const Ints& padding) {
+  const TensorSpec given = image(x), y = image({x[0], out, x[2] + 2 * padding[0] - 2, x[3] + 2 * padding[1] - 2});
+  const TensorSpec w = plain({out, x[1], 3, 3});
+  plan::KernelQuery q{
+      .op = op,
+      .attrs = {{"stride", Ints{1, 1}}, {"padding", padding}, {"dilation", Ints{1, 1}}, {"groups", int64_t{1}}},
+      .inputs = {op == "conv" ? given : y, op == "conv_weight_grad" ? given : w},
+      .outputs = {op == "conv"              ? y
+                  : op == "conv_input_grad" ? given
+                                            : w},
+      .device = {},
+      .cores = 2};
+  if (op == "conv_input_grad") q.attrs.emplace_back("size", Ints{x[2], x[3]});
+  if (op == "conv_weight_grad") q.attrs.emplace_back("size", Ints{3, 3});
+  return q;
+}
+
+// Tiles that end within the image, at its end and beyond it, behind 0 to 2 zeros.
+TEST_F(ConvolutionTrials, WinogradsTilesEndAnywhere) {
+  for (const char* const op : {"conv", "conv_input_grad", "conv_weight_grad"}) {
+    for (int64_t height = 1; height <= 10; ++height) {
+      for (const int64_t width : {1, 5, 8}) {
+        for (const Ints& padding : {Ints{1, 1}, Ints{0, 2}, Ints{2, 0}}) {
+          if (height + 2 * padding[0] < 3 || width + 2 * padding[1] < 3) continue;
+          const std::vector<std::string> names = compare(window_3x3(op, {2, 16, height, width}, 48, padding));
+          EXPECT_THAT(names, IsSupersetOf({"winograd 2x2", "winograd 4x4"}));
+        }
+      }
+    }
+    compare(window_3x3(op, {1, 272, 9, 9}, 288, {1, 1}));
+    compare(window_3x3(op, {3, 32, 41, 37}, 64, {1, 1}));  // more tiles than are transformed at once
+  }
+}
+
+TEST_F(ConvolutionTrials, WinogradIsForDense3x3WindowsOfWholePanels) {
+  const auto offered = [&](const plan::KernelQuery& q) {
+    const std::vector<std::string> names = table_.get(q.op, DeviceKind::kCpu).implementations(q, {.threads = 2});
+    return std::find(names.begin(), names.end(), "winograd 4x4") != names.end();
+  };
+  const plan::KernelQuery good = window_3x3("conv", {1, 16, 8, 8}, 32, {1, 1});
+  EXPECT_TRUE(offered(good));
+  EXPECT_FALSE(offered(window_3x3("conv", {1, 24, 8, 8}, 32, {1, 1})));
+  EXPECT_FALSE(offered(window_3x3("conv", {1, 16, 8, 8}, 24, {1, 1})));
+  EXPECT_FALSE(offered(window_3x3("conv", {1, 16, 8, 8}, 32, {3, 1})));
+  plan::KernelQuery contiguous = good;
+  contiguous.inputs[0] = plain({1, 16, 8, 8});
+  EXPECT_FALSE(offered(contiguous));
+  plan::KernelQuery wide = good;  // each second element: a window of 5
+  wide.attrs[1].second = Ints{2, 2}, wide.attrs[2].second = Ints{2, 2};
+  EXPECT_FALSE(offered(wide));
+}
+
+// Neither other images, nor threads, nor where the weights were transformed changes a bit.
+TEST_F(ConvolutionTrials, WinogradsBitsAreThoseOfAnImageAlone) {
+  const auto run = [&](const std::string& name, int64_t images, int threads, bool packed) {
+    plan::KernelQuery q = window_3x3("conv", {images, 32, 41, 37}, 64, {1, 1});
+    q.attrs.emplace_back(plan::kImplementation, name);
+    if (packed) q.packed = {1};
+    const auto kernel = table_.get(q.op, DeviceKind::kCpu).prepare(q, {.threads = threads});
+    const std::vector<float> x = filled(q.inputs[0]), w = filled(q.inputs[1]);
+    std::vector<float> y(static_cast<size_t>(numel(q.outputs[0].shape)));
+    struct alignas(64) Line {
+      std::byte bytes[64];
+    };
+    constexpr uint64_t kBytes = 1 << 24;
+    std::vector<Line> made(kBytes / sizeof(Line)), workspace(kBytes / sizeof(Line));
+    const auto call = [&](const PreparedKernel& k, std::vector<const void*> inputs, void* output) {
+      EXPECT_LE(k.workspace_bytes(), kBytes);
+      k.run({.inputs = inputs.data(), .outputs = &output, .workspace = workspace.data()});
+    };
+    EXPECT_EQ(kernel->packings().size(), packed ? 1u : 0u);
+    for (const Packing& packing : kernel->packings()) {
+      EXPECT_LE(packing.bytes, kBytes);
+      call(*packing.kernel, {w.data()}, made.data());
+    }
+    call(*kernel, {x.data(), packed ? static_cast<const void*>(made.data()) : w.data()}, y.data());
+    y.resize(y.size() / static_cast<size_t>(images));
+    return y;
+  };
+  for (const char* const name : {"winograd 2x2", "winograd 4x4"}) {
+    const std::vector<float> alone = run(name, 1, 1, false);
+    EXPECT_EQ(run(name, 1, 2, false), alone);
+    EXPECT_EQ(run(name, 5, 2, false), alone);
+    EXPECT_EQ(run(name, 1, 2, true), alone);
+  }
 }
 
 }  // namespace

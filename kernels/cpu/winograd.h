@@ -1,0 +1,47 @@
+#pragma once
+// Convolutions by Winograd's method (Lavin & Gray 2016): 3x3 windows at stride 1 over float32 that lies channels-last.
+// Tiles of side x side results are computed from (side + 2) x (side + 2) transformed elements of x, each of which is
+// multiplied by a matrix of transformed weights: 2.25 (side 2) or 4 (side 4) times fewer products than windows take.
+// Compiled for each instruction set. No sum depends on how many images, tiles or threads there are.
+#include <cstdint>
+
+#include "kernels/cpu/conv_loops.h"
+
+namespace sluice::cpu {
+
+struct Winograd {
+  static constexpr int64_t kPanel = 16;  // channels that are multiplied at a time: x and y have multiples of it
+
+  int side = 4;                         // 2 or 4
+  ConvRole result = ConvRole::kOutput;  // kInput: x is the gradient of a convolution's result, and y that of its input
+  int64_t images = 0;
+  int64_t height = 0, width = 0, channels = 0;              // of x
+  int64_t out_height = 0, out_width = 0, out_channels = 0;  // of y
+  int64_t top = 0, left = 0;                                // zeros before x, 0 to 2
+
+  int64_t places() const { return static_cast<int64_t>(side + 2) * (side + 2); }
+  int64_t tiles_down() const { return (out_height + side - 1) / side; }
+  int64_t tiles_across() const { return (out_width + side - 1) / side; }
+  int64_t tiles() const { return images * tiles_down() * tiles_across(); }
+  int64_t tiles_at_once() const;  // what the caches hold of the transformed
+  uint64_t weight_bytes() const;  // transformed
+  uint64_t workspace_bytes() const;
+};
+
+// What is done to a sum before it is written: ((sum + bias - mean) * scale + shift) + residual, at least 0 with relu.
+// Null: not that. A row has an element per channel; mean, scale and shift are given together; residual lies as y, and
+// may be y.
+struct WinogradFinish {
+  const float *bias = nullptr, *mean = nullptr, *scale = nullptr, *shift = nullptr, *residual = nullptr;
+  bool relu = false;
+};
+
+// Weights (out, in, 3, 3) transformed: weight_bytes(), aligned to 64 bytes.
+void transform_weights(const Winograd& c, const float* w, float* transformed, int threads);
+// workspace, here and below: workspace_bytes(), aligned to 64 bytes.
+void convolve(const Winograd& c, const float* x, const float* transformed, const WinogradFinish& finish, float* y,
+              float* workspace, int threads);
+// For kWeight: w, the gradient of the weight (out, in, 3, 3), from x and y, the gradient of the convolution's result.
+void weight_gradient(const Winograd& c, const float* x, const float* y, float* w, float* workspace, int threads);
+
+}  // namespace sluice::cpu
