@@ -7,11 +7,11 @@
 
 #include "kernels/cpu/conv_epilogue.h"
 #include "kernels/cpu/conv_loops.h"
+#include "kernels/cpu/conv_methods.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/onednn_conv.h"
 #include "kernels/cpu/relu_in_place.h"
 #include "kernels/cpu/support.h"
-#include "kernels/cpu/winograd_conv.h"
 #include "plan/query.h"
 
 namespace sluice::cpu {
@@ -189,7 +189,7 @@ std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const ConvOperand
   });
 }
 
-// Our Winograd, where it is asked for; else what oneDNN makes of it, which is the usual where this machine has no
+// The method of ours that is asked for; else what oneDNN makes of it, which is the usual where this machine has no
 // Winograd of oneDNN's that is asked for; the loops, which need no workspace, where that cannot be or needs more than
 // is allowed.
 using Make = std::function<std::unique_ptr<PreparedKernel>(const Choice& choice)>;
@@ -200,7 +200,7 @@ std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvR
   const auto fits = [&](const PreparedKernel& kernel) {
     return kernel.workspace_bytes() <= plan::workspace_limit(q.attrs);
   };
-  if (auto kernel = prepare_winograd(choice.name, q, result, o, g, epilogue, context.threads)) {
+  if (auto kernel = prepare_conv_method(choice.name, q, result, o, g, epilogue, context.threads)) {
     if (fits(*kernel)) return kernel;
   }
   if (use_onednn(o)) {
@@ -228,6 +228,10 @@ ConvOperands forward_operands(const KernelQuery& q) {
 auto forward_pd(const ConvOperands& o, const Layouts& l, const dnnl::post_ops& post_ops, const Implementation& chosen) {
   return onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry, post_ops,
                          chosen);
+}
+// Whether oneDNN does what `epilogue` says to its result, as fast as a pass of ours would.
+bool finishes(const ConvOperands& o, const Layouts& l, const ConvEpilogue& epilogue, const Implementation& chosen) {
+  return !epilogue.norm || onednn::finishes_rows(forward_pd(o, l, epilogue.post_ops(), chosen));
 }
 ConvOperands input_grad_operands(const KernelQuery& q) { return {q.outputs[0], q.inputs[1], q.inputs[0], {}, false}; }
 auto input_grad_pd(const Layouts& l, const Implementation& chosen) {
@@ -257,7 +261,7 @@ std::vector<std::string> all_implementations(const KernelQuery& q, ConvRole resu
     } catch (const dnnl::error&) {  // there are none
     }
     for (const std::string& name : blocked) names.push_back(std::string(kBlocked) + name);
-    for (std::string& name : winograd_implementations(result, o, g, epilogue)) names.push_back(std::move(name));
+    for (std::string& name : conv_methods(result, o, g, epilogue)) names.push_back(std::move(name));
     return names;
   });
 }
@@ -266,7 +270,8 @@ std::vector<std::string> conv_implementations(const KernelQuery& q, const Prepar
   const ConvOperands o = forward_operands(q);
   const ConvEpilogue epilogue(q);
   const auto describe = [&](const Layouts& l, const Implementation& all) {
-    forward_pd(o, l, all.winograd ? dnnl::post_ops() : epilogue.post_ops(), all);
+    const bool plain = all.winograd || !finishes(o, l, epilogue, {});
+    forward_pd(o, l, plain ? dnnl::post_ops() : epilogue.post_ops(), all);
   };
   return all_implementations(q, ConvRole::kOutput, o, context, &epilogue, describe);
 }
@@ -286,9 +291,8 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
     const Implementation chosen = choice.implementation();
     const bool plain = chosen.winograd || !epilogue.any();  // oneDNN does nothing else
     const Layouts l = layouts_of(ConvRole::kOutput, o, g, q.op.c_str(), choice.blocked && plain);
-    auto pd = forward_pd(o, l, plain ? dnnl::post_ops() : epilogue.post_ops(), chosen);
-    const bool by_pass = epilogue.any() && (plain || (epilogue.norm && !onednn::finishes_rows(pd)));
-    if (by_pass && !plain) pd = forward_pd(o, l, {}, chosen);
+    const bool by_pass = epilogue.any() && (plain || !finishes(o, l, epilogue, chosen));
+    const auto pd = forward_pd(o, l, by_pass ? dnnl::post_ops() : epilogue.post_ops(), chosen);
     const bool in_blocks = by_pass && onednn::has_channel_blocks(pd.dst_desc());
     if (by_pass && chosen.winograd && !in_blocks) throw dnnl::error(dnnl_unimplemented, "blocks of another size");
     std::vector<onednn::Primitive::Arg> args = {

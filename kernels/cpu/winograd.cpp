@@ -8,7 +8,7 @@
 #include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/strided.h"
 //
-#include "kernels/cpu/lane_products-inl.h"
+#include "kernels/cpu/conv_finish-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
@@ -17,12 +17,7 @@ namespace {
 
 constexpr int64_t kPanel = Winograd::kPanel;
 
-typedef float Lanes __attribute__((vector_size(kVectorBytes), may_alias, aligned(4)));
-constexpr int64_t kLanes = kVectorLanes<float>;
 static_assert(kPanel % kLanes == 0);
-
-HWY_INLINE Lanes read(const float* from) { return *reinterpret_cast<const Lanes*>(from); }
-HWY_INLINE void write(float* to, Lanes v) { *reinterpret_cast<Lanes*>(to) = v; }
 
 // One side of a tile: its elements, its three weights and its results, each transformed along it, and the adjoints of
 // the last two. The polynomials meet at 0, 1, -1, infinity, and for 4 results at 2 and -2, too.
@@ -170,7 +165,7 @@ HWY_NOINLINE void transform_results(const Winograd& c, const float* y, int64_t t
 
 template <int kSide>
 HWY_NOINLINE void finish_tile(const Winograd& c, const float* products, int64_t place, int64_t tile,
-                              const WinogradFinish& f, float* y) {
+                              const ConvFinish& f, float* y) {
   constexpr int kSize = kSide + 2;
   const Corner corner = corner_of(c, tile);
   const int64_t rows = std::min<int64_t>(kSide, c.out_height - corner.row);
@@ -184,22 +179,14 @@ HWY_NOINLINE void finish_tile(const Winograd& c, const float* products, int64_t 
       for (int i = 0; i < kSize; ++i) m[i] = read(products + (i * kSize + j) * place + channel);
       Line<kSide>::results(m, half[j]);
     }
-    const Lanes bias = f.bias ? read(f.bias + channel) : Lanes{};
-    Lanes mean{}, scale{}, shift{};
-    if (f.mean) mean = read(f.mean + channel), scale = read(f.scale + channel), shift = read(f.shift + channel);
+    const FinishLanes finish(f, channel);
     for (int64_t i = 0; i < rows; ++i) {
       Lanes m[kSize], out[kSide];
 #pragma GCC unroll 6
       for (int j = 0; j < kSize; ++j) m[j] = half[j][i];
       Line<kSide>::results(m, out);
-      for (int64_t j = 0; j < columns; ++j) {
-        const int64_t at = origin + (i * c.out_width + j) * c.out_channels + channel;
-        Lanes v = out[j] + bias;
-        if (f.mean) v = (v - mean) * scale + shift;
-        if (f.residual) v += read(f.residual + at);
-        if (f.relu) v = v < 0 ? Lanes{} : v;
-        write(y + at, v);
-      }
+      for (int64_t j = 0; j < columns; ++j)
+        finish(out[j], y, origin + (i * c.out_width + j) * c.out_channels + channel);
     }
   }
 }
@@ -234,7 +221,7 @@ float* other_matrices(const Winograd& c, float* workspace) {
 }
 
 template <int kSide>
-void convolve_tiles(const Winograd& c, const float* x, const float* transformed, const WinogradFinish& f, float* y,
+void convolve_tiles(const Winograd& c, const float* x, const float* transformed, const ConvFinish& f, float* y,
                     float* workspace, int threads) {
   const int64_t panels = c.out_channels / kPanel;
   float *const elements = workspace, *const products = other_matrices(c, workspace);
@@ -339,10 +326,10 @@ void gradient_of_windows(const Winograd& c, const float* x, const float* y, floa
   windows_of<kSide>(c, transformed, w, threads);
 }
 
-void transform_weights(const Winograd& c, const float* w, float* transformed, int threads) {
+void pack_weights(const Winograd& c, const float* w, float* transformed, int threads) {
   (c.side == 2 ? transform_windows<2> : transform_windows<4>)(c, w, transformed, threads);
 }
-void convolve(const Winograd& c, const float* x, const float* transformed, const WinogradFinish& finish, float* y,
+void convolve(const Winograd& c, const float* x, const float* transformed, const ConvFinish& finish, float* y,
               float* workspace, int threads) {
   (c.side == 2 ? convolve_tiles<2> : convolve_tiles<4>)(c, x, transformed, finish, y, workspace, threads);
 }
@@ -360,7 +347,7 @@ HWY_AFTER_NAMESPACE();
 namespace sluice::cpu {
 namespace {
 
-HWY_EXPORT(transform_weights);
+HWY_EXPORT(pack_weights);
 HWY_EXPORT(convolve);
 HWY_EXPORT(weight_gradient);
 
@@ -382,11 +369,11 @@ uint64_t Winograd::workspace_bytes() const {
   return static_cast<uint64_t>(floats) * sizeof(float) + (result == ConvRole::kWeight ? weight_bytes() : 0);
 }
 
-void transform_weights(const Winograd& c, const float* w, float* transformed, int threads) {
-  HWY_DYNAMIC_DISPATCH(transform_weights)(c, w, transformed, threads);
+void pack_weights(const Winograd& c, const float* w, float* transformed, int threads) {
+  HWY_DYNAMIC_DISPATCH(pack_weights)(c, w, transformed, threads);
 }
 
-void convolve(const Winograd& c, const float* x, const float* transformed, const WinogradFinish& finish, float* y,
+void convolve(const Winograd& c, const float* x, const float* transformed, const ConvFinish& finish, float* y,
               float* workspace, int threads) {
   HWY_DYNAMIC_DISPATCH(convolve)(c, x, transformed, finish, y, workspace, threads);
 }

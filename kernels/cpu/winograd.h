@@ -5,6 +5,7 @@
 // Compiled for each instruction set. No sum depends on how many images, tiles or threads there are.
 #include <cstdint>
 
+#include "kernels/cpu/conv_finish.h"
 #include "kernels/cpu/conv_loops.h"
 
 namespace sluice::cpu {
@@ -28,18 +29,10 @@ struct Winograd {
   uint64_t workspace_bytes() const;
 };
 
-// What is done to a sum before it is written: ((sum + bias - mean) * scale + shift) + residual, at least 0 with relu.
-// Null: not that. A row has an element per channel; mean, scale and shift are given together; residual lies as y, and
-// may be y.
-struct WinogradFinish {
-  const float *bias = nullptr, *mean = nullptr, *scale = nullptr, *shift = nullptr, *residual = nullptr;
-  bool relu = false;
-};
-
 // Weights (out, in, 3, 3) transformed: weight_bytes(), aligned to 64 bytes.
-void transform_weights(const Winograd& c, const float* w, float* transformed, int threads);
+void pack_weights(const Winograd& c, const float* w, float* transformed, int threads);
 // workspace, here and below: workspace_bytes(), aligned to 64 bytes.
-void convolve(const Winograd& c, const float* x, const float* transformed, const WinogradFinish& finish, float* y,
+void convolve(const Winograd& c, const float* x, const float* transformed, const ConvFinish& finish, float* y,
               float* workspace, int threads);
 // For kWeight: w, the gradient of the weight (out, in, 3, 3), from x and y, the gradient of the convolution's result.
 void weight_gradient(const Winograd& c, const float* x, const float* y, float* w, float* workspace, int threads);

@@ -19,7 +19,7 @@ namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::ElementsAre, ::testing::IsSupersetOf;
+using ::testing::Contains, ::testing::ElementsAre, ::testing::IsSupersetOf;
 
 class Waits final : public PreparedKernel {
  public:
@@ -238,24 +238,28 @@ TEST_F(ConvolutionTrials, EveryImplementationFinishesTheSame) {
                               .outputs = {y},
                               .device = {},
                               .cores = 2};
-          for (const std::string& name : compare(q))
-            if (name.find("wino") != std::string::npos) (name.starts_with("blocked ") ? blocked : ours).insert(name);
+          for (const std::string& name : compare(q)) {
+            if (name.starts_with("winograd") || name == "panels") ours.insert(name);
+            if (name.starts_with("blocked ") && name.find("wino") != std::string::npos) blocked.insert(name);
+          }
           if (residual) compare(q, 7);
         }
       }
     }
   }
-  EXPECT_THAT(ours, ElementsAre("winograd 2x2", "winograd 4x4"));
+  EXPECT_THAT(ours, ElementsAre("panels", "winograd 2x2", "winograd 4x4"));
   // oneDNN has them for AVX-512, where it also computes in bfloat16; version 3 has none.
   EXPECT_EQ(!blocked.empty(), DNNL_VERSION_MAJOR < 3 && cpu::onednn::supports(DType::kBFloat16));
 }
 
-plan::KernelQuery window_3x3(const std::string& op, Shape x, int64_t out, const Ints& padding) {
-  const TensorSpec given = image(x), y = image({x[0], out, x[2] + 2 * padding[0] - 2, x[3] + 2 * padding[1] - 2});
-  const TensorSpec w = plain({out, x[1], 3, 3});
+plan::KernelQuery windows(const std::string& op, const Shape& x, int64_t out, const Ints& size, const Ints& stride,
+                          const Ints& padding) {
+  const auto results = [&](int axis) { return (x[2 + axis] + 2 * padding[axis] - size[axis]) / stride[axis] + 1; };
+  const TensorSpec given = image(x), y = image({x[0], out, results(0), results(1)});
+  const TensorSpec w = plain({out, x[1], size[0], size[1]});
   plan::KernelQuery q{
       .op = op,
-      .attrs = {{"stride", Ints{1, 1}}, {"padding", padding}, {"dilation", Ints{1, 1}}, {"groups", int64_t{1}}},
+      .attrs = {{"stride", stride}, {"padding", padding}, {"dilation", Ints{1, 1}}, {"groups", int64_t{1}}},
       .inputs = {op == "conv" ? given : y, op == "conv_weight_grad" ? given : w},
       .outputs = {op == "conv"              ? y
                   : op == "conv_input_grad" ? given
@@ -263,14 +267,33 @@ plan::KernelQuery window_3x3(const std::string& op, Shape x, int64_t out, const 
       .device = {},
       .cores = 2};
   if (op == "conv_input_grad") q.attrs.emplace_back("size", Ints{x[2], x[3]});
-  if (op == "conv_weight_grad") q.attrs.emplace_back("size", Ints{3, 3});
+  if (op == "conv_weight_grad") q.attrs.emplace_back("size", size);
   return q;
+}
+plan::KernelQuery window_3x3(const std::string& op, const Shape& x, int64_t out, const Ints& padding) {
+  return windows(op, x, out, {3, 3}, {1, 1}, padding);
+}
+
+TEST_F(ConvolutionTrials, PanelsTakeAnyWindowAndStride) {
+  for (const int64_t channels : {3, 130}) {
+    for (const Ints& size : {Ints{1, 1}, Ints{3, 3}, Ints{7, 7}, Ints{1, 5}, Ints{4, 2}}) {
+      for (const Ints& stride : {Ints{1, 1}, Ints{2, 2}, Ints{3, 1}, Ints{1, 4}}) {
+        for (const Ints& padding : {Ints{0, 0}, Ints{1, 1}, Ints{0, 3}, Ints{2, 0}}) {
+          if (padding[0] >= size[0] || padding[1] >= size[1]) continue;
+          for (const int64_t width : {9, 111}) {
+            const auto names = compare(windows("conv", {2, channels, 8, width}, 32, size, stride, padding));
+            EXPECT_THAT(names, Contains("panels"));
+          }
+        }
+      }
+    }
+  }
 }
 
 // Tiles that end within the image, at its end and beyond it, behind 0 to 2 zeros.
 TEST_F(ConvolutionTrials, WinogradsTilesEndAnywhere) {
   for (const char* const op : {"conv", "conv_input_grad", "conv_weight_grad"}) {
-    for (int64_t height = 1; height <= 10; ++height) {
+    for (const int64_t height : {1, 2, 3, 4, 7, 9}) {
       for (const int64_t width : {1, 5, 8}) {
         for (const Ints& padding : {Ints{1, 1}, Ints{0, 2}, Ints{2, 0}}) {
           if (height + 2 * padding[0] < 3 || width + 2 * padding[1] < 3) continue;
@@ -303,7 +326,7 @@ TEST_F(ConvolutionTrials, WinogradIsForDense3x3WindowsOfWholePanels) {
 }
 
 // Neither other images, nor threads, nor where the weights were transformed changes a bit.
-TEST_F(ConvolutionTrials, WinogradsBitsAreThoseOfAnImageAlone) {
+TEST_F(ConvolutionTrials, BitsOfOurMethodsAreThoseOfAnImageAlone) {
   const auto run = [&](const std::string& name, int64_t images, int threads, bool packed) {
     plan::KernelQuery q = window_3x3("conv", {images, 32, 41, 37}, 64, {1, 1});
     q.attrs.emplace_back(plan::kImplementation, name);
@@ -329,7 +352,7 @@ TEST_F(ConvolutionTrials, WinogradsBitsAreThoseOfAnImageAlone) {
     y.resize(y.size() / static_cast<size_t>(images));
     return y;
   };
-  for (const char* const name : {"winograd 2x2", "winograd 4x4"}) {
+  for (const char* const name : {"panels", "winograd 2x2", "winograd 4x4"}) {
     const std::vector<float> alone = run(name, 1, 1, false);
     EXPECT_EQ(run(name, 1, 2, false), alone);
     EXPECT_EQ(run(name, 5, 2, false), alone);
