@@ -48,10 +48,19 @@ PROGRAMS = [
 FIELDS = ("name", "ours", "peer", "peer_name", "unit", "ratio", "n", "spread", "command")
 
 
+# By which processors of one name differ: the first that is there is told.
+VECTORS = {"amx_tile": "AMX", "avx512_bf16": "AVX-512 and bfloat16", "avx512_vnni": "AVX-512 and VNNI", "avx512f": "AVX-512",
+           "avx2": "AVX2"}
+
+
 def machine() -> str:
-    cpu = pathlib.Path("/proc/cpuinfo").read_text()
-    names = [line.partition(":")[2].strip() for line in cpu.splitlines() if line.startswith("model name")]
-    return f"{len(os.sched_getaffinity(0))} cores of {names[0] if names else os.uname().machine}"
+    facts = {}
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        facts.setdefault(name.strip(), value.strip())
+    flags = facts.get("flags", "").split()
+    vectors = next((f" with {name}" for flag, name in VECTORS.items() if flag in flags), "")
+    return f"{len(os.sched_getaffinity(0))} cores of {facts.get('model name') or os.uname().machine}{vectors}"
 
 
 def related(prefixes: tuple[str, ...], only: str) -> bool:
