@@ -14,11 +14,13 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
 namespace HWY_NAMESPACE {
 
-typedef float Lanes __attribute__((vector_size(kVectorBytes), may_alias, aligned(4)));
+typedef float Lanes __attribute__((vector_size(kVectorBytes)));
 constexpr int64_t kLanes = kVectorLanes<float>;
 
-HWY_INLINE Lanes read(const float* from) { return *reinterpret_cast<const Lanes*>(from); }
-HWY_INLINE void write(float* to, Lanes v) { *reinterpret_cast<Lanes*>(to) = v; }
+typedef float LanesAnywhere
+    __attribute__((vector_size(kVectorBytes), may_alias, aligned(4)));  // templates would drop it
+HWY_INLINE Lanes read(const float* from) { return *reinterpret_cast<const LanesAnywhere*>(from); }
+HWY_INLINE void write(float* to, Lanes v) { *reinterpret_cast<LanesAnywhere*>(to) = v; }
 
 // For the channels from `channel` on.
 class FinishLanes {
