@@ -17,8 +17,8 @@ namespace HWY_NAMESPACE {
 typedef float Lanes __attribute__((vector_size(kVectorBytes)));
 constexpr int64_t kLanes = kVectorLanes<float>;
 
-typedef float LanesAnywhere
-    __attribute__((vector_size(kVectorBytes), may_alias, aligned(4)));  // templates would drop it
+// Templates that deduce it would drop its alignment, so it stays here.
+typedef float LanesAnywhere __attribute__((vector_size(kVectorBytes), may_alias, aligned(4)));
 HWY_INLINE Lanes read(const float* from) { return *reinterpret_cast<const LanesAnywhere*>(from); }
 HWY_INLINE void write(float* to, Lanes v) { *reinterpret_cast<LanesAnywhere*>(to) = v; }
 
