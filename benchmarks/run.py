@@ -48,7 +48,7 @@ PROGRAMS = [
 FIELDS = ("name", "ours", "peer", "peer_name", "unit", "ratio", "n", "spread", "command")
 
 
-# By which processors of one name differ: the first that is there is told.
+# Flags of processors and what they are called, the widest vectors first: processors of one name differ by them.
 VECTORS = {"amx_tile": "AMX", "avx512_bf16": "AVX-512 and bfloat16", "avx512_vnni": "AVX-512 and VNNI", "avx512f": "AVX-512",
            "avx2": "AVX2"}
 
