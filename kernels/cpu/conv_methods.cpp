@@ -31,52 +31,42 @@ bool dense_images(const ConvOperands& o, const ConvGeometry& g, const ConvEpilog
          !(epilogue && epilogue->residual && !dense(epilogue->inputs[ConvEpilogue::kResidual]));
 }
 
+ConvImages images_of(const Shape& from, const Shape& to, int64_t top, int64_t left) {
+  return {.images = from[0],
+          .height = from[2],
+          .width = from[3],
+          .channels = from[1],
+          .out_height = to[2],
+          .out_width = to[3],
+          .out_channels = to[1],
+          .top = top,
+          .left = left};
+}
+
 std::optional<Winograd> winograd(int side, ConvRole result, const ConvOperands& o, const ConvGeometry& g,
                                  const ConvEpilogue* epilogue) {
   const Shape& w = o.w.shape;
   if (!dense_images(o, g, epilogue) || w[2] != 3 || w[3] != 3 || !within(g.stride, 1, 1) || !within(g.padding, 0, 2) ||
-      w[0] % Winograd::kPanel != 0 || w[1] % Winograd::kPanel != 0)
+      w[0] % kConvPanel != 0 || w[1] % kConvPanel != 0)
     return std::nullopt;
-  const bool turned = result == ConvRole::kInput;
-  const Shape &from = turned ? o.y.shape : o.x.shape, &to = turned ? o.x.shape : o.y.shape;
-  const auto before = [&](int axis) { return turned ? 2 - g.padding[axis] : g.padding[axis]; };
-  return Winograd{.side = side,
-                  .result = result,
-                  .images = from[0],
-                  .height = from[2],
-                  .width = from[3],
-                  .channels = from[1],
-                  .out_height = to[2],
-                  .out_width = to[3],
-                  .out_channels = to[1],
-                  .top = before(0),
-                  .left = before(1)};
+  const ConvImages images = result == ConvRole::kInput
+                                ? images_of(o.y.shape, o.x.shape, 2 - g.padding[0], 2 - g.padding[1])
+                                : images_of(o.x.shape, o.y.shape, g.padding[0], g.padding[1]);
+  return Winograd{images, side, result};
 }
 
 std::optional<PanelConv> panels(ConvRole result, const ConvOperands& o, const ConvGeometry& g,
                                 const ConvEpilogue* epilogue) {
   const Shape &x = o.x.shape, &w = o.w.shape, &y = o.y.shape;
-  if (result != ConvRole::kOutput || !dense_images(o, g, epilogue) || w[0] % PanelConv::kPanel != 0)
-    return std::nullopt;
+  if (result != ConvRole::kOutput || !dense_images(o, g, epilogue) || w[0] % kConvPanel != 0) return std::nullopt;
   const auto behind = [&](int axis) {  // what remains of x behind the last window is not padded
     const int64_t reach = (y[2 + axis] - 1) * g.stride[axis] + w[2 + axis];
     return std::max<int64_t>(0, reach - g.padding[axis] - x[2 + axis]);
   };
-  PanelConv c{.images = x[0],
-              .height = x[2],
-              .width = x[3],
-              .channels = x[1],
-              .out_height = y[2],
-              .out_width = y[3],
-              .out_channels = y[1],
-              .window_height = w[2],
-              .window_width = w[3],
-              .down = g.stride[0],
-              .across = g.stride[1],
-              .top = g.padding[0],
-              .left = g.padding[1],
-              .bottom = behind(0),
-              .right = behind(1)};
+  PanelConv c{images_of(x, y, g.padding[0], g.padding[1])};
+  c.window_height = w[2], c.window_width = w[3];
+  c.down = g.stride[0], c.across = g.stride[1];
+  c.bottom = behind(0), c.right = behind(1);
   if (w[2] == 1 && w[3] == 1 && within(g.stride, 1, 1) && !c.padded()) {  // all pixels are a line
     c.width = c.out_width = c.images * c.height * c.width;
     c.images = c.height = c.out_height = 1;
@@ -164,7 +154,7 @@ std::unique_ptr<PreparedKernel> prepare_conv_method(std::string_view name, const
   if (name == kPanels) {
     const std::optional<PanelConv> method = panels(result, operands, geometry, epilogue);
     if (!method) return nullptr;
-    return make(*method, fmt::format("{} of {} windows of {}", kPanels, PanelConv::kPanel, w.str()));
+    return make(*method, fmt::format("{} of {} windows of {}", kPanels, kConvPanel, w.str()));
   }
   const auto* const side =
       std::find_if(std::begin(kSides), std::end(kSides), [&](int s) { return name == winograd_name(s); });
@@ -173,7 +163,7 @@ std::unique_ptr<PreparedKernel> prepare_conv_method(std::string_view name, const
   if (!method) return nullptr;
   if (result != ConvRole::kWeight) {
     return make(*method, fmt::format("{}{} of windows of {}, panels of {}", winograd_name(*side),
-                                     result == ConvRole::kInput ? " turned" : "", w.str(), Winograd::kPanel));
+                                     result == ConvRole::kInput ? " turned" : "", w.str(), kConvPanel));
   }
   return make_kernel(method->workspace_bytes(), [method = *method, threads](const KernelArgs& args) {
     weight_gradient(method, static_cast<const float*>(args.inputs[1]), static_cast<const float*>(args.inputs[0]),

@@ -189,6 +189,10 @@ std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const ConvOperand
   });
 }
 
+bool fits(const PreparedKernel& kernel, const KernelQuery& q) {
+  return kernel.workspace_bytes() <= plan::workspace_limit(q.attrs);
+}
+
 // The method of ours that is asked for; else what oneDNN makes of it, which is the usual where this machine has no
 // Winograd of oneDNN's that is asked for; the loops, which need no workspace, where that cannot be or needs more than
 // is allowed.
@@ -197,12 +201,8 @@ std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvR
                                                      const ConvGeometry& g, const PrepareContext& context,
                                                      const Make& make, const ConvEpilogue* epilogue = nullptr) {
   const Choice choice = choice_of(q);
-  const auto fits = [&](const PreparedKernel& kernel) {
-    return kernel.workspace_bytes() <= plan::workspace_limit(q.attrs);
-  };
-  if (auto kernel = prepare_conv_method(choice.name, q, result, o, g, epilogue, context.threads)) {
-    if (fits(*kernel)) return kernel;
-  }
+  auto method = prepare_conv_method(choice.name, q, result, o, g, epilogue, context.threads);
+  if (method && fits(*method, q)) return method;
   if (use_onednn(o)) {
     onednn::ThreadScope scope(context.threads);
     const auto chosen = [&] {
@@ -214,7 +214,7 @@ std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvR
       }
     };
     std::unique_ptr<PreparedKernel> kernel = onednn::translate(q.op.c_str(), chosen);
-    if (fits(*kernel)) return kernel;
+    if (fits(*kernel, q)) return kernel;
   }
   return prepare_loops(result, o, g, context, epilogue);
 }
@@ -261,7 +261,8 @@ std::vector<std::string> all_implementations(const KernelQuery& q, ConvRole resu
     } catch (const dnnl::error&) {  // there are none
     }
     for (const std::string& name : blocked) names.push_back(std::string(kBlocked) + name);
-    for (std::string& name : conv_methods(result, o, g, epilogue)) names.push_back(std::move(name));
+    for (const std::string& name : conv_methods(result, o, g, epilogue))
+      if (fits(*prepare_conv_method(name, q, result, o, g, epilogue, context.threads), q)) names.push_back(name);
     return names;
   });
 }

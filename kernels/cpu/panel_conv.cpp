@@ -8,16 +8,14 @@
 #include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/strided.h"
 //
-#include "kernels/cpu/conv_finish-inl.h"
+#include "kernels/cpu/conv_common-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kPanel = PanelConv::kPanel;
-constexpr int64_t kPixels = 96;  // of y whose sums stay in the first cache, beside a panel's weights:
-constexpr int64_t kDepth = 256;
+constexpr int64_t kPixels = 96;  // of y whose sums stay in the first cache, beside a panel's weights
 
 // x amid zeros.
 void pad(const PanelConv& c, const float* x, float* to, int threads) {
@@ -38,7 +36,7 @@ void pad(const PanelConv& c, const float* x, float* to, int threads) {
 // The pixels [begin, end) of y, counted through all images, times a panel.
 HWY_NOINLINE void convolve_pixels(const PanelConv& c, const float* x, const float* weights, int64_t begin, int64_t end,
                                   int64_t channel, const ConvFinish& f, float* y) {
-  alignas(64) float sums[kPixels * kPanel];
+  alignas(64) float sums[kPixels * kConvPanel];
   const int64_t depth = c.window_width * c.channels;
   for (int64_t row = 0; row < c.window_height; ++row)
     for (int64_t first = 0; first < depth; first += kDepth)
@@ -49,33 +47,33 @@ HWY_NOINLINE void convolve_pixels(const PanelConv& c, const float* x, const floa
         multiply<float>({.a = x + (from * c.padded_width() + column * c.across) * c.channels + first,
                          .a_row = c.across * c.channels,
                          .a_depth = 1,
-                         .b = weights + (row * depth + first) * kPanel,
-                         .b_row = kPanel,
-                         .c = sums + (pixel - begin) * kPanel,
-                         .c_row = kPanel,
+                         .b = weights + (row * depth + first) * kConvPanel,
+                         .b_row = kConvPanel,
+                         .c = sums + (pixel - begin) * kConvPanel,
+                         .c_row = kConvPanel,
                          .rows = rows,
                          .depth = std::min(kDepth, depth - first),
-                         .lanes = kPanel,
+                         .lanes = kConvPanel,
                          .fresh = row == 0 && first == 0});
         pixel += rows;
       }
-  for (int64_t lane = 0; lane < kPanel; lane += kLanes) {
+  for (int64_t lane = 0; lane < kConvPanel; lane += kLanes) {
     const FinishLanes finish(f, channel + lane);
     for (int64_t pixel = begin; pixel < end; ++pixel)
-      finish(read(sums + (pixel - begin) * kPanel + lane), y, pixel * c.out_channels + channel + lane);
+      finish(read(sums + (pixel - begin) * kConvPanel + lane), y, pixel * c.out_channels + channel + lane);
   }
 }
 
 void convolve_panels(const PanelConv& c, const float* x, const float* packed, const ConvFinish& f, float* y,
                      float* workspace, int threads) {
   if (c.padded()) pad(c, x, workspace, threads), x = workspace;
-  const int64_t pixels = c.images * c.out_height * c.out_width, panels = c.out_channels / kPanel;
+  const int64_t pixels = c.images * c.out_height * c.out_width, panels = c.out_channels / kConvPanel;
   const int64_t strip = c.out_width <= kPixels ? kPixels / c.out_width * c.out_width : kPixels;
-  const int64_t panel = c.window_height * c.window_width * c.channels * kPanel;
+  const int64_t panel = c.window_height * c.window_width * c.channels * kConvPanel;
   parallel_each(threads, (pixels + strip - 1) / strip * panels, [&](int64_t i) {
     const int64_t begin = i / panels * strip;
-    convolve_pixels(c, x, packed + i % panels * panel, begin, std::min(pixels, begin + strip), i % panels * kPanel, f,
-                    y);
+    convolve_pixels(c, x, packed + i % panels * panel, begin, std::min(pixels, begin + strip), i % panels * kConvPanel,
+                    f, y);
   });
 }
 
@@ -102,12 +100,12 @@ uint64_t PanelConv::workspace_bytes() const {
 
 void pack_weights(const PanelConv& c, const float* w, float* packed, int threads) {
   const int64_t taps = c.window_height * c.window_width;
-  parallel_each(threads, c.out_channels / PanelConv::kPanel, [&](int64_t panel) {
-    const float* const from = w + panel * PanelConv::kPanel * c.channels * taps;
-    float* to = packed + panel * taps * c.channels * PanelConv::kPanel;
+  parallel_each(threads, c.out_channels / kConvPanel, [&](int64_t panel) {
+    const float* const from = w + panel * kConvPanel * c.channels * taps;
+    float* to = packed + panel * taps * c.channels * kConvPanel;
     for (int64_t tap = 0; tap < taps; ++tap)
       for (int64_t channel = 0; channel < c.channels; ++channel)
-        for (int64_t o = 0; o < PanelConv::kPanel; ++o) *to++ = from[(o * c.channels + channel) * taps + tap];
+        for (int64_t o = 0; o < kConvPanel; ++o) *to++ = from[(o * c.channels + channel) * taps + tap];
   });
 }
 

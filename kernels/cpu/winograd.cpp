@@ -8,16 +8,12 @@
 #include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/strided.h"
 //
-#include "kernels/cpu/conv_finish-inl.h"
+#include "kernels/cpu/conv_common-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
 namespace HWY_NAMESPACE {
 namespace {
-
-constexpr int64_t kPanel = Winograd::kPanel;
-
-static_assert(kPanel % kLanes == 0);
 
 // One side of a tile: its elements, its three weights and its results, each transformed along it, and the adjoints of
 // the last two. The polynomials meet at 0, 1, -1, infinity, and for 4 results at 2 and -2, too.
@@ -95,11 +91,13 @@ struct Line<4> {
 struct Matrices {
   int64_t place, tile, panel;  // strides
 
-  int64_t channel(int64_t c) const { return c / kPanel * panel + c % kPanel; }
+  int64_t channel(int64_t c) const { return c / kConvPanel * panel + c % kConvPanel; }
 };
-HWY_INLINE Matrices by_tile(int64_t tiles, int64_t channels) { return {tiles * channels + kPanel, channels, kPanel}; }
+HWY_INLINE Matrices by_tile(int64_t tiles, int64_t channels) {
+  return {tiles * channels + kConvPanel, channels, kConvPanel};
+}
 HWY_INLINE Matrices by_panel(int64_t tiles, int64_t channels) {
-  return {tiles * channels + kPanel, kPanel, tiles * kPanel};
+  return {tiles * channels + kConvPanel, kConvPanel, tiles * kConvPanel};
 }
 
 // Where a tile begins in y.
@@ -111,8 +109,29 @@ HWY_INLINE Corner corner_of(const Winograd& c, int64_t tile) {
   return {tile / (c.tiles_down() * across), rest / across * c.side, rest % across * c.side};
 }
 
-// kFrom x kFrom elements of images that begin at (row, column) of one of them, zeros beyond its edges, transformed
-// along both sides.
+// A square transformed along both of its sides: reads (row, column) below kFrom, writes those below kTo.
+template <int kFrom, int kTo, class Along, class Read, class Write>
+HWY_INLINE void along_both(Along along, Read read_at, Write write_at) {
+  Lanes half[kFrom][kTo];  // [column][row]
+  for (int j = 0; j < kFrom; ++j) {
+    Lanes from[kFrom];
+#pragma GCC unroll 6
+    for (int i = 0; i < kFrom; ++i) from[i] = read_at(i, j);
+    along(from, half[j]);
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < kTo; ++i) {
+    Lanes from[kFrom], to[kTo];
+#pragma GCC unroll 6
+    for (int j = 0; j < kFrom; ++j) from[j] = half[j][i];
+    along(from, to);
+#pragma GCC unroll 6
+    for (int j = 0; j < kTo; ++j) write_at(i, j, to[j]);
+  }
+}
+
+// The square of images that begins at (row, column) of one of them, zeros beyond its edges, transformed for each
+// channel.
 struct Images {
   const float* data;
   int64_t height, width, channels;
@@ -124,26 +143,14 @@ HWY_INLINE void transform_square(const Images& from, int64_t image, int64_t row,
   const int64_t first = std::max<int64_t>(0, -column), last = std::min<int64_t>(kFrom, from.width - column);
   const float* const origin = from.data + ((image * from.height + row) * from.width + column) * from.channels;
   for (int64_t channel = 0; channel < from.channels; channel += kLanes) {
-    Lanes half[kFrom][kTo];  // [column][row]
-    for (int j = 0; j < kFrom; ++j) {
-      Lanes d[kFrom];
-#pragma GCC unroll 6
-      for (int i = 0; i < kFrom; ++i) {
-        const bool inside = i >= first_row && i < last_row && j >= first && j < last;
-        d[i] = inside ? read(origin + (i * from.width + j) * from.channels + channel) : Lanes{};
-      }
-      along(d, half[j]);
-    }
-    float* place = to + lie.channel(channel);
-#pragma GCC unroll 6
-    for (int i = 0; i < kTo; ++i) {
-      Lanes d[kFrom], out[kTo];
-#pragma GCC unroll 6
-      for (int j = 0; j < kFrom; ++j) d[j] = half[j][i];
-      along(d, out);
-#pragma GCC unroll 6
-      for (int j = 0; j < kTo; ++j, place += lie.place) write(place, out[j]);
-    }
+    float* const place = to + lie.channel(channel);
+    along_both<kFrom, kTo>(
+        along,
+        [&](int i, int j) {
+          const bool inside = i >= first_row && i < last_row && j >= first && j < last;
+          return inside ? read(origin + (i * from.width + j) * from.channels + channel) : Lanes{};
+        },
+        [&](int i, int j, Lanes v) { write(place + (i * kTo + j) * lie.place, v); });
   }
 }
 
@@ -171,41 +178,31 @@ HWY_NOINLINE void finish_tile(const Winograd& c, const float* products, int64_t 
   const int64_t rows = std::min<int64_t>(kSide, c.out_height - corner.row);
   const int64_t columns = std::min<int64_t>(kSide, c.out_width - corner.column);
   const int64_t origin = ((corner.image * c.out_height + corner.row) * c.out_width + corner.column) * c.out_channels;
+  const auto along = [](const auto& m, auto& out) { Line<kSide>::results(m, out); };
   for (int64_t channel = 0; channel < c.out_channels; channel += kLanes) {
-    Lanes half[kSize][kSide];  // [column][row]
-    for (int j = 0; j < kSize; ++j) {
-      Lanes m[kSize];
-#pragma GCC unroll 6
-      for (int i = 0; i < kSize; ++i) m[i] = read(products + (i * kSize + j) * place + channel);
-      Line<kSide>::results(m, half[j]);
-    }
     const FinishLanes finish(f, channel);
-    for (int64_t i = 0; i < rows; ++i) {
-      Lanes m[kSize], out[kSide];
-#pragma GCC unroll 6
-      for (int j = 0; j < kSize; ++j) m[j] = half[j][i];
-      Line<kSide>::results(m, out);
-      for (int64_t j = 0; j < columns; ++j)
-        finish(out[j], y, origin + (i * c.out_width + j) * c.out_channels + channel);
-    }
+    along_both<kSize, kSide>(
+        along, [&](int i, int j) { return read(products + (i * kSize + j) * place + channel); },
+        [&](int i, int j, Lanes v) {
+          if (i < rows && j < columns) finish(v, y, origin + (i * c.out_width + j) * c.out_channels + channel);
+        });
   }
 }
 
 // The columns `panel` of a place's products, for all tiles at hand.
 HWY_NOINLINE void multiply_panel(const Winograd& c, const float* elements, int64_t tiles, const float* panel,
                                  float* to) {
-  constexpr int64_t kDepth = 256;  // of weights that stay in the first cache
   for (int64_t first = 0; first < c.channels; first += kDepth)
     multiply<float>({.a = elements + first,
                      .a_row = c.channels,
                      .a_depth = 1,
-                     .b = panel + first * kPanel,
-                     .b_row = kPanel,
+                     .b = panel + first * kConvPanel,
+                     .b_row = kConvPanel,
                      .c = to,
                      .c_row = c.out_channels,
                      .rows = tiles,
                      .depth = std::min(kDepth, c.channels - first),
-                     .lanes = kPanel,
+                     .lanes = kConvPanel,
                      .fresh = first == 0});
 }
 
@@ -223,14 +220,14 @@ float* other_matrices(const Winograd& c, float* workspace) {
 template <int kSide>
 void convolve_tiles(const Winograd& c, const float* x, const float* transformed, const ConvFinish& f, float* y,
                     float* workspace, int threads) {
-  const int64_t panels = c.out_channels / kPanel;
+  const int64_t panels = c.out_channels / kConvPanel;
   float *const elements = workspace, *const products = other_matrices(c, workspace);
   for_tiles(c, [&](int64_t first, int64_t tiles) {
     const Matrices in = by_tile(tiles, c.channels), out = by_tile(tiles, c.out_channels);
     parallel_each(threads, tiles,
                   [&](int64_t t) { transform_elements<kSide>(c, x, first + t, elements + t * in.tile, in); });
     parallel_each(threads, c.places() * panels, [&](int64_t i) {
-      multiply_panel(c, elements + i / panels * in.place, tiles, transformed + i * c.channels * kPanel,
+      multiply_panel(c, elements + i / panels * in.place, tiles, transformed + i * c.channels * kConvPanel,
                      products + i / panels * out.place + i % panels * out.panel);
     });
     parallel_each(threads, tiles,
@@ -244,53 +241,39 @@ template <class F>
 void for_windows(const Winograd& c, int threads, const F& f) {
   const int64_t in_stride = 9 * (c.result == ConvRole::kInput ? c.out_channels : 1);
   const int64_t out_stride = 9 * (c.result == ConvRole::kInput ? 1 : c.channels);
-  parallel_each(threads, c.channels * c.out_channels / kPanel, [&](int64_t i) {
-    f(i * kPanel, i / c.channels * kPanel * out_stride + i % c.channels * in_stride, out_stride);
+  parallel_each(threads, c.channels * c.out_channels / kConvPanel, [&](int64_t i) {
+    f(i * kConvPanel, i / c.channels * kConvPanel * out_stride + i % c.channels * in_stride, out_stride);
   });
 }
 
 template <int kSide>
 void transform_windows(const Winograd& c, const float* w, float* transformed, int threads) {
   constexpr int kSize = kSide + 2;
+  const int64_t place = c.channels * c.out_channels;
+  const auto along = [](const auto& g, auto& out) { Line<kSide>::weights(g, out); };
   for_windows(c, threads, [&](int64_t at, int64_t from, int64_t stride) {
-    alignas(64) float window[9][kPanel];
-    for (int64_t o = 0; o < kPanel; ++o)
+    alignas(64) float window[9][kConvPanel];
+    for (int64_t o = 0; o < kConvPanel; ++o)
       for (int k = 0; k < 9; ++k) window[k][o] = w[from + o * stride + (c.result == ConvRole::kInput ? 8 - k : k)];
-    for (int64_t o = 0; o < kPanel; o += kLanes) {
-      Lanes half[3][kSize];  // [column][row]
-      for (int j = 0; j < 3; ++j)
-        Line<kSide>::weights({read(window[j] + o), read(window[3 + j] + o), read(window[6 + j] + o)}, half[j]);
-      float* to = transformed + at + o;
-      for (int i = 0; i < kSize; ++i) {
-        Lanes out[kSize];
-        Line<kSide>::weights({half[0][i], half[1][i], half[2][i]}, out);
-        for (int j = 0; j < kSize; ++j, to += c.channels * c.out_channels) write(to, out[j]);
-      }
-    }
+    for (int64_t o = 0; o < kConvPanel; o += kLanes)
+      along_both<3, kSize>(
+          along, [&](int i, int j) { return read(window[3 * i + j] + o); },
+          [&](int i, int j, Lanes v) { write(transformed + (i * kSize + j) * place + at + o, v); });
   });
 }
 
 template <int kSide>
 void windows_of(const Winograd& c, const float* transformed, float* w, int threads) {
   constexpr int kSize = kSide + 2;
+  const int64_t place = c.channels * c.out_channels;
+  const auto along = [](const auto& u, auto& out) { Line<kSide>::of_weights(u, out); };
   for_windows(c, threads, [&](int64_t at, int64_t to, int64_t stride) {
-    alignas(64) float window[9][kPanel];
-    for (int64_t o = 0; o < kPanel; o += kLanes) {
-      const float* from = transformed + at + o;
-      Lanes half[kSize][3];  // [row][column]
-      for (int i = 0; i < kSize; ++i) {
-        Lanes u[kSize];
-        for (int j = 0; j < kSize; ++j, from += c.channels * c.out_channels) u[j] = read(from);
-        Line<kSide>::of_weights(u, half[i]);
-      }
-      for (int j = 0; j < 3; ++j) {
-        Lanes u[kSize], out[3];
-        for (int i = 0; i < kSize; ++i) u[i] = half[i][j];
-        Line<kSide>::of_weights(u, out);
-        for (int i = 0; i < 3; ++i) write(window[3 * i + j] + o, out[i]);
-      }
-    }
-    for (int64_t o = 0; o < kPanel; ++o)
+    alignas(64) float window[9][kConvPanel];
+    for (int64_t o = 0; o < kConvPanel; o += kLanes)
+      along_both<kSize, 3>(
+          along, [&](int i, int j) { return read(transformed + (i * kSize + j) * place + at + o); },
+          [&](int i, int j, Lanes v) { write(window[3 * i + j] + o, v); });
+    for (int64_t o = 0; o < kConvPanel; ++o)
       for (int k = 0; k < 9; ++k) w[to + o * stride + k] = window[k][o];
   });
 }
@@ -299,7 +282,7 @@ void windows_of(const Winograd& c, const float* transformed, float* w, int threa
 // become.
 template <int kSide>
 void gradient_of_windows(const Winograd& c, const float* x, const float* y, float* w, float* workspace, int threads) {
-  const int64_t panels = c.out_channels / kPanel;
+  const int64_t panels = c.out_channels / kConvPanel;
   float *const elements = workspace, *const results = other_matrices(c, workspace);
   float* const transformed = results + c.places() * by_panel(c.tiles_at_once(), c.out_channels).place;
   for_tiles(c, [&](int64_t first, int64_t tiles) {
@@ -309,17 +292,17 @@ void gradient_of_windows(const Winograd& c, const float* x, const float* y, floa
       transform_results<kSide>(c, y, first + t, results + t * out.tile, out);
     });
     parallel_each(threads, c.places() * panels, [&](int64_t i) {
-      for (int64_t panel = 0; panel < c.channels / kPanel; ++panel)
+      for (int64_t panel = 0; panel < c.channels / kConvPanel; ++panel)
         multiply<float>({.a = elements + i / panels * in.place + panel * in.panel,
                          .a_row = 1,
-                         .a_depth = kPanel,
+                         .a_depth = kConvPanel,
                          .b = results + i / panels * out.place + i % panels * out.panel,
-                         .b_row = kPanel,
-                         .c = transformed + (i * c.channels + panel * kPanel) * kPanel,
-                         .c_row = kPanel,
-                         .rows = kPanel,
+                         .b_row = kConvPanel,
+                         .c = transformed + (i * c.channels + panel * kConvPanel) * kConvPanel,
+                         .c_row = kConvPanel,
+                         .rows = kConvPanel,
                          .depth = tiles,
-                         .lanes = kPanel,
+                         .lanes = kConvPanel,
                          .fresh = first == 0});
     });
   });
@@ -365,7 +348,7 @@ uint64_t Winograd::weight_bytes() const {
 }
 
 uint64_t Winograd::workspace_bytes() const {
-  const int64_t floats = places() * (tiles_at_once() * (channels + out_channels) + 2 * kPanel);
+  const int64_t floats = places() * (tiles_at_once() * (channels + out_channels) + 2 * kConvPanel);
   return static_cast<uint64_t>(floats) * sizeof(float) + (result == ConvRole::kWeight ? weight_bytes() : 0);
 }
 

@@ -2,23 +2,18 @@
 // Convolutions by Winograd's method (Lavin & Gray 2016): 3x3 windows at stride 1 over float32 that lies channels-last.
 // Tiles of side x side results are computed from (side + 2) x (side + 2) transformed elements of x, each of which is
 // multiplied by a matrix of transformed weights: 2.25 (side 2) or 4 (side 4) times fewer products than windows take.
-// Compiled for each instruction set. No sum depends on how many images, tiles or threads there are.
+// Compiled for each instruction set. No bit depends on threads, and of results and gradients of inputs none on how many
+// images there are.
 #include <cstdint>
 
-#include "kernels/cpu/conv_finish.h"
+#include "kernels/cpu/conv_common.h"
 #include "kernels/cpu/conv_loops.h"
 
 namespace sluice::cpu {
 
-struct Winograd {
-  static constexpr int64_t kPanel = 16;  // channels that are multiplied at a time: x and y have multiples of it
-
+struct Winograd : ConvImages {          // x, too, has multiples of kConvPanel channels
   int side = 4;                         // 2 or 4
   ConvRole result = ConvRole::kOutput;  // kInput: x is the gradient of a convolution's result, and y that of its input
-  int64_t images = 0;
-  int64_t height = 0, width = 0, channels = 0;              // of x
-  int64_t out_height = 0, out_width = 0, out_channels = 0;  // of y
-  int64_t top = 0, left = 0;                                // zeros before x, 0 to 2
 
   int64_t places() const { return static_cast<int64_t>(side + 2) * (side + 2); }
   int64_t tiles_down() const { return (out_height + side - 1) / side; }

@@ -1,13 +1,13 @@
-// ConvFinish on vectors of channels. Compiled for each instruction set of the file that includes it; its guard is
-// turned for each.
-#if defined(SLUICE_KERNELS_CPU_CONV_FINISH_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef SLUICE_KERNELS_CPU_CONV_FINISH_INL_H
-#undef SLUICE_KERNELS_CPU_CONV_FINISH_INL_H
+// Vectors of channels, and ConvFinish on them. Compiled for each instruction set of the file that includes it; its
+// guard is turned for each.
+#if defined(SLUICE_KERNELS_CPU_CONV_COMMON_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef SLUICE_KERNELS_CPU_CONV_COMMON_INL_H
+#undef SLUICE_KERNELS_CPU_CONV_COMMON_INL_H
 #else
-#define SLUICE_KERNELS_CPU_CONV_FINISH_INL_H
+#define SLUICE_KERNELS_CPU_CONV_COMMON_INL_H
 #endif
 
-#include "kernels/cpu/conv_finish.h"
+#include "kernels/cpu/conv_common.h"
 #include "kernels/cpu/lane_products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,6 +21,9 @@ constexpr int64_t kLanes = kVectorLanes<float>;
 typedef float LanesAnywhere __attribute__((vector_size(kVectorBytes), may_alias, aligned(4)));
 HWY_INLINE Lanes read(const float* from) { return *reinterpret_cast<const LanesAnywhere*>(from); }
 HWY_INLINE void write(float* to, Lanes v) { *reinterpret_cast<LanesAnywhere*>(to) = v; }
+
+static_assert(kConvPanel % kLanes == 0);
+constexpr int64_t kDepth = 256;  // rows of a panel of weights that stay in the first cache
 
 // For the channels from `channel` on.
 class FinishLanes {
