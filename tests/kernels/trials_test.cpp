@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -159,6 +160,28 @@ class ConvolutionTrials : public ::testing::Test {
  protected:
   ConvolutionTrials() { add_cpu_kernels(table_); }
 
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  static std::vector<Line> lines(uint64_t bytes) { return std::vector<Line>(bytes / sizeof(Line) + 1); }
+
+  static void run(const PreparedKernel& kernel, const std::vector<const void*>& inputs, void* output) {
+    std::vector<Line> workspace = lines(kernel.workspace_bytes());
+    kernel.run({.inputs = inputs.data(), .outputs = &output, .workspace = workspace.data()});
+  }
+  // Weights that it takes packed are packed.
+  void run(const plan::KernelQuery& q, std::vector<const void*> inputs, void* output, int threads = 2) const {
+    const auto kernel = table_.get(q.op, DeviceKind::kCpu).prepare(q, {.threads = threads});
+    EXPECT_EQ(kernel->packings().size(), q.packed.size());
+    std::vector<std::vector<Line>> packed;
+    for (const Packing& packing : kernel->packings()) {
+      packed.push_back(lines(packing.bytes));
+      run(*packing.kernel, {inputs[packing.input]}, packed.back().data());
+      inputs[packing.input] = packed.back().data();
+    }
+    run(*kernel, inputs, output);
+  }
+
   // Gives the names of all.
   std::vector<std::string> compare(const plan::KernelQuery& q, int in_place = -1) {
     const KernelDef& def = table_.get(q.op, DeviceKind::kCpu);
@@ -167,16 +190,12 @@ class ConvolutionTrials : public ::testing::Test {
     const auto result = [&](const std::string& name) {
       plan::KernelQuery asked = q;
       if (!name.empty()) asked.attrs.emplace_back(plan::kImplementation, name);
-      const auto kernel = def.prepare(asked, {.threads = 2});
       std::vector<float> made(static_cast<size_t>(numel(q.outputs[0].shape)), NAN);
-      std::vector<std::byte> space(kernel->workspace_bytes() + 64);
-      void* const workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(space.data()) + 63) / 64 * 64);
       std::vector<const void*> inputs;
       for (const std::vector<float>& data : given) inputs.push_back(data.data());
       if (in_place >= 0) made = given[in_place];
       if (in_place >= 0) inputs[in_place] = made.data();
-      void* const outputs[] = {made.data()};
-      kernel->run({.inputs = inputs.data(), .outputs = outputs, .workspace = workspace});
+      run(asked, inputs, made.data());
       return made;
     };
     const std::vector<float> expected = result("");
@@ -186,7 +205,7 @@ class ConvolutionTrials : public ::testing::Test {
     for (const std::string& name : all) {
       const std::vector<float> made = result(name);
       for (size_t i = 0; i < made.size(); ++i) {
-        EXPECT_NEAR(made[i], expected[i], 1e-3) << q.op << " " << name << " " << i;
+        EXPECT_NEAR(made[i], expected[i], 1e-4) << q.op << " " << name << " " << i;
         if (HasFailure()) return names;
       }
     }
@@ -239,6 +258,7 @@ TEST_F(ConvolutionTrials, EveryImplementationFinishesTheSame) {
                               .device = {},
                               .cores = 2};
           for (const std::string& name : compare(q)) {
+            EXPECT_EQ(name.find("ref"), std::string::npos);  // which takes a hundred times as long
             if (name.starts_with("winograd") || name == "panels") ours.insert(name);
             if (name.starts_with("blocked ") && name.find("wino") != std::string::npos) blocked.insert(name);
           }
@@ -307,7 +327,7 @@ TEST_F(ConvolutionTrials, WinogradsTilesEndAnywhere) {
   }
 }
 
-TEST_F(ConvolutionTrials, WinogradIsForDense3x3WindowsOfWholePanels) {
+TEST_F(ConvolutionTrials, WinogradIsForDense3x3WindowsOfWholePanelsThatFit) {
   const auto offered = [&](const plan::KernelQuery& q) {
     const std::vector<std::string> names = table_.get(q.op, DeviceKind::kCpu).implementations(q, {.threads = 2});
     return std::find(names.begin(), names.end(), "winograd 4x4") != names.end();
@@ -323,41 +343,69 @@ TEST_F(ConvolutionTrials, WinogradIsForDense3x3WindowsOfWholePanels) {
   plan::KernelQuery wide = good;  // each second element: a window of 5
   wide.attrs[1].second = Ints{2, 2}, wide.attrs[2].second = Ints{2, 2};
   EXPECT_FALSE(offered(wide));
+  plan::KernelQuery small = good;
+  small.attrs.emplace_back(plan::kWorkspaceLimit, int64_t{1000});
+  EXPECT_FALSE(offered(small));
+}
+
+// Against sums of doubles, by the largest result.
+TEST_F(ConvolutionTrials, OurMethodsAreAsExactAsToldInTheDocs) {
+  std::mt19937_64 random(3);
+  std::normal_distribution<double> normal;
+  for (const char* const op : {"conv", "conv_input_grad", "conv_weight_grad"}) {
+    const plan::KernelQuery q = window_3x3(op, {2, 64, 28, 28}, 64, {1, 1});
+    plan::KernelQuery exact = q;
+    std::vector<std::vector<double>> wide;
+    std::vector<std::vector<float>> narrow;
+    for (TensorSpec& spec : exact.inputs) {
+      spec.dtype = DType::kFloat64;
+      std::vector<float>& numbers = narrow.emplace_back(static_cast<size_t>(numel(spec.shape)));
+      for (float& number : numbers) number = static_cast<float>(normal(random));
+      wide.emplace_back(numbers.begin(), numbers.end());
+    }
+    exact.outputs[0].dtype = DType::kFloat64;
+    std::vector<double> expected(static_cast<size_t>(numel(q.outputs[0].shape)));
+    run(exact, {wide[0].data(), wide[1].data()}, expected.data());
+    double largest = 0;
+    for (const double number : expected) largest = std::max(largest, std::abs(number));
+    for (const auto& [name, error] : {std::pair{"panels", 2e-6}, {"winograd 2x2", 2e-6}, {"winograd 4x4", 1e-5}}) {
+      if (q.op != "conv" && std::string(name) == "panels") continue;
+      EXPECT_THAT(table_.get(q.op, DeviceKind::kCpu).implementations(q, {.threads = 2}), Contains(name));
+      plan::KernelQuery asked = q;
+      asked.attrs.emplace_back(plan::kImplementation, name);
+      std::vector<float> made(expected.size(), NAN);
+      run(asked, {narrow[0].data(), narrow[1].data()}, made.data());
+      double worst = 0;
+      for (size_t i = 0; i < made.size(); ++i) worst = std::max(worst, std::abs(made[i] - expected[i]));
+      EXPECT_LE(worst, error * largest) << op << " " << name;
+    }
+  }
 }
 
 // Neither other images, nor threads, nor where the weights were transformed changes a bit.
 TEST_F(ConvolutionTrials, BitsOfOurMethodsAreThoseOfAnImageAlone) {
-  const auto run = [&](const std::string& name, int64_t images, int threads, bool packed) {
-    plan::KernelQuery q = window_3x3("conv", {images, 32, 41, 37}, 64, {1, 1});
+  const auto bits = [&](const std::string& op, const char* name, int64_t images, int threads, bool packed) {
+    plan::KernelQuery q = window_3x3(op, {images, 32, 41, 37}, 64, {1, 1});
     q.attrs.emplace_back(plan::kImplementation, name);
     if (packed) q.packed = {1};
-    const auto kernel = table_.get(q.op, DeviceKind::kCpu).prepare(q, {.threads = threads});
-    const std::vector<float> x = filled(q.inputs[0]), w = filled(q.inputs[1]);
-    std::vector<float> y(static_cast<size_t>(numel(q.outputs[0].shape)));
-    struct alignas(64) Line {
-      std::byte bytes[64];
-    };
-    constexpr uint64_t kBytes = 1 << 24;
-    std::vector<Line> made(kBytes / sizeof(Line)), workspace(kBytes / sizeof(Line));
-    const auto call = [&](const PreparedKernel& k, std::vector<const void*> inputs, void* output) {
-      EXPECT_LE(k.workspace_bytes(), kBytes);
-      k.run({.inputs = inputs.data(), .outputs = &output, .workspace = workspace.data()});
-    };
-    EXPECT_EQ(kernel->packings().size(), packed ? 1u : 0u);
-    for (const Packing& packing : kernel->packings()) {
-      EXPECT_LE(packing.bytes, kBytes);
-      call(*packing.kernel, {w.data()}, made.data());
-    }
-    call(*kernel, {x.data(), packed ? static_cast<const void*>(made.data()) : w.data()}, y.data());
-    y.resize(y.size() / static_cast<size_t>(images));
-    return y;
+    const std::vector<float> a = filled(q.inputs[0]), b = filled(q.inputs[1]);
+    std::vector<float> made(static_cast<size_t>(numel(q.outputs[0].shape)));
+    run(q, {a.data(), b.data()}, made.data(), threads);
+    if (op != "conv_weight_grad") made.resize(made.size() / static_cast<size_t>(images));
+    return made;
   };
-  for (const char* const name : {"panels", "winograd 2x2", "winograd 4x4"}) {
-    const std::vector<float> alone = run(name, 1, 1, false);
-    EXPECT_EQ(run(name, 1, 2, false), alone);
-    EXPECT_EQ(run(name, 5, 2, false), alone);
-    EXPECT_EQ(run(name, 1, 2, true), alone);
+  for (const auto& [op, name] : {std::pair{"conv", "panels"},
+                                 {"conv", "winograd 2x2"},
+                                 {"conv", "winograd 4x4"},
+                                 {"conv_input_grad", "winograd 2x2"},
+                                 {"conv_input_grad", "winograd 4x4"}}) {
+    const std::vector<float> alone = bits(op, name, 1, 1, false);
+    EXPECT_EQ(bits(op, name, 1, 2, false), alone);
+    EXPECT_EQ(bits(op, name, 5, 2, false), alone);
+    EXPECT_EQ(bits(op, name, 1, 2, true), alone);
   }
+  for (const char* const name : {"winograd 2x2", "winograd 4x4"})
+    EXPECT_EQ(bits("conv_weight_grad", name, 5, 2, false), bits("conv_weight_grad", name, 5, 1, false));
 }
 
 }  // namespace
