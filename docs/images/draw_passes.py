@@ -36,6 +36,7 @@ def parse(lines):
             stream = re.search(r'stream "(?!compute")([^"]*)"', where or "")
             details = [re.sub(r"\((\d+)\)", r"(\1,)", kind)] + ([shown[0].replace('"', "")] if shown else [])
             details += [" ".join(m[1] for m in (place, stream) if m)] if place or stream else []
+            details += re.findall(r"region \d+(?:, kept)?", where or "")
             label = "\n".join([name if op in STATE else op, *details])
             key = (op, name, *details)
             nodes.append((values.split(", "), op, label, key, re.findall(r"%\d+", operands or "")))
@@ -65,10 +66,20 @@ def side(which, title, nodes, ends, others, color):
     yield "}"
 
 
+def numbered(nodes, ends):
+    """With each op's place in the order in which they run, which tells an op that has moved from one that has not."""
+    places = iter(range(1, len(nodes) + 1))
+    return [(values, op, label, key, inputs) if op in STATE else
+            (values, op, f"{(place := next(places))}: {label}", (*key, place), inputs)
+            for values, op, label, key, inputs in nodes], ends
+
+
 def drawing(name):
     """The picture of a pass, as text for Graphviz."""
     before, rewrites, after = cases(name)
     old, new = parse(before), parse(after)
+    if sorted(node[3] for node in old[0]) == sorted(node[3] for node in new[0]):  # it is the order that has changed
+        old, new = numbered(*old), numbered(*new)
     count = f"{rewrites} rewrite" + "s" * (rewrites != 1)
     return "\n".join([
         "digraph pass {", 'rankdir=TB; nodesep=0.25; ranksep=0.3; bgcolor="white";',

@@ -18,6 +18,7 @@ def test_the_page_has_every_pass_in_the_order_in_which_they_run():
     for path in ("compiler/passes/list.cpp", "compiler/lowering/list.cpp"):
         named += re.findall(r'^    \{"(\w+)", +"[^"]', (ROOT / path).read_text(), re.M)  # what runs again says nothing
     assert len(named) > 15 and re.findall(r"^### (\w+)$", PAGE, re.M) == named
+    assert re.findall(r"images/passes/(\w+)\.svg", PAGE) == named, "one picture each"
 
 
 @pytest.mark.parametrize("name", re.findall(r"images/passes/(\w+)\.svg", PAGE))
