@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes what `make bench` has measured, out/bench.json, into docs/figures.md, between its two marks: a table for each
-group of benchmarks, with the date and the machine. Usage: document.py [--only PREFIX] [--results FILE] [--page FILE]."""
+group of benchmarks on each machine, with the date. Usage: document.py [--only PREFIX] [--results FILE] [--page FILE]."""
 import argparse
 import json
 import pathlib
@@ -14,27 +14,26 @@ def number(value):
     return "" if value is None else f"{value:.4g}"
 
 
-def groups(lines):
-    """Lines by the first part of their names, in the order of these parts."""
+def by(key, lines):
+    """Lines by what `key` gives of them, in the order in which it first comes."""
     found = {}
     for line in lines:
-        found.setdefault(line["name"].partition(".")[0], []).append(line)
+        found.setdefault(key(line), []).append(line)
     return found
 
 
 def tables(lines):
-    for name, group in groups(lines).items():
+    for name, group in by(lambda line: line["name"].partition(".")[0], lines).items():
         yield f"## {name}\n"
-        where = {(line.get("date", "no date"), line.get("machine", "unknown machine")) for line in group}
-        yield "Measured " + "; ".join(f"on {date} on {machine}" for date,
-                                      machine in sorted(where)) + f": `make bench ONLY={name}`\n"
-        yield "| workload | ours | peer | ratio | n | spread | unit | the peer |\n|---|---:|---:|---:|---:|---:|---|---|"
-        for line in group:
-            cells = (line["name"], number(line["ours"]), number(line["peer"]), number(line["ratio"]), line["n"],
-                     f"{line['spread']:.1%}",
-                     line["unit"], line["peer_name"])
-            yield "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
-        yield ""
+        for machine, there in by(lambda line: line.get("machine", "unknown machine"), group).items():
+            dates = sorted({line.get("date", "no date") for line in there})
+            yield f"Measured on {' and '.join(dates)} on {machine}: `make bench ONLY={name}`\n"
+            yield "| workload | ours | peer | ratio | n | spread | unit | the peer |\n|---|---:|---:|---:|---:|---:|---|---|"
+            for line in there:
+                cells = (line["name"], number(line["ours"]), number(line["peer"]), number(line["ratio"]), line["n"],
+                         f"{line['spread']:.1%}", line["unit"], line["peer_name"])
+                yield "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+            yield ""
 
 
 def documented(page, lines):

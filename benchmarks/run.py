@@ -98,11 +98,11 @@ def print_row(line: dict) -> None:
 
 
 def merge(path: pathlib.Path, lines: list[dict], only: str) -> list[dict]:
-    """The new lines, after those of an earlier run that a partial run has not measured again."""
+    """The new lines, after those of earlier runs that a partial run has not measured again on its machine."""
     if not only or not path.exists():
         return lines
-    new = {line["name"] for line in lines}
-    return [line for line in json.loads(path.read_text()) if line["name"] not in new] + lines
+    new = {(line["name"], line["machine"]) for line in lines}
+    return [line for line in json.loads(path.read_text()) if (line["name"], line.get("machine")) not in new] + lines
 
 
 def main() -> int:

@@ -38,9 +38,27 @@ def test_tables_replace_what_is_between_the_marks(tmp_path):
     assert "of before" not in page and page.count("## ") == 2
     assert "| train.mlp | 1.5 | 3 | 2 | 9 | 1.2% | ms | PyTorch \\| eager |" in page
     assert "| infer.net | 1.5 |  |  | 9 |" in page
-    assert "Measured on 2030-01-01 on 2 cores; on 2030-01-02 on 2 cores: `make bench ONLY=train`" in page
+    assert "Measured on 2030-01-01 and 2030-01-02 on 2 cores: `make bench ONLY=train`" in page
     _, page = document(tmp_path, lines, page, "--only", "infer.")
     assert page.count("## ") == 1 and "train" not in page
+
+
+def test_machines_have_tables_of_their_own(tmp_path):
+    lines = [line("train.mlp"), line("train.mlp", ours=1.25, machine="4 cores"), line("train.big")]
+    _, page = document(tmp_path, lines, "<!-- figures: begin -->\n<!-- figures: end -->\n")
+    assert page.count("## ") == 1 and page.count("| workload |") == 2
+    here, there = page.split("Measured on 2030-01-02 on 4 cores: `make bench ONLY=train`")
+    assert "| train.mlp | 1.5 |" in here and "| train.big |" in here and "| train.mlp | 1.25 |" in there
+
+
+def test_a_run_replaces_lines_of_its_own_machine(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import run
+    kept = [line("train.mlp", machine="4 cores"), line("infer.net")]
+    (tmp_path / "bench.json").write_text(json.dumps([line("train.mlp"), *kept]))
+    new = [line("train.mlp", ours=1.25)]
+    assert run.merge(tmp_path / "bench.json", new, "train") == kept + new
+    assert run.merge(tmp_path / "bench.json", new, "") == new
 
 
 def test_refusals(tmp_path):
