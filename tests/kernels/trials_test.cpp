@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <random>
 #include <set>
@@ -199,13 +201,15 @@ class ConvolutionTrials : public ::testing::Test {
       return made;
     };
     const std::vector<float> expected = result("");
+    float largest = 0;
+    for (const float value : expected) largest = std::max(largest, std::abs(value));
     const std::vector<std::string> names = def.implementations(q, {.threads = 2});
     std::vector<std::string> all = names;
     for (const char* const absent : {"blocked no such", "blocked no such wino"}) all.emplace_back(absent);
     for (const std::string& name : all) {
       const std::vector<float> made = result(name);
       for (size_t i = 0; i < made.size(); ++i) {
-        EXPECT_NEAR(made[i], expected[i], 1e-4) << q.op << " " << name << " " << i;
+        EXPECT_NEAR(made[i], expected[i], 2e-5f * largest) << q.op << " " << name << " " << i;
         if (HasFailure()) return names;
       }
     }
