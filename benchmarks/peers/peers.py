@@ -6,6 +6,7 @@
 Each side runs in a process of its own, with the same threads; all sides of a line are measured in turn. A line compares
 with the fastest peer; one line more for each peer names it. `also` has GFLOP/s, their share of `peak.PRECISION` (the fastest
 product of large matrices in this run), the aim, and where our time goes: matrix kernels, other kernels, reorders, the engine.
+The table's "ratio at the peak" is what the ratio would be if all were as fast as that product: an aim above it is out of reach.
 memory.NET.KIND: the peak of a process's memory beyond what importing the library took, against PyTorch's; `also` has the plan's
 ledger. packing.NET.KIND: what the plan's arenas take over their lower bound. first.resnet50.train: until the first step's loss,
 nothing kept on disk, against torch.compile. Writes out/peers.md.
@@ -47,9 +48,12 @@ def flops(work, tiny):
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    if work.kind == "generate" or work.net == "lstm":
-        return None  # torch counts neither fused LSTMs nor our loop of tokens
+    if work.kind == "generate":
+        return None  # torch does not count our loop of tokens
     net, x, y = made(torch, work, tiny)
+    if work.net == "lstm":  # nor fused LSTMs: forward, gradients of weights, and of inputs, but for the net's own
+        weights = [weight.numel() for weight in net.layers.parameters() if weight.dim() == 2]
+        return 2 * x.shape[:2].numel() * (3 * sum(weights) - weights[0])
     with FlopCounterMode(display=False) as counter:
         if work.kind == "infer":
             with torch.no_grad():
@@ -133,7 +137,7 @@ def compare(work, options, peaks):
         if work.precision not in peaks:
             peaks[work.precision] = peak(work.precision, options)
         gflops = count / ours / 1e6
-        also |= dict(gflops=float(f"{gflops:.4g}"), of_peak=round(gflops / peaks[work.precision], 3))
+        also |= dict(gflops=float(f"{gflops:.4g}"), of_peak=float(f"{gflops / peaks[work.precision]:.3g}"))
     for name in sorted(medians, key=medians.get):
         report(work.name if name == best else f"{work.name}.{name}", ours, medians[name], NAMES[name], "ms", len(times[name]),
                max(spread(times["sluice"]), spread(times[name])), **(dict(also=also) if name == best else {}))
@@ -204,12 +208,14 @@ def table(lines):
     yield f"Whole nets against their peers, {sides.THREADS} threads, {time.strftime('%Y-%m-%d')}; ms per step\n"
     shares = ("matrix kernels", "other kernels", "reorders", "engine")
     yield ("| workload | Sluice | " + " | ".join(NAMES.values()) + " | ratio to the fastest | aim | GFLOP/s | of the peak | "
-           + " | ".join(shares) + " |\n|---" + "|---:" * (len(NAMES) + 9) + "|")
+           + "ratio at the peak | " + " | ".join(shares) + " |\n|---" + "|---:" * (len(NAMES) + 10) + "|")
     for work, ours, medians, also in lines:
         cells = [f"{medians[peer]:.2f}" if peer in medians else "" for peer in NAMES]
         where = [f"{share:.0%}" for share in also["parts"].values()]
-        speed = [f"{also['gflops']:.0f}", f"{also['of_peak']:.0%}"] if "gflops" in also else ["", ""]
-        row = [work.name, f"{ours:.2f}", *cells, f"{min(medians.values()) / ours:.2f}", f"{work.aim:g}", *speed, *where]
+        ratio = min(medians.values()) / ours
+        speed = ([f"{also['gflops']:.0f}", f"{also['of_peak']:.0%}", f"{ratio / also['of_peak']:.2f}"] if "gflops" in also
+                 else [""] * 3)
+        row = [work.name, f"{ours:.2f}", *cells, f"{ratio:.2f}", f"{work.aim:g}", *speed, *where]
         yield "| " + " | ".join(row) + " |"
 
 

@@ -44,6 +44,22 @@ def test_a_line_says_how_far_the_limits_are(tmp_path):
     assert len(rows) == 6 and len({row.count("|") for row in rows[2:]}) == 1
 
 
+def test_flops_of_an_lstm_are_those_of_its_products(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(PEERS))
+    import peers
+    work = next(work for work in peers.WORKLOADS if work.net == "lstm")
+    from torch.utils.flop_counter import FlopCounterMode
+    rows, width = 4 * 32, 16  # of the tiny one
+    x, weight = torch.randn(rows, width), torch.randn(width, 4 * width, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        (x @ weight).sum().backward()  # by input, of the first layer: nobody asks for the gradient of x
+    first = counter.get_total_flops()
+    with FlopCounterMode(display=False) as counter:
+        (x.requires_grad_() @ weight).sum().backward()
+    assert peers.flops(work, tiny=True) == first + 3 * counter.get_total_flops()
+
+
 def test_other_lines():
     status, lines, told = run("packing.", "--tiny")
     assert status == 0, told
