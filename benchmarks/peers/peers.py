@@ -6,7 +6,8 @@
 Each side runs in a process of its own, with the same threads; all sides of a line are measured in turn. A line compares
 with the fastest peer; one line more for each peer names it. `also` has GFLOP/s, their share of `peak.PRECISION` (the fastest
 product of large matrices in this run), the aim, and where our time goes: matrix kernels, other kernels, reorders, the engine.
-The table's "ratio at the peak" is what the ratio would be if all were as fast as that product: an aim above it is out of reach.
+The table's "ratio at the peak" is what the ratio would be if the whole step were as fast as that product: no method passes it
+but those that need fewer multiplications, as Winograd's does for convolutions of float32.
 memory.NET.KIND: the peak of a process's memory beyond what importing the library took, against PyTorch's; `also` has the plan's
 ledger. packing.NET.KIND: what the plan's arenas take over their lower bound. first.resnet50.train: until the first step's loss,
 nothing kept on disk, against torch.compile. Writes out/peers.md.

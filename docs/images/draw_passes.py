@@ -6,6 +6,7 @@ hash of what it was drawn of, so that a test sees when it is of yesterday.
 
 import difflib
 import hashlib
+import itertools
 import pathlib
 import re
 import subprocess
@@ -67,11 +68,14 @@ def side(which, title, nodes, ends, others, color):
 
 
 def numbered(nodes, ends):
-    """With each op's place in the order in which they run, which tells an op that has moved from one that has not."""
-    places = iter(range(1, len(nodes) + 1))
-    return [(values, op, label, key, inputs) if op in STATE else
-            (values, op, f"{(place := next(places))}: {label}", (*key, place), inputs)
-            for values, op, label, key, inputs in nodes], ends
+    """With the turn of each op in its label and key, so that one that runs at another turn is another."""
+    turns, result = itertools.count(1), []
+    for values, op, label, key, inputs in nodes:
+        if op not in STATE:
+            turn = next(turns)
+            label, key = f"{turn}: {label}", (*key, turn)
+        result.append((values, op, label, key, inputs))
+    return result, ends
 
 
 def drawing(name):
