@@ -25,17 +25,17 @@ HWY_INLINE Compute<T> affine(const void* values, bool wide, int64_t c, Compute<T
   return PerChannel{values, wide}.at<T>(c, fallback);
 }
 
-// Calls f(offset, n, channel) for what lies side by side of some rows and channels: a row of all channels, or, where
-// activations are contiguous, positions of one channel.
+// Calls f(offset, {runs, n}, channel) for what lies side by side of some rows and channels: rows of all channels, or,
+// where activations are contiguous, positions of one channel. A call has many runs, since these may be short.
+struct Runs {
+  int64_t count, n;
+};
 template <class F>
 HWY_INLINE void for_runs(const BatchNorm& b, int64_t begin, int64_t end, int64_t first, int64_t last, const F& f) {
-  if (b.positions == 0) {
-    for (int64_t r = begin; r < end; ++r) f(r * b.channels, b.channels, int64_t{0});
-    return;
-  }
+  if (b.positions == 0) return f(begin * b.channels, Runs{end - begin, b.channels}, int64_t{0});
   for (int64_t r = begin; r < end;) {
     const int64_t image = r / b.positions, at = r % b.positions, n = std::min(b.positions - at, end - r);
-    for (int64_t c = first; c < last; ++c) f((image * b.channels + c) * b.positions + at, n, c);
+    for (int64_t c = first; c < last; ++c) f((image * b.channels + c) * b.positions + at, Runs{1, n}, c);
     r += n;
   }
 }
@@ -63,40 +63,43 @@ void in_two_passes(const BatchNorm& b, const Sum& sum, const Finish& finish, con
   parallel_ranges(b.threads, b.rows, 1, [&](int64_t begin, int64_t end) { apply(begin, end, 0, b.channels); });
 }
 
-// A run: (x - mean) * scale + shift; then plus the residual, then relu, where there are these. Coefficients are one of
-// all (kOne) or one of each.
+// Runs: (x - mean) * scale + shift; then plus the residual, then relu, where there are these. Coefficients are one of
+// all (kOne) or one of each of a run.
 template <class T, bool kOne, bool kResidual, bool kRelu>
-void normalize_run(const T* from, const T* residual, T* to, int64_t n, const Compute<T>* mean, const Compute<T>* scale,
-                   const Compute<T>* shift) {
+void normalize_runs(const T* from, const T* residual, T* to, Runs runs, const Compute<T>* mean, const Compute<T>* scale,
+                    const Compute<T>* shift) {
   using C = Compute<T>;
   const C mean_of_all = *mean, scale_of_all = *scale, shift_of_all = *shift;
+  for (int64_t r = 0; r < runs.count; ++r) {
+    const int64_t at = r * runs.n;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    C v = kOne ? (load(from[i]) - mean_of_all) * scale_of_all + shift_of_all
-               : (load(from[i]) - mean[i]) * scale[i] + shift[i];
-    if constexpr (kResidual) {
-      T rounded;
-      store(&rounded, v);
-      v = load(rounded) + load(residual[i]);
+    for (int64_t i = 0; i < runs.n; ++i) {
+      C v = kOne ? (load(from[at + i]) - mean_of_all) * scale_of_all + shift_of_all
+                 : (load(from[at + i]) - mean[i]) * scale[i] + shift[i];
+      if constexpr (kResidual) {
+        T rounded;
+        store(&rounded, v);
+        v = load(rounded) + load(residual[at + i]);
+      }
+      if constexpr (kRelu) v = v < C(0) ? C(0) : v;
+      store(to + at + i, v);
     }
-    if constexpr (kRelu) v = v < C(0) ? C(0) : v;
-    store(to + i, v);
   }
 }
 template <class T, bool kOne>
-auto normalize_run_with(bool residual, bool relu) {
-  return residual ? (relu ? normalize_run<T, kOne, true, true> : normalize_run<T, kOne, true, false>)
-                  : (relu ? normalize_run<T, kOne, false, true> : normalize_run<T, kOne, false, false>);
+auto normalize_runs_with(bool residual, bool relu) {
+  return residual ? (relu ? normalize_runs<T, kOne, true, true> : normalize_runs<T, kOne, true, false>)
+                  : (relu ? normalize_runs<T, kOne, false, true> : normalize_runs<T, kOne, false, false>);
 }
 template <class T>
 void normalize(const BatchNorm& b, const BatchNormPointers& p, const Compute<T>* mean, const Compute<T>* scale,
                const Compute<T>* shift, int64_t begin, int64_t end, int64_t first, int64_t last) {
   const T *x = static_cast<const T*>(p.x), *residual = static_cast<const T*>(p.residual);
   T* y = static_cast<T*>(p.y);
-  const auto run = b.positions ? normalize_run_with<T, true>(residual != nullptr, b.relu)
-                               : normalize_run_with<T, false>(residual != nullptr, b.relu);
-  for_runs(b, begin, end, first, last, [&](int64_t at, int64_t n, int64_t c) {
-    run(x + at, residual ? residual + at : nullptr, y + at, n, mean + c, scale + c, shift + c);
+  const auto run = b.positions ? normalize_runs_with<T, true>(residual != nullptr, b.relu)
+                               : normalize_runs_with<T, false>(residual != nullptr, b.relu);
+  for_runs(b, begin, end, first, last, [&](int64_t at, Runs runs, int64_t c) {
+    run(x + at, residual ? residual + at : nullptr, y + at, runs, mean + c, scale + c, shift + c);
   });
 }
 
@@ -303,17 +306,20 @@ void dot_part(const BatchNorm& b, const BatchNormPointers& p, const Compute<T>* 
   }
 }
 
-// A run of dx, with coefficients as normalize_run has them.
+// Runs of dx, with coefficients as normalize_runs has them.
 template <class T, bool kOne, Grad kGrad>
-void differentiate_run(const T* x, const T* dy, const T* result, T* dx, int64_t n, const Compute<T>* a,
-                       const Compute<T>* k, const Compute<T>* d, const Compute<T>* mean) {
+void differentiate_runs(const T* x, const T* dy, const T* result, T* dx, Runs runs, const Compute<T>* a,
+                        const Compute<T>* k, const Compute<T>* d, const Compute<T>* mean) {
   using C = Compute<T>;
   const C a_of_all = *a, k_of_all = *k, d_of_all = *d, mean_of_all = *mean;
+  for (int64_t r = 0; r < runs.count; ++r) {
+    const int64_t at = r * runs.n;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    const C g = grad_of<T, kGrad>(dy, result, nullptr, i);
-    store(dx + i, kOne ? a_of_all * g + (k_of_all * (load(x[i]) - mean_of_all) + d_of_all)
-                       : a[i] * g + (k[i] * (load(x[i]) - mean[i]) + d[i]));
+    for (int64_t i = 0; i < runs.n; ++i) {
+      const C g = grad_of<T, kGrad>(dy, result, nullptr, at + i), x_i = load(x[at + i]);
+      store(dx + at + i, kOne ? a_of_all * g + (k_of_all * (x_i - mean_of_all) + d_of_all)
+                              : a[i] * g + (k[i] * (x_i - mean[i]) + d[i]));
+    }
   }
 }
 
@@ -350,7 +356,7 @@ void backward(const BatchNorm& b, const BatchNormPointers& p) {
     }
   };
   constexpr Grad kRead = kGrad == Grad::kMasked ? Grad::kMasked : Grad::kGiven;
-  const auto run = b.positions ? differentiate_run<T, true, kRead> : differentiate_run<T, false, kRead>;
+  const auto run = b.positions ? differentiate_runs<T, true, kRead> : differentiate_runs<T, false, kRead>;
   in_two_passes(
       b,
       [&](int64_t part, int64_t first, int64_t last) {
@@ -358,8 +364,8 @@ void backward(const BatchNorm& b, const BatchNormPointers& p) {
       },
       finish,
       [&](int64_t begin, int64_t end, int64_t first, int64_t last) {
-        for_runs(b, begin, end, first, last, [&](int64_t at, int64_t n, int64_t c) {
-          run(x + at, dy + at, result ? result + at : nullptr, dx + at, n, a + c, k + c, d + c, mean + c);
+        for_runs(b, begin, end, first, last, [&](int64_t at, Runs runs, int64_t c) {
+          run(x + at, dy + at, result ? result + at : nullptr, dx + at, runs, a + c, k + c, d + c, mean + c);
         });
       });
 }
