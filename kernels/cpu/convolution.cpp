@@ -27,7 +27,8 @@ PrepareContext worth_having(PrepareContext context, const KernelQuery& q, const 
   const double products = static_cast<double>(numel(o.y.shape)) * static_cast<double>(numel(o.w.shape)) /
                           static_cast<double>(std::max<int64_t>(o.w.shape[0], 1));
   double bytes = 0;
-  for (const TensorSpec& spec : q.inputs) bytes += static_cast<double>(spec.extent_bytes());
+  for (const auto* operands : {&q.inputs, &q.outputs})
+    for (const TensorSpec& spec : *operands) bytes += static_cast<double>(spec.extent_bytes());
   context.threads = threads_for_product(context, 2 * products, bytes);
   return context;
 }

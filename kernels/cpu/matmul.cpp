@@ -213,7 +213,8 @@ std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source
         p.bias ? args.inputs[bias_at] : nullptr, p.residual ? args.inputs[kAddend] : nullptr, args.outputs[0]);
     });
   }
-  p.threads = threads_for_product(context, flops, static_cast<double>(p.a.extent_bytes() + p.b.extent_bytes()));
+  const uint64_t bytes = p.a.extent_bytes() + p.b.extent_bytes() + p.c.extent_bytes();
+  p.threads = threads_for_product(context, flops, static_cast<double>(bytes));
   OnednnProduct product(op, p, workspace);
   const uint64_t held = product.held_bytes();
   auto run = [a = std::move(a), b = std::move(b), bias = p.bias, residual = p.residual, bias_at,

@@ -27,10 +27,10 @@ std::unique_ptr<PreparedKernel> make_kernel(uint64_t workspace_bytes, F run, uin
 // Threads worth having for about `work` simple vectorised operations. A region costs some microseconds, and each thread
 // fetches what others wrote line by line: what takes 20 us is faster alone, on busy machines by far.
 inline int threads_for(const PrepareContext& context, double work) { return work < 80e3 ? 1 : context.threads; }
-// The same for a product, which reads `bytes`, from memory if it has to.
+// The same for a product, which reads and writes `bytes`: small ones do the one after the other.
 inline int threads_for_product(const PrepareContext& context, double flops, double bytes) {
   constexpr MachineRates kRates;
-  return std::max(flops / kRates.flops_per_core, bytes / kRates.bytes_per_core) < 20e-6 ? 1 : context.threads;
+  return flops / kRates.flops_per_core + bytes / kRates.bytes_per_core < 20e-6 ? 1 : context.threads;
 }
 
 // Ranges of a workspace, each 64-aligned.
