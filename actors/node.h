@@ -229,7 +229,8 @@ class alignas(64) Node {
     if (rule_.ended()) [[unlikely]]
       check_done();
   }
-  void fire() {
+  // Once for each of those who call it: it is most of what an actor without kernels costs.
+  [[gnu::always_inline]] void fire() {
     if (program_ != nullptr || run_->flags.load(std::memory_order_relaxed) != 0) return fire_program();
     rule_.begin();
     const Host host{*this};

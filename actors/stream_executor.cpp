@@ -302,7 +302,7 @@ void StreamExecutor::drain_inbox() {
   }
 }
 
-inline void StreamExecutor::deliver(const Item& item) {
+[[gnu::always_inline]] inline void StreamExecutor::deliver(const Item& item) {
   const auto kind = static_cast<ItemKind>(item.kind);
   if (kind == ItemKind::kFire) [[likely]]
     return item.node->on_fire();

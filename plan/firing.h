@@ -250,7 +250,7 @@ void FiringRule::on_stop(Host&& host) {
   if (!firing_ && !ended_ && must_end()) end_now(host);
 }
 
-inline void FiringRule::begin() {
+[[gnu::always_inline]] inline void FiringRule::begin() {
   assert(can_fire() && !firing_);
   firing_ = true;
   if (!multirate_) [[likely]] {  // what follows below, with every phase 0 and every need constant
