@@ -58,6 +58,7 @@ void WorkerThreads::look() noexcept {
     int64_t at_ns = 0;
     ThreadTime thread;
     CoreUse cores;
+    bool crowded = false;
   };
   thread_local Look last;
   Look now{now_ns(), {}, {}};
@@ -68,13 +69,16 @@ void WorkerThreads::look() noexcept {
   if ((fresh && wanted < kEvidenceNs) || !CoreUse::read(&now.cores)) return;
   const auto others = static_cast<double>(now.cores.others_ns - last.cores.others_ns);
   const auto all = static_cast<double>(now.cores.all_ns - last.cores.all_ns);
-  last = now;
-  if (!fresh) return;
   // Threads of this process wait for each other, too: that alone is no reason.
-  if (waited > kWaited * wanted && others > kOthers * all) {
+  now.crowded = fresh && waited > kWaited * wanted && others > kOthers * all;
+  // Once may be the end of what another process did while this one rested: two that take turns are not in each
+  // other's way.
+  const bool again = last.crowded || !spins();
+  last = now;
+  if (now.crowded && again) {
     busy_until_ns_.store(now.at_ns + kHoldNs, std::memory_order_relaxed);
     if (spins()) set_braked(true);
-  } else if (!spins() && now.at_ns > busy_until_ns_.load(std::memory_order_relaxed)) {
+  } else if (fresh && !now.crowded && !spins() && now.at_ns > busy_until_ns_.load(std::memory_order_relaxed)) {
     set_braked(false);
   }
 }
