@@ -92,8 +92,7 @@ void Node::activate() {
 }
 
 void Node::start(uint64_t credits) {
-  start_credits_.fetch_add(credits, std::memory_order_acq_rel);
-  if (!start_posted_.exchange(true, std::memory_order_acq_rel)) home_->post(&start_);
+  if (credits != 0 && start_credits_.fetch_add(credits, std::memory_order_acq_rel) == 0) home_->post(&start_);
 }
 
 // A message of its own, behind all starts: once it has been handled, no other can come from outside.

@@ -90,6 +90,7 @@ struct NodeProgram {
   bool asynchronous = false;  // the stream is
   bool brief = false;         // it waits for no device, and may run where its messages come from: Bindings::inline_ns
   bool tiny = false;          // it takes less than a wake-up: it holds no cores
+  int64_t leasing_ns = 0;     // of this firing: how long it has waited for cores
 };
 
 class alignas(64) Node {
@@ -248,10 +249,8 @@ class alignas(64) Node {
     published_waits_.store(published_waits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
-  uint64_t taken_credits() {
-    start_posted_.exchange(false, std::memory_order_acq_rel);
-    return start_credits_.exchange(0, std::memory_order_acq_rel);
-  }
+  // From now on a start has to be told again.
+  uint64_t taken_credits() { return start_credits_.exchange(0, std::memory_order_acq_rel); }
   bool meets() const;
   bool gets_cores() const;
   void grant_slots();
@@ -309,11 +308,11 @@ class alignas(64) Node {
   bool has_unseen_ = false;  // firings since take_unseen_failure() found one
   int ends_due_ = 0;         // input edges that have not ended; and the stop of a source, which may end before it
   int freed_slot_ = 0;       // of the ack being handled
-  int64_t leasing_ns_ = 0;   // of this firing: how long it has waited for cores
   std::atomic<int> activity_{kIdle};
-  std::atomic<uint64_t> start_credits_{0};
-  std::atomic<bool> start_posted_{false};
+  std::atomic<uint64_t> start_credits_{0};  // not 0: start_ is on its way
   Cell start_, stop_;
 };
+// What a message costs among very many actors is the memory that it fetches.
+static_assert(sizeof(Node) <= 5 * 64 || sizeof(void*) != 8);
 
 }  // namespace sluice::actors

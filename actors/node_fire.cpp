@@ -74,7 +74,7 @@ void Node::fire_program() {
     status = cancelled(run_->counts, actor_, rule_.firings(), "the session was stopped");
   if (!status.ok() && program.asynchronous) home_->stream().fail(status);
   home_->offer_lease();
-  leasing_ns_ = 0;
+  program.leasing_ns = 0;
   if (run_->plan->actors[actor_].role == ActorRole::kSink) {
     const Status told = status.ok() ? void_output() : status;
     run_->listener->on_sink(actor_, step, told, told.ok() ? program.pointers.data() + program.sink_outputs : nullptr);
@@ -130,7 +130,7 @@ void Node::fire_program() {
   }
   if (program.asynchronous && unseen()) keep_unseen_failure(step);
   if (!program.kernels.empty()) {
-    const int64_t busy_ns = published_busy_ns_.load(std::memory_order_relaxed) + now_ns() - run_ns - leasing_ns_;
+    const int64_t busy_ns = published_busy_ns_.load(std::memory_order_relaxed) + now_ns() - run_ns - program.leasing_ns;
     published_busy_ns_.store(busy_ns, std::memory_order_relaxed);
   }
   rule_.finish(host);
@@ -212,7 +212,7 @@ Status Node::take_tokens(uint32_t flags) {
 void Node::hold_cores(int cores) {
   if (cores == 0) return home_->unlease();
   activity_.store(kLeasing, std::memory_order_relaxed);
-  leasing_ns_ += home_->lease(cores);
+  program_->leasing_ns += home_->lease(cores);
 }
 
 // One kernel, or a chain of them.
