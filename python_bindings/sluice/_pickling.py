@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import sluice
@@ -23,7 +22,7 @@ def bytes_of(t: Any) -> memoryview:
     """The memory of a contiguous tensor on the CPU, which it keeps."""
     if not t.numel():
         return memoryview(bytearray())
-    import ctypes  # at its first use: sluice is imported more often than tensors are pickled
+    import ctypes  # at its first use, as pickle below
 
     array = (ctypes.c_ubyte * t.nbytes).from_address(t.data_ptr())
     array.tensor = t  # type: ignore[attr-defined]
@@ -68,6 +67,8 @@ def cloned(t: Any) -> Tensor:
 
 def _reduced(t: Any, protocol: int) -> tuple[Any, ...]:
     """Arguments of `rebuild`."""
+    import pickle  # at its first use: sluice is imported more often than tensors are pickled
+
     check_concrete("pickle", t)
     data, axes = _dense(t.detach().cpu())
     raw = bytes_of(data)

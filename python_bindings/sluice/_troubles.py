@@ -7,7 +7,7 @@ for each entry that raises its text.
 
 from __future__ import annotations
 
-import pathlib
+import os
 import re
 from typing import NamedTuple, Optional
 
@@ -22,7 +22,7 @@ class Trouble(NamedTuple):
     section: str
 
 
-_FILE = pathlib.Path(__file__).with_name("troubles.txt")
+_FILE = os.path.join(os.path.dirname(__file__), "troubles.txt")
 
 
 def _read(text: str) -> list[Trouble]:
@@ -40,7 +40,8 @@ def _read(text: str) -> list[Trouble]:
     return found
 
 
-TABLE = _read(_FILE.read_text(encoding="utf-8"))
+with open(_FILE, encoding="utf-8") as _file:
+    TABLE = _read(_file.read())
 _LONGEST_FIRST = sorted(TABLE, key=lambda trouble: -len(trouble.text))
 
 
