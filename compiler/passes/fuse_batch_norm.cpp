@@ -22,17 +22,17 @@ namespace bwd = ops::fused_batch_norm_backward_input;
 struct Running {
   ValueId value = kNoValue, next = kNoValue;
   double kept = 0, taken = 0, correction = 1;
-  std::vector<int> members;
+  std::vector<int> members = {};
 };
 
 struct Chain {
   int norm = -1;               // its place is that of the new node
   const Node* relu = nullptr;  // forward
   ValueId residual = kNoValue, y = kNoValue;
-  std::optional<Running> mean, var;
+  std::optional<Running> mean = {}, var = {};
   const Node* relu_backward = nullptr;  // backward
   bool keeps_grad = false;
-  std::vector<int> members;  // besides the norm
+  std::vector<int> members = {};  // besides the norm
 };
 
 class Norms {
@@ -209,7 +209,7 @@ void rewrite(graph::Rewriter& rewriter, const Chain& chain) {
   Node made = norm;
   const bool backward = chain.relu_backward != nullptr;
   made.op = backward ? &ops::fused_batch_norm_backward_op() : &ops::fused_batch_norm_op();
-  made.inputs.assign(backward ? bwd::kCount : fwd::kCount, kNoValue);
+  made.inputs.assign(backward ? size_t{bwd::kCount} : size_t{fwd::kCount}, kNoValue);
   made.outputs.clear();
   const auto input = [&](size_t i) { return i < norm.inputs.size() ? rewriter[norm.inputs[i]] : kNoValue; };
   if (backward) {

@@ -18,7 +18,7 @@ Plan plan_on(const DeviceId& device) {
   plan.spaces = {{SpaceKind::kHost, {}}, {SpaceKind::kPinned, device}, {SpaceKind::kDevice, device}};
   plan.streams = {{"cpu:0/compute0", {}}, {name + "/compute0", device}};
   plan.arenas = {{"registers/pinned:" + name, 1}, {name + "/compute0", 2, 1}};
-  plan.registers = {{"done: " + name + "/compute0"}};
+  plan.registers.emplace_back().name = "done: " + name + "/compute0";
   return plan;
 }
 
