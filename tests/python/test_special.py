@@ -64,6 +64,21 @@ def test_bessel_functions_have_double_precision(name):
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5)
 
 
+MODIFIED = {"i0": (mpmath.besseli, 0), "i1": (mpmath.besseli, 1), "modified_bessel_k0": (mpmath.besselk, 0),
+            "modified_bessel_k1": (mpmath.besselk, 1)}
+
+
+@pytest.mark.parametrize("name", [*BESSEL, *MODIFIED])
+def test_bessel_functions_of_float32_have_its_precision(name):
+    """Also near roots, and where one polynomial gives way to the next."""
+    f, order = (BESSEL | MODIFIED)[name]
+    random = np.random.default_rng(4)
+    x = np.concatenate([random.uniform(0.001, 9, 300), random.uniform(7.9, 80, 150), 10.0 ** random.uniform(-6, 0, 50),
+                        np.nextafter(np.float32([2, 8]), np.float32(9)), [2, 8, 2.4048256, 0.893577, 3.831706]]).astype(np.float32)
+    want = np.array([float(f(order, mpmath.mpf(float(v)))) for v in x])
+    np.testing.assert_allclose(getattr(sl.special, name)(sl.from_numpy(x)).numpy(), want, rtol=3e-7)
+
+
 @pytest.mark.parametrize("name", UNARY)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_edges_are_torchs(name, dtype):
