@@ -88,7 +88,7 @@ BatchNorm make_batch_norm(const KernelQuery& q, const std::vector<const TensorSp
     b.positions = b.rows / shape[0];
   b.parts = std::clamp<int64_t>(b.rows * b.channels / 32768, 1, 16);
   b.eps = get_attr<double>(q.attrs, "eps");
-  b.threads = threads_for(context, 2 * static_cast<double>(numel(shape)));
+  b.threads = threads_for(context, 2 * static_cast<double>(numel(shape)));  // two passes
   return b;
 }
 bool wide(const KernelQuery& q, size_t i, DType x) { return has_operand(q.inputs, i) && q.inputs[i].dtype != x; }
