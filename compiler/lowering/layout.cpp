@@ -91,43 +91,60 @@ class Layouts final : public CopyingRewriter {
   std::unordered_map<ValueId, Strides> laid_out_;  // of outputs, by value
 };
 
-}  // namespace
+// kSuit: outputs may lie in any order that their kernels write. kGiven: in the one that this pass gives them.
+enum class Outputs { kSuit, kGiven };
 
-int layout(Graph& graph, PassContext& context) {
-  Layouts layouts(graph, context);
-  graph = layouts.run();
-  return layouts.copies();
-}
-
-void verify_layout(const Graph& graph, const PassContext& context) {
+// Of the first operand that lies otherwise than its kernel wants it: which, and how. None: all lie well.
+std::optional<std::string> misfit(const Graph& graph, const std::vector<Window>& lying, const PassContext& context,
+                                  Outputs outputs) {
   const Places places(context.target, context.options);
-  const std::vector<Window> lying = windows(graph);
-  const auto check = [](const auto& what, const char* operand, size_t i, const TensorSpec& spec, bool good) {
-    SLUICE_CHECK_KIND(kRuntime, good, "{}: {} {} has strides {} of {}; its kernel wants another order", what(), operand,
-                      i, spec.strides.str(), spec.shape.str());
+  const auto named = [](const std::string& what, const char* operand, size_t i, const TensorSpec& spec) {
+    return fmt::format("{}: {} {} has strides {} of {}; its kernel wants another order", what, operand, i,
+                       spec.strides.str(), spec.shape.str());
   };
   for (const Node& node : graph.nodes()) {
     if (node.op->view) continue;
     const plan::KernelQuery query = kernel_query(graph, node, lying, context);
     const plan::LayoutPreference preference = preference_of(node, query, context);
     const bool dense = places.moves_dense_bytes(node.placement);
-    const auto described = [&] { return describe(node); };
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] == kNoValue) continue;
       const TensorSpec& spec = lying[node.inputs[i]].spec;
-      check(described, "input", i, spec, fits(preference.inputs[i], spec));
-      check(described, "input", i, spec, !dense || is_dense(spec.shape, spec.strides));
+      const bool good = fits(preference.inputs[i], spec) && (!dense || is_dense(spec.shape, spec.strides));
+      if (!good) return named(describe(node), "input", i, spec);
     }
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       const TensorSpec spec = graph.spec(node.outputs[o]);
-      check(described, "output", o, spec, fits(preference.outputs[o], spec));
+      const bool good = outputs == Outputs::kSuit
+                            ? fits(preference.outputs[o], spec)
+                            : spec.strides == output_strides(spec, preference.outputs[o], query.inputs);
+      if (!good) return named(describe(node), "output", o, spec);
     }
   }
   for (size_t k = 0; k < graph.outputs().size(); ++k) {
     const TensorSpec& spec = lying[graph.outputs()[k].value].spec;
-    check([&] { return "output " + graph.outputs()[k].name; }, "value", k, spec,
-          is_contiguous(spec.shape, spec.strides));
+    if (!is_contiguous(spec.shape, spec.strides)) return named("output " + graph.outputs()[k].name, "value", k, spec);
   }
+  return std::nullopt;
+}
+
+bool lies_well(const Graph& graph, const PassContext& context) {
+  const std::optional<std::vector<Window>> lying = windows_if_seen(graph);
+  return lying && !misfit(graph, *lying, context, Outputs::kGiven);
+}
+
+}  // namespace
+
+int layout(Graph& graph, PassContext& context) {
+  if (lies_well(graph, context)) return 0;
+  Layouts layouts(graph, context);
+  graph = layouts.run();
+  return layouts.copies();
+}
+
+void verify_layout(const Graph& graph, const PassContext& context) {
+  const std::optional<std::string> wrong = misfit(graph, windows(graph), context, Outputs::kSuit);
+  SLUICE_CHECK_KIND(kRuntime, !wrong, "{}", *wrong);
 }
 
 }  // namespace sluice::compiler

@@ -29,6 +29,26 @@ int variable_at(const Graph& graph, ValueId root) {
   return info.kind == ValueKind::kVariable ? info.index : -1;
 }
 
+// May output `o` of a node take the memory in which inputs lie, of which `there` says that they do? `lying` says how.
+template <class Lying, class There>
+bool writes_over(const Graph& graph, const Node& node, int o, Lying lying, There there, KernelAnswers& answers,
+                 const PassContext& context) {
+  const TensorSpec spec = graph.spec(node.outputs[o]);
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue || !there(lying(node.inputs[i]))) continue;
+    const Window& input = lying(node.inputs[i]);
+    const bool whole = input.offset == 0 && input.spec.shape == spec.shape && input.spec.dtype == spec.dtype &&
+                       is_contiguous(input.spec.shape, input.spec.strides);
+    if (!whole || !context.options.in_place) return false;
+    std::vector<TensorSpec> inputs;
+    for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? TensorSpec{} : lying(id).spec);
+    const auto& legal = answers.ask(node, kernel_query(graph, node, inputs, context)).in_place;
+    const auto pair = [&](const plan::InPlacePair& p) { return p.output == o && p.input == static_cast<int>(i); };
+    if (std::none_of(legal.begin(), legal.end(), pair)) return false;
+  }
+  return true;
+}
+
 class Snapshots final : public CopyingRewriter {
  public:
   Snapshots(Graph& source, PassContext& context)
@@ -215,19 +235,9 @@ class Snapshots final : public CopyingRewriter {
     if (node.placement != home(v) || direct_[v] != kNoValue || last_read_[v] > position) return false;
     const TensorSpec spec = made.spec(node.outputs[o]);
     if (!is_contiguous(spec.shape, spec.strides)) return false;
-    std::vector<TensorSpec> inputs;
-    for (ValueId input : node.inputs) inputs.push_back(input == kNoValue ? TensorSpec{} : window_of_id(input).spec);
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] == kNoValue || variable_in(window_of_id(node.inputs[i]).root) != v) continue;
-      const Window& input = window_of_id(node.inputs[i]);
-      const bool whole = input.offset == 0 && input.spec.shape == spec.shape && input.spec.dtype == spec.dtype &&
-                         is_contiguous(input.spec.shape, input.spec.strides);
-      if (!whole || !context_.options.in_place) return false;
-      const auto& legal = answers_.ask(node, kernel_query(made, node, inputs, context_)).in_place;
-      const auto pair = [&](const plan::InPlacePair& p) { return p.output == o && p.input == static_cast<int>(i); };
-      if (std::none_of(legal.begin(), legal.end(), pair)) return false;
-    }
-    return true;
+    const auto lying = [&](ValueId input) -> const Window& { return window_of_id(input); };
+    const auto there = [&](const Window& input) { return variable_in(input.root) == v; };
+    return writes_over(made, node, o, lying, there, answers_, context_);
   }
 
   KernelAnswers answers_;
@@ -240,16 +250,8 @@ class Snapshots final : public CopyingRewriter {
   std::unordered_map<ValueId, int> written_;     // values of the new graph that lie in a variable
 };
 
-}  // namespace
-
-int snapshots(Graph& graph, PassContext& context) {
-  Snapshots snapshots(graph, context);
-  graph = snapshots.run();
-  return snapshots.copies();
-}
-
-void verify_snapshots(const Graph& graph, const PassContext&) {
-  const std::vector<Window> lying = windows(graph);
+// Of the first that lies where it would be overwritten: what, and where it must lie. None: all is safe.
+std::optional<std::string> unsafe(const Graph& graph, const std::vector<Window>& lying) {
   std::vector<int> writer(graph.variables().size(), -1);  // node
   std::unordered_map<ValueId, int> written;
   for (size_t v = 0; v < writer.size(); ++v) {
@@ -257,14 +259,14 @@ void verify_snapshots(const Graph& graph, const PassContext&) {
     if (variable.update == kNoValue) continue;
     const ValueInfo& update = graph.values()[variable.update];
     const bool by_kernel = update.kind == ValueKind::kNode && lying[variable.update].root == variable.update;
-    SLUICE_CHECK_KIND(kRuntime, by_kernel && graph.nodes()[update.index].placement == variable.placement,
-                      "update of {}: %{}; a kernel beside the variable must write it", variable.name, variable.update);
+    if (!by_kernel || graph.nodes()[update.index].placement != variable.placement)
+      return fmt::format("update of {}: %{}; a kernel beside the variable must write it", variable.name,
+                         variable.update);
     const TensorSpec spec = graph.spec(variable.update);
-    SLUICE_CHECK_KIND(
-        kRuntime,
-        is_contiguous(spec.shape, spec.strides) && written.emplace(variable.update, static_cast<int>(v)).second,
-        "update of {}: %{} is laid out otherwise, or written into another variable; it must be neither", variable.name,
-        variable.update);
+    if (!is_contiguous(spec.shape, spec.strides) || !written.emplace(variable.update, static_cast<int>(v)).second)
+      return fmt::format(
+          "update of {}: %{} is laid out otherwise, or written into another variable; it must be neither",
+          variable.name, variable.update);
     writer[v] = update.index;
   }
   for (size_t p = 0; p < graph.nodes().size(); ++p) {
@@ -273,24 +275,65 @@ void verify_snapshots(const Graph& graph, const PassContext&) {
       if (input == kNoValue || node.op->view) continue;
       const ValueId root = lying[input].root;
       const int old = variable_at(graph, root);
-      SLUICE_CHECK_KIND(kRuntime, old < 0 || writer[old] < 0 || static_cast<int>(p) <= writer[old],
-                        "{}: reads %{}, the old content of a variable that is written before; it must read a copy",
-                        describe(node), input);
+      if (old >= 0 && writer[old] >= 0 && static_cast<int>(p) > writer[old])
+        return fmt::format("{}: reads %{}, the old content of a variable that is written before; it must read a copy",
+                           describe(node), input);
       const auto fresh = written.find(root);
-      SLUICE_CHECK_KIND(kRuntime,
-                        fresh == written.end() || graph.variables()[fresh->second].placement == node.placement,
-                        "{}: reads %{}, which the next step overwrites, on another stream; it must read a copy",
-                        describe(node), input);
+      if (fresh != written.end() && graph.variables()[fresh->second].placement != node.placement)
+        return fmt::format("{}: reads %{}, which the next step overwrites, on another stream; it must read a copy",
+                           describe(node), input);
     }
   }
   for (const graph::Output& output : graph.outputs()) {
     const Window& window = lying[output.value];
-    SLUICE_CHECK_KIND(kRuntime,
-                      graph.values()[window.root].kind == ValueKind::kNode && !written.contains(window.root) &&
-                          window.offset == 0 && window.spec.extent_bytes() == graph.spec(window.root).extent_bytes(),
-                      "output {}: %{} lies in other memory; it must be all of what a kernel makes", output.name,
-                      output.value);
+    const bool whole = window.offset == 0 && window.spec.extent_bytes() == graph.spec(window.root).extent_bytes();
+    if (graph.values()[window.root].kind != ValueKind::kNode || written.contains(window.root) || !whole)
+      return fmt::format("output {}: %{} lies in other memory; it must be all of what a kernel makes", output.name,
+                         output.value);
   }
+  return std::nullopt;
+}
+
+// Safe, and no copy would let an update come earlier: old contents are read beside their variables only, and what
+// writes over them is able to.
+bool needs_no_copy(const Graph& graph, const PassContext& context) {
+  const std::vector<Window> lying = windows(graph);
+  if (unsafe(graph, lying)) return false;
+  std::vector<int> updated(graph.values().size(), -1);  // variable, by its old content and by its new one
+  for (size_t v = 0; v < graph.variables().size(); ++v) {
+    const Variable& variable = graph.variables()[v];
+    if (variable.update != kNoValue) updated[variable.value] = updated[variable.update] = static_cast<int>(v);
+  }
+  KernelAnswers answers(context);
+  const auto at = [&](ValueId value) -> const Window& { return lying[value]; };
+  for (const Node& node : graph.nodes()) {
+    if (node.op->view) continue;
+    if (node.op == &ops::pack_op()) return false;  // the values of all micro-batches
+    for (ValueId input : node.inputs) {
+      const int v = input == kNoValue ? -1 : updated[lying[input].root];
+      if (v >= 0 && graph.variables()[v].placement != node.placement) return false;
+    }
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      const int v = updated[node.outputs[o]];
+      const auto there = [&](const Window& input) { return input.root == graph.variables()[v].value; };
+      if (v >= 0 && !writes_over(graph, node, static_cast<int>(o), at, there, answers, context)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+int snapshots(Graph& graph, PassContext& context) {
+  if (needs_no_copy(graph, context)) return 0;
+  Snapshots snapshots(graph, context);
+  graph = snapshots.run();
+  return snapshots.copies();
+}
+
+void verify_snapshots(const Graph& graph, const PassContext&) {
+  const std::optional<std::string> wrong = unsafe(graph, windows(graph));
+  SLUICE_CHECK_KIND(kRuntime, !wrong, "{}", *wrong);
 }
 
 }  // namespace sluice::compiler

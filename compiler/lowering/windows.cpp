@@ -29,6 +29,24 @@ auto with_line(const Node& node, Ask ask) {
   }
 }
 
+// Adds the windows of all values, up to the first view that cannot be one, which it returns; null: there is none.
+const Node* see(const Graph& graph, std::vector<Window>& windows) {
+  windows.resize(graph.values().size());
+  for (size_t v = 0; v < windows.size(); ++v) {
+    const ValueId value = static_cast<ValueId>(v);
+    const graph::ValueInfo& info = graph.values()[v];
+    const Node* view = info.kind == graph::ValueKind::kNode ? &graph.nodes()[info.index] : nullptr;
+    if (!view || !view->op->view) {
+      windows[v] = {value, 0, graph.spec(value)};
+      continue;
+    }
+    const std::optional<Window> seen = seen_through(*view, windows[view->inputs[0]], info.type.dtype);
+    if (!seen) return view;
+    windows[v] = *seen;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::vector<ValueId> roots(const Graph& graph) {
@@ -56,20 +74,17 @@ std::optional<Window> seen_through(const Node& view, const Window& input, DType 
 }
 
 std::vector<Window> windows(const Graph& graph) {
-  std::vector<Window> windows(graph.values().size());
-  for (size_t v = 0; v < windows.size(); ++v) {
-    const ValueId value = static_cast<ValueId>(v);
-    const graph::ValueInfo& info = graph.values()[v];
-    const Node* view = info.kind == graph::ValueKind::kNode ? &graph.nodes()[info.index] : nullptr;
-    if (!view || !view->op->view) {
-      windows[v] = {value, 0, graph.spec(value)};
-      continue;
-    }
-    const std::optional<Window> seen = seen_through(*view, windows[view->inputs[0]], info.type.dtype);
-    SLUICE_CHECK_KIND(kRuntime, seen, "{}: %{} with strides {} cannot be viewed so; it must be reordered before",
-                      describe(*view), view->inputs[0], windows[view->inputs[0]].spec.strides.str());
-    windows[v] = *seen;
-  }
+  std::vector<Window> windows;
+  const Node* const view = see(graph, windows);
+  SLUICE_CHECK_KIND(kRuntime, view == nullptr,
+                    "{}: %{} with strides {} cannot be viewed so; it must be reordered before", describe(*view),
+                    view->inputs[0], windows[view->inputs[0]].spec.strides.str());
+  return windows;
+}
+
+std::optional<std::vector<Window>> windows_if_seen(const Graph& graph) {
+  std::vector<Window> windows;
+  if (see(graph, windows) != nullptr) return std::nullopt;
   return windows;
 }
 

@@ -26,6 +26,8 @@ struct Window {
 std::optional<Window> seen_through(const graph::Node& view, const Window& input, DType dtype);
 // Of every value. Throws kRuntime, naming the node, when a view cannot be one.
 std::vector<Window> windows(const graph::Graph& graph);
+// The same without an error: none.
+std::optional<std::vector<Window>> windows_if_seen(const graph::Graph& graph);
 
 TensorSpec with_layout(const TensorSpec& spec, plan::Layout layout);
 bool fits(plan::Layout layout, const TensorSpec& spec);
