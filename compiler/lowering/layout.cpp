@@ -31,8 +31,9 @@ class Layouts final : public CopyingRewriter {
     std::vector<TensorSpec> specs(node.inputs.size());
     const auto read_all = [&](const plan::LayoutPreference* preference) {
       for (size_t i = 0; i < inputs.size(); ++i) {
-        if (node.inputs[i] == kNoValue) continue;
-        inputs[i] = read(node.inputs[i], preference ? preference->inputs[i] : Layout::kAny, reader);
+        const Layout layout = preference ? preference->inputs[i] : Layout::kAny;
+        if (node.inputs[i] == kNoValue || (inputs[i] != kNoValue && fits(layout, specs[i]))) continue;
+        inputs[i] = read(node.inputs[i], layout, reader);
         specs[i] = window_of_id(inputs[i]).spec;
       }
     };
