@@ -1,8 +1,10 @@
 """sluice.compile: values, gradients, modes, counters; torch is the oracle."""
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 
 import pytest
 import torch
@@ -120,3 +122,16 @@ def test_threads_share_one_compiled_object():
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert not failures and sl.compile.stats(compiled)["compiles"] == 1
+
+
+@pytest.mark.parametrize("use", [lambda y, x: None, lambda y, x: y.sum().backward(), lambda y, x: sl.autograd.grad(y.sum(), [x])],
+                         ids=["forward", "backward", "grad"])
+def test_what_is_dropped_is_let_go_with_its_backward_pass(use):
+    net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    compiled, gone = sl.compile(net, fullgraph=True), weakref.ref(net[0])
+    for rows in (2, 3):
+        x = sl.ones(rows, 4, requires_grad=True)
+        use(compiled(x), x)
+    del net, compiled
+    gc.collect()
+    assert gone() is None

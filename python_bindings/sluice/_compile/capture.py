@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import weakref
 from typing import Any
 
 import sluice
@@ -104,7 +105,13 @@ class Run:
         self.unpack: Any = None
         self.results: Any = None
 
-    def pack(self, tensor: Tensor) -> int:
+    def _hooks(self) -> tuple[Any, Any]:
+        """What packs and unpacks for the tape. The results have the tape, and the collector of garbage doesn't see what the tape has: this
+        isn't to be among it."""
+        run: Any = weakref.ref(self)
+        return lambda tensor: run()._packed(tensor), lambda number: run()._unpacked(number)
+
+    def _packed(self, tensor: Tensor) -> int:
         self.saved.append(tensor)
         self._versions.append(tensor._version)
         return len(self.saved) - 1
@@ -124,7 +131,7 @@ class Run:
         before = [t._version for t in self.inputs]
         with refusing(), draws_of_python(), flags_kept(), compiling():
             if self.differentiate:
-                with saved_tensors_hooks(self.pack, self._unpacked):
+                with saved_tensors_hooks(*self._hooks()):
                     result = self.function(*args, **kwargs)
             else:
                 result = self.function(*args, **kwargs)
