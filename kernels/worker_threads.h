@@ -33,13 +33,13 @@ class WorkerThreads {
   // From a thread that is about to run kernels on several cores, as often as it likes: from time to time it sees
   // whether this thread has waited for a core and other processes used them.
   void look() noexcept;
-  // The calling thread is about to run kernels on several cores, for which it gets a team of threads; look() says it,
-  // too.
+  // The calling thread is about to run a part of a kernel on several cores, for which it gets a team of threads.
   static void take_team() noexcept;
   // The calling thread gives work on several cores to another one. The team that it got for kernels of its own ends: it
   // counts although it is idle, and while libgomp manages more threads than there are cores none of them spins. To get
-  // another one takes less than 100 us.
-  void leave_team() const noexcept;
+  // another one takes less than 100 us; for work that is not `worth` that, a team stays that has been of use since this
+  // was last said.
+  void leave_team(bool worth) const noexcept;
   bool spins() const { return !braked_.load(std::memory_order_relaxed); }
 
  private:

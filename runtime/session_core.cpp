@@ -86,7 +86,9 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
   const SessionOptions& options = loaded_->options;
   brief_sinks_ = (!options.on_output || options.on_output_inline) &&
                  static_cast<double>(bytes) <= kBytesPerNs * loaded_->bindings.inline_ns;
-  computes_long_ = !manual_ && longest_on_several_cores_ns(plan) > std::max(kWorthATeamNs, loaded_->bindings.inline_ns);
+  const double computes_ns = longest_on_several_cores_ns(plan);
+  computes_elsewhere_ = !manual_ && computes_ns > loaded_->bindings.inline_ns;
+  computes_long_ = computes_ns > kWorthATeamNs;
   lends_outputs_ = std::any_of(ports_.outputs.begin(), ports_.outputs.end(),
                                [](const PortInfo& port) { return port.copied.empty(); });
   if (!fed_.empty() && max_in_flight_ > room) {

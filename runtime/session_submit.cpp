@@ -302,7 +302,7 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   const Turns::Inside turn = take_turn(timeout, try_only);
   if (turns_ != nullptr && !turn) return std::nullopt;
   order_variables();
-  if (computes_long_ && actors::StreamExecutor::current() == nullptr) engine_.workers().leave_team();
+  if (computes_elsewhere_ && actors::StreamExecutor::current() == nullptr) engine_.workers().leave_team(computes_long_);
   if (lends_outputs_) let_go_of_results();
   if (!call.outputs.empty()) lends_outputs_ = true;
   std::unique_lock lock(mutex_);
@@ -369,7 +369,7 @@ void SessionCore::start(uint64_t n) {
   }
   const Turns::Inside turn = take_turn(submit_timeout(), false);
   order_variables();
-  if (computes_long_ && actors::StreamExecutor::current() == nullptr) engine_.workers().leave_team();
+  if (computes_elsewhere_ && actors::StreamExecutor::current() == nullptr) engine_.workers().leave_team(computes_long_);
   const actors::WakeLater after_the_lock;
   std::unique_lock lock(mutex_);
   check_open();

@@ -105,10 +105,7 @@ void EagerExecutor::Impl::run(const PreparedKernel& kernel, KernelArgs args, int
       if (data) impl.host_memory->deallocate(data, bytes);
     }
   } free{*this, args.workspace, bytes};
-  if (cores > 1) {
-    WorkerThreads::take_team();
-    look_at_workers();
-  }
+  if (cores > 1) look_at_workers();
   const CoreLease lease(leases, kernel.needs_cores() ? cores : 0);
   if (!timed.load(std::memory_order_relaxed)) [[likely]]
     return kernel.run(args);

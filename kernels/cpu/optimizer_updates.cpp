@@ -7,6 +7,7 @@
 #include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cpu/update_step.h"
+#include "kernels/worker_threads.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
@@ -144,6 +145,7 @@ std::unique_ptr<PreparedKernel> prepare(const KernelQuery& q, const PrepareConte
   return make_kernel(0, [=](const KernelArgs& args) {
     const Step s = update.read(args.inputs);
     if (threads == 1) return update.run()(s, args.inputs, args.outputs, 0, n);
+    WorkerThreads::take_team();
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int t = 0; t < threads; ++t) {
       // Multiples of a cache line, so that no two threads write the same one.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -22,7 +23,7 @@ constexpr int64_t kHoldNs = 2'000 * kMillisecond;  // after the last sign of oth
 constexpr double kWaited = 0.1;                    // of the time that a thread wanted a core
 constexpr double kOthers = 0.15;                   // of what the cores have
 
-thread_local bool has_team = false;
+thread_local bool has_team = false, used_team = false;
 
 bool environment_decides() {
   const char* const names[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"};
@@ -40,15 +41,15 @@ WorkerThreads::~WorkerThreads() {
   if (idle_.joinable()) idle_.join();
 }
 
-void WorkerThreads::take_team() noexcept { has_team = true; }
+void WorkerThreads::take_team() noexcept { has_team = used_team = true; }
 
 // A team that something else than kernels has made stays.
-void WorkerThreads::leave_team() const noexcept {
-  if (has_team && spin_ != Spin::kNever) has_team = omp_pause_resource_all(omp_pause_soft) != 0;
+void WorkerThreads::leave_team(bool worth) const noexcept {
+  const bool used = std::exchange(used_team, false);
+  if (has_team && (worth || !used) && spin_ != Spin::kNever) has_team = omp_pause_resource_all(omp_pause_soft) != 0;
 }
 
 void WorkerThreads::look() noexcept {
-  take_team();
   if (spin_ == Spin::kAlways || forks_ != fork_count()) return;
   if (spin_ == Spin::kNever) {
     if (spins()) set_braked(true);

@@ -100,7 +100,9 @@ TEST_P(Cuts, ResultsAreAsLongAsTheStepMakesThem) {
 
 TEST_P(Cuts, WhatCannotBeFailsTheStepAlone) {
   Engine engine({.cores = 1});
-  Session session = Session::load(engine, cut_plan(axis()), {}, {.zero_copy = std::get<1>(GetParam())});
+  SessionOptions options;
+  options.zero_copy = std::get<1>(GetParam());
+  Session session = Session::load(engine, cut_plan(axis()), {}, options);
   for (const int64_t n : {int64_t{-1}, int64_t{5}}) {
     StepHandle bad = submit_cut(session, counting(), n);
     EXPECT_EQ(bad.wait().message(),

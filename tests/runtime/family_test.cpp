@@ -361,8 +361,9 @@ TEST_F(FamilyTest, TracesTellOfCallsByTheNumbersAndTagsTheirCallersGave) {
       if (e.kind == api::TraceEvent::Kind::kFiring)
         firings[e.step].insert(plan.actors.at(static_cast<size_t>(e.actor)));
     }
-    for (const api::Trace::Step& step : trace.steps)
+    for (const api::Trace::Step& step : trace.steps) {
       if (step.over) EXPECT_TRUE(over.emplace(step.step, step).second) << "told twice";
+    }
   }
   EXPECT_EQ(over.at(1).tag, "whole");
   EXPECT_EQ(over.at(2).tag, "two parts");
