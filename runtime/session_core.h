@@ -241,8 +241,8 @@ class SessionCore final : public actors::RunListener,
   std::vector<int> touching_, writing_;  // actors whose firings read or write variables
   int max_in_flight_ = 1;
   bool brief_sinks_ = false;
-  bool computes_elsewhere_ = false;  // on several cores, and not in the thread that submits
-  bool computes_long_ = false;
+  bool computes_elsewhere_ = false;         // on several cores, and not in the thread that submits
+  bool computes_long_ = false;              // on several cores: worth that its caller makes another team
   std::atomic<uint64_t> callbacks_{0};      // steps under way with an on_done, which runs on a thread of the engine
   std::atomic<bool> lends_outputs_{false};  // some results are memory of others: exchanged, or given by callers
 

@@ -106,8 +106,8 @@ class Run:
         self.results: Any = None
 
     def _hooks(self) -> tuple[Any, Any]:
-        """What packs and unpacks for the tape. The results have the tape, and the collector of garbage doesn't see what the tape has: this
-        isn't to be among it."""
+        """What packs and unpacks for the tape. It doesn't keep this alive: the results here have the tape, and a cycle through the tape
+        would never be collected."""
         run: Any = weakref.ref(self)
         return lambda tensor: run()._packed(tensor), lambda number: run()._unpacked(number)
 
