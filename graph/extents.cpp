@@ -9,7 +9,7 @@
 namespace sluice::graph {
 namespace {
 
-std::vector<TensorType> types_of(const Graph& graph, const std::vector<ValueId>& values) {
+std::vector<TensorType> types_of(const Graph& graph, std::span<const ValueId> values) {
   std::vector<TensorType> types;
   for (const ValueId value : values) types.push_back(value == kNoValue ? TensorType{} : graph.type(value));
   return types;

@@ -14,7 +14,7 @@ std::string at(const Node& node) { return node.source.known() ? fmt::format("  (
 // Types of values, of absent ones a default type; a few lie on the stack.
 class TypesOf {
  public:
-  TypesOf(const Graph& graph, const std::vector<ValueId>& values) {
+  TypesOf(const Graph& graph, std::span<const ValueId> values) {
     const size_t n = values.size();
     if (n > few_.size()) {
       more_.resize(n);
@@ -109,7 +109,7 @@ int Graph::add_node(Node node) {
   return append(std::move(node), types.size(), [&](size_t i) -> const TensorType& { return types[i]; });
 }
 
-int Graph::take_node(Graph& source, int index, std::vector<ValueId> inputs) {
+int Graph::take_node(Graph& source, int index, ValueIds inputs) {
   Node& node = source.nodes_[index];
   bool same = inputs.size() == node.inputs.size();
   for (size_t i = 0; same && i < inputs.size(); ++i) {

@@ -1,5 +1,6 @@
 #pragma once
 // The Graph: functional SSA with dense indices; no aliasing, no in-place. Prints as text and parses back.
+#include <boost/container/small_vector.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,8 @@ namespace sluice::graph {
 
 using ValueId = int;
 inline constexpr ValueId kNoValue = -1;  // an absent optional input
+// What a node reads or makes; a few lie in the node.
+using ValueIds = boost::container::small_vector<ValueId, 4>;
 
 // Where a node runs; unset fields are the compiler's choice (the graph's default device, its compute stream). Of an
 // input, variable or output: beside which stream it lies, once the compiler has placed the graph.
@@ -28,8 +31,8 @@ struct Placement {
 struct Node : Provenance {
   const OpDef* op = nullptr;
   Attrs attrs;  // in the order of op->params, complete
-  std::vector<ValueId> inputs;
-  std::vector<ValueId> outputs;
+  ValueIds inputs;
+  ValueIds outputs;
   Placement placement;
   int quota = 0;         // user's quota of the registers that leave it; 0 = the compiler's choice
   int every = 1;         // it runs once per so many micro-batches
@@ -81,7 +84,7 @@ class Graph {
   // Moves a node of `source`, which is complete, here, with other inputs. Of inputs that have the types of the old ones
   // its outputs have the old ones' types; else they are inferred. `source` keeps of it the op, its edges, where and how
   // often it runs; what it was given (attributes) and where it comes from (provenance) are gone from there.
-  int take_node(Graph& source, int node, std::vector<ValueId> inputs);
+  int take_node(Graph& source, int node, ValueIds inputs);
   void add_output(std::string name, ValueId value, std::optional<ExtentOf> extent_of = {});
   void set_update(int variable, ValueId value);
   // Only these outputs stay, with the extents that they have, and no step changes a variable. What nobody reads any

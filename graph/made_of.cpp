@@ -54,7 +54,7 @@ std::optional<AttrGraph> steps_of(const OpDef& op, Types inputs, const Attrs& at
     }
     query.outputs = {TensorSpec::contiguous(graph.type(node.outputs[0]))};
     if (!can_fuse(query)) return std::nullopt;
-    body.calls.push_back({query.op, query.attrs, node.inputs});
+    body.calls.push_back({query.op, query.attrs, {node.inputs.begin(), node.inputs.end()}});
   }
   return body;
 }

@@ -23,7 +23,7 @@ Rewriter::Rewriter(Graph& source, const std::vector<bool>* keep_variable)
 
 int Rewriter::take(int index) {
   const Node& old = source_.nodes()[index];
-  std::vector<ValueId> inputs = old.inputs;
+  ValueIds inputs = old.inputs;
   for (ValueId& input : inputs) input = (*this)[input];
   const int taken = target_.take_node(source_, index, std::move(inputs));
   for (size_t i = 0; i < old.outputs.size(); ++i) {

@@ -83,7 +83,7 @@ class Parser {
   }
 
   void definition(TextCursor& line) {
-    std::vector<ValueId> ids;
+    ValueIds ids;
     do {
       const ValueId next = static_cast<ValueId>(graph_.values().size() + ids.size());
       const ValueId id = value_id(line);
@@ -114,7 +114,7 @@ class Parser {
     }
   }
 
-  void node(TextCursor& line, std::string_view op_name, const std::vector<ValueId>& ids) {
+  void node(TextCursor& line, std::string_view op_name, const ValueIds& ids) {
     Node node;
     node.op = &ops_.get(op_name);
     line.expect('(', "inputs");
@@ -142,7 +142,7 @@ class Parser {
       line.fail("{}: {} values defined and {} types given; must be equal", op_name, ids.size(), declared.size());
     }
     const int index = graph_.add_node(std::move(node));
-    const std::vector<ValueId>& outputs = graph_.nodes()[index].outputs;
+    const ValueIds& outputs = graph_.nodes()[index].outputs;
     if (outputs.size() != ids.size()) {
       line.fail("{}: {} values defined; the op has {} outputs", op_name, ids.size(), outputs.size());
     }

@@ -11,6 +11,7 @@ using graph::kNoValue;
 using graph::Node;
 using graph::Placement;
 using graph::ValueId;
+using graph::ValueIds;
 using graph::ValueInfo;
 using graph::ValueKind;
 
@@ -56,9 +57,9 @@ Graph CopyingRewriter::run() {
       return is_collective(first.op[0]) && is_collective(*node.op) && meeting_of(node) == meeting_of(first);
     };
     for (end = begin + 1; end < nodes.size() && same_call(nodes[end]);) ++end;
-    std::vector<std::vector<ValueId>> inputs;  // the copies for all of a call come before it
+    std::vector<ValueIds> inputs(end - begin);  // the copies for all of a call come before it
     for (size_t i = begin; i < end; ++i)
-      inputs.push_back(nodes[i].op->view ? std::vector<ValueId>() : inputs_of(nodes[i]));
+      if (!nodes[i].op->view) inputs[i - begin] = inputs_of(nodes[i]);
     for (size_t i = begin; i < end; ++i)
       if (!nodes[i].op->view) take_node(static_cast<int>(i), std::move(inputs[i - begin]));
     for (size_t i = begin; i < end; ++i) {
@@ -82,7 +83,7 @@ void CopyingRewriter::defined(ValueId value) {
   for (int v : updates_of_[value]) updates_[v] = update(source_.variables()[v]);
 }
 
-void CopyingRewriter::take_node(int index, std::vector<ValueId> inputs) {
+void CopyingRewriter::take_node(int index, ValueIds inputs) {
   const Node& old = source_.nodes()[index];
   Graph& graph = rewriter_.target();
   Node& taken = graph.mutable_nodes()[graph.take_node(taken_from_, index, std::move(inputs))];

@@ -36,7 +36,7 @@ class CopyingRewriter {
   CopyingRewriter(graph::Graph& source, PassContext& context);
 
   // What a node is to read instead of its inputs: ids of the new graph.
-  virtual std::vector<graph::ValueId> inputs_of(const graph::Node& node) = 0;
+  virtual graph::ValueIds inputs_of(const graph::Node& node) = 0;
   virtual graph::ValueId output(const graph::Output& output) = 0;
   virtual graph::ValueId update(const graph::Variable& variable) = 0;
   // A node is in the new graph: may lay its outputs out.
@@ -103,7 +103,7 @@ class CopyingRewriter {
 
  private:
   graph::ValueId make(graph::ValueId value, int way, const Reader& reader);
-  void take_node(int node, std::vector<graph::ValueId> inputs);
+  void take_node(int node, graph::ValueIds inputs);
   Provenance provenance(graph::ValueId value) const;
   void add_original(graph::ValueId value, graph::ValueId id, const plan::Space& space);
   void defined(graph::ValueId value);

@@ -10,6 +10,7 @@ using graph::Graph;
 using graph::kNoValue;
 using graph::Node;
 using graph::ValueId;
+using graph::ValueIds;
 using plan::Layout;
 
 // Strides of an output: what its kernel wants, else those of the first operand of its shape.
@@ -25,9 +26,9 @@ class Layouts final : public CopyingRewriter {
   Layouts(Graph& source, PassContext& context) : CopyingRewriter(source, context) {}
 
  protected:
-  std::vector<ValueId> inputs_of(const Node& node) override {
+  ValueIds inputs_of(const Node& node) override {
     const Reader reader = reader_of(node);
-    std::vector<ValueId> inputs(node.inputs.size(), kNoValue);
+    ValueIds inputs(node.inputs.size(), kNoValue);
     std::vector<TensorSpec> specs(node.inputs.size());
     const auto read_all = [&](const plan::LayoutPreference* preference) {
       for (size_t i = 0; i < inputs.size(); ++i) {

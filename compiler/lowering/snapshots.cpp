@@ -16,6 +16,7 @@ using graph::kNoValue;
 using graph::Node;
 using graph::Placement;
 using graph::ValueId;
+using graph::ValueIds;
 using graph::ValueInfo;
 using graph::ValueKind;
 using graph::Variable;
@@ -73,9 +74,9 @@ class Snapshots final : public CopyingRewriter {
   }
 
  protected:
-  std::vector<ValueId> inputs_of(const Node& node) override {
+  ValueIds inputs_of(const Node& node) override {
     const Reader reader = reader_of(node);
-    std::vector<ValueId> inputs;
+    ValueIds inputs;
     inputs.reserve(node.inputs.size());
     for (ValueId input : node.inputs) {
       // The values of all micro-batches wait in the slots of a register.

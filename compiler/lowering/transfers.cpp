@@ -13,6 +13,7 @@ using graph::Graph;
 using graph::kNoValue;
 using graph::Node;
 using graph::ValueId;
+using graph::ValueIds;
 using graph::ValueKind;
 using plan::Space;
 using plan::StreamKind;
@@ -42,8 +43,8 @@ class Transfers final : public CopyingRewriter {
   }
 
  protected:
-  std::vector<ValueId> inputs_of(const Node& node) override {
-    std::vector<ValueId> inputs;
+  ValueIds inputs_of(const Node& node) override {
+    ValueIds inputs;
     if (node.inputs.empty()) return inputs;
     const Space space = places_.reads(node.placement);
     const Reader reader = reader_of(node);

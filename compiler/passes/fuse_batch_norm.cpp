@@ -15,6 +15,7 @@ namespace {
 using graph::kNoValue;
 using graph::Node;
 using graph::ValueId;
+using graph::ValueIds;
 namespace fwd = ops::fused_batch_norm_input;
 namespace bwd = ops::fused_batch_norm_backward_input;
 
@@ -230,7 +231,7 @@ void rewrite(graph::Rewriter& rewriter, const Chain& chain) {
   for (int member : chain.members) origins.push_back(&source.nodes()[member]);
   static_cast<Provenance&>(made) = merged(made, origins);
   const int index = rewriter.target().add_node(std::move(made));
-  const std::vector<ValueId> outputs = rewriter.target().nodes()[index].outputs;
+  const ValueIds outputs = rewriter.target().nodes()[index].outputs;
   for (size_t o = 0; o < norm.outputs.size(); ++o) rewriter.map(norm.outputs[o], outputs[o]);
   if (backward && chain.keeps_grad) rewriter.map(chain.relu_backward->outputs[0], outputs[3]);
   if (!backward) rewriter.map(chain.y, outputs[0]);

@@ -13,6 +13,7 @@ namespace {
 
 using graph::Node;
 using graph::ValueId;
+using graph::ValueIds;
 
 constexpr int kAlone = -1;
 constexpr size_t kMostSteps = 32;
@@ -75,8 +76,8 @@ class Chains {
     }));
   }
   // What the chain reads, each once, in the order of reading.
-  std::vector<ValueId> inputs_of(const std::vector<int>& members) const {
-    std::vector<ValueId> inputs;
+  ValueIds inputs_of(const std::vector<int>& members) const {
+    ValueIds inputs;
     for (int member : members)
       for (ValueId input : graph_.nodes()[member].inputs)
         if (!made_by(members, input) && std::find(inputs.begin(), inputs.end(), input) == inputs.end())
@@ -176,7 +177,7 @@ class Chains {
   std::vector<bool> is_summed_;
 };
 
-Node fuse(const graph::Rewriter& rewriter, const std::vector<int>& members, const std::vector<ValueId>& inputs) {
+Node fuse(const graph::Rewriter& rewriter, const std::vector<int>& members, const ValueIds& inputs) {
   const graph::Graph& source = rewriter.source();
   std::map<ValueId, int> number;  // of inputs and results
   Node node = source.nodes()[members.back()];

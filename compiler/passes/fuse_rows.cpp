@@ -18,6 +18,7 @@ namespace {
 using graph::kNoValue;
 using graph::Node;
 using graph::ValueId;
+using graph::ValueIds;
 
 constexpr int kAlone = -1;
 constexpr size_t kMostSteps = 48;
@@ -38,7 +39,7 @@ struct Cluster {
   Shape whole;
   int axes = 0;  // last ones, that its reductions reduce; 0: has none yet
   std::vector<Member> members;
-  std::vector<ValueId> inputs;
+  ValueIds inputs;
   std::set<ValueId> states;  // of random steps, among the inputs
   bool open = true;
 
@@ -232,15 +233,15 @@ class Clusters {
     });
   }
 
-  bool rows_fit(const std::vector<ValueId>& inputs, const Cluster& cluster, int axes) const {
+  bool rows_fit(const ValueIds& inputs, const Cluster& cluster, int axes) const {
     return std::all_of(inputs.begin(), inputs.end(), [&](ValueId input) {
       return cluster.states.contains(input) || ops::goes_with_rows(shape_of(input), cluster.whole, axes);
     });
   }
 
   // What the node reads that the cluster neither makes nor reads.
-  std::vector<ValueId> new_inputs(const Node& node, const Cluster& cluster) const {
-    std::vector<ValueId> fresh;
+  ValueIds new_inputs(const Node& node, const Cluster& cluster) const {
+    ValueIds fresh;
     for (size_t k = node.op->random ? 1 : 0; k < node.inputs.size(); ++k) {
       const ValueId input = node.inputs[k];
       const int from = cluster_of(input);
@@ -251,7 +252,7 @@ class Clusters {
     return fresh;
   }
   bool fits(const Node& node, const Cluster& cluster, Form form) const {
-    const std::vector<ValueId> fresh = new_inputs(node, cluster);
+    const ValueIds fresh = new_inputs(node, cluster);
     return cluster.calls() < kMostSteps &&
            cluster.inputs.size() + fresh.size() + (node.op->random ? 1 : 0) <= static_cast<size_t>(kMostFusedInputs) &&
            (form == Form::kSqueezed || rows_fit(fresh, cluster, cluster.axes));

@@ -23,8 +23,8 @@ constexpr int kGradient = 1;  // which operand of a step it is
 // A step with what makes its gradient.
 struct Update {
   int node = -1, maker = -1, cast = -1;  // of the new parameter
-  AttrGraph body;
-  std::vector<ValueId> replaced, others;  // the body's inputs
+  AttrGraph body = {};
+  std::vector<ValueId> replaced = {}, others = {};  // the body's inputs
 };
 
 class Updates {
@@ -168,7 +168,7 @@ class Updates {
       return;
     }
     update.maker = info.index;
-    update.others = maker.inputs;
+    update.others.assign(maker.inputs.begin(), maker.inputs.end());
   }
 
   // Of those that may be one.

@@ -17,6 +17,7 @@ using graph::Graph;
 using graph::kNoValue;
 using graph::Node;
 using graph::ValueId;
+using graph::ValueIds;
 using graph::ValueInfo;
 using graph::ValueKind;
 
@@ -35,7 +36,7 @@ class Matcher {
   std::optional<Match> ending_in(int node) const {
     const ValueId result = pattern_.before.outputs()[0].value;
     const ValueInfo& info = pattern_.before.values()[result];
-    const std::vector<ValueId>& outputs = graph_.nodes()[node].outputs;
+    const ValueIds& outputs = graph_.nodes()[node].outputs;
     if (info.output >= static_cast<int>(outputs.size())) return std::nullopt;
     Match match;
     if (!is(result, outputs[info.output], match) || !is_closed(match, outputs[info.output])) return std::nullopt;

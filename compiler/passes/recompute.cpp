@@ -18,6 +18,7 @@ namespace {
 using graph::Graph;
 using graph::Node;
 using graph::ValueId;
+using graph::ValueIds;
 
 class Recompute {
  public:
@@ -45,7 +46,7 @@ class Recompute {
           Node copy = nodes_[node];
           copy.role = Role::kRecompute;
           for (ValueId& input : copy.inputs) input = rewriter[input];
-          const std::vector<ValueId> outputs = std::exchange(copy.outputs, {});
+          const ValueIds outputs = std::exchange(copy.outputs, {});
           const int index = rewriter.target().add_node(std::move(copy));
           for (size_t o = 0; o < outputs.size(); ++o) {
             if (!again_[outputs[o]]) continue;
@@ -71,14 +72,14 @@ class Recompute {
   // The nodes that have to run again before `reader`, in order.
   std::set<int> needed_by(const Node& reader) const {
     std::set<int> needed;
-    std::vector<ValueId> open = reader.inputs;
+    ValueIds open = reader.inputs;
     while (!open.empty()) {
       const ValueId value = open.back();
       open.pop_back();
       if (value == graph::kNoValue || !again_[value]) continue;
       const int node = graph_.values()[value].index;
       if (!needed.insert(node).second) continue;
-      const std::vector<ValueId>& inputs = nodes_[node].inputs;
+      const ValueIds& inputs = nodes_[node].inputs;
       open.insert(open.end(), inputs.begin(), inputs.end());
     }
     return needed;

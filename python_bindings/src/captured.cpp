@@ -12,7 +12,7 @@
 namespace sluice::python {
 namespace {
 
-nb::list describe_types(const graph::Graph& graph, const std::vector<graph::ValueId>& values) {
+nb::list describe_types(const graph::Graph& graph, std::span<const graph::ValueId> values) {
   nb::list list;
   for (graph::ValueId value : values)
     list.append(value == graph::kNoValue ? nb::none() : nb::cast(graph.type(value).str()));

@@ -71,7 +71,7 @@ std::vector<std::vector<std::byte>> evaluate(const OpDef& op, const Attrs& attrs
     in[name].assign(data, data + bytes_of(types[i]));
   }
   const int index = graph.add_node(node);
-  const std::vector<graph::ValueId> results = graph.nodes()[index].outputs;
+  const graph::ValueIds results = graph.nodes()[index].outputs;
   for (graph::ValueId id : results) graph.add_output(std::to_string(id), id);
   const Tensors out = run_graph(graph, table(), in, none);
   std::vector<std::vector<std::byte>> bytes;

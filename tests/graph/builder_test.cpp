@@ -36,7 +36,7 @@ TEST_F(BuilderTest, OptionalInputsArePadded) {
   const ExecutorScope scope(builder);
   const Value w = builder.value(graph.add_variable("w", {DType::kFloat32, {2, 3}}));
   ops::linear(x, w);
-  EXPECT_EQ(graph.nodes()[0].inputs, (std::vector<ValueId>{0, 1, kNoValue}));
+  EXPECT_EQ(graph.nodes()[0].inputs, (ValueIds{0, 1, kNoValue}));
 }
 
 TEST_F(BuilderTest, ForeignValuesAndWritesAreRefused) {
