@@ -5,9 +5,9 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/simd_foreach.h"
+#include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cpu/update_step.h"
-#include "kernels/worker_threads.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
@@ -144,14 +144,8 @@ std::unique_ptr<PreparedKernel> prepare(const KernelQuery& q, const PrepareConte
   const int threads = threads_for(context, static_cast<double>(n));
   return make_kernel(0, [=](const KernelArgs& args) {
     const Step s = update.read(args.inputs);
-    if (threads == 1) return update.run()(s, args.inputs, args.outputs, 0, n);
-    WorkerThreads::take_team();
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int t = 0; t < threads; ++t) {
-      // Multiples of a cache line, so that no two threads write the same one.
-      auto bound = [&](int part) { return part == threads ? n : n * part / threads / 32 * 32; };
-      update.run()(s, args.inputs, args.outputs, bound(t), bound(t + 1));
-    }
+    parallel_ranges(threads, n, 1,
+                    [&](int64_t begin, int64_t end) { update.run()(s, args.inputs, args.outputs, begin, end); });
   });
 }
 
