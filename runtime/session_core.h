@@ -198,6 +198,7 @@ class SessionCore final : public actors::RunListener,
   void publish(uint64_t step);
   bool none_is_published() const;
   void order_variables();
+  void leave_team() const;
   void count_writes();
   std::shared_ptr<StepState> new_state(const StepCall& call);
   void let_go_of_results();

@@ -219,6 +219,11 @@ void SessionCore::order_variables() {
   for (const auto& copy : variables->packed) copy->refresh();
 }
 
+// A caller that is no stream leaves the cores to the threads that compute.
+void SessionCore::leave_team() const {
+  if (computes_elsewhere_ && actors::StreamExecutor::current() == nullptr) engine_.workers().leave_team(computes_long_);
+}
+
 // Of steps that have just been submitted: who sees the new version also waits for them. REQUIRES: mutex_ held.
 void SessionCore::count_writes() {
   for (size_t v = 0; v < loaded_->variables.size(); ++v) {
@@ -302,7 +307,7 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   const Turns::Inside turn = take_turn(timeout, try_only);
   if (turns_ != nullptr && !turn) return std::nullopt;
   order_variables();
-  if (computes_elsewhere_ && actors::StreamExecutor::current() == nullptr) engine_.workers().leave_team(computes_long_);
+  leave_team();
   if (lends_outputs_) let_go_of_results();
   if (!call.outputs.empty()) lends_outputs_ = true;
   std::unique_lock lock(mutex_);
@@ -369,7 +374,7 @@ void SessionCore::start(uint64_t n) {
   }
   const Turns::Inside turn = take_turn(submit_timeout(), false);
   order_variables();
-  if (computes_elsewhere_ && actors::StreamExecutor::current() == nullptr) engine_.workers().leave_team(computes_long_);
+  leave_team();
   const actors::WakeLater after_the_lock;
   std::unique_lock lock(mutex_);
   check_open();
