@@ -163,6 +163,7 @@ std::shared_ptr<Storage> GraphSession::Impl::memory_on(const std::string& name, 
   SLUICE_CHECK(tensor.defined(), "graph '{}': no tensor for variable '{}'; every variable needs one", graph_name, name);
   EagerImpl& impl = eager_impl(tensor);
   if (impl.device() != home) {
+    if (impl.sessions != 0 && options.collect_dropped) options.collect_dropped();
     SLUICE_CHECK_KIND(
         kUnsupported, impl.sessions == 0,
         "graph '{}': variable '{}' lives on {}, where another graph uses it; this one wants it on {}: compile "

@@ -1,6 +1,7 @@
 #pragma once
 // Compile-and-run: a captured graph becomes a plan bound to the tensors it was traced with.
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,6 +42,8 @@ struct GraphSessionOptions {
   std::chrono::nanoseconds stop_timeout = std::chrono::seconds(5);
   std::shared_ptr<SharedArenas> arenas = nullptr;  // as in SessionOptions
   std::shared_ptr<PlanCache> plans = nullptr;      // compiled before, and to be kept
+  // Lets go of the sessions that nobody can reach any more. Asked before a variable is refused that another one uses.
+  std::function<void()> collect_dropped = nullptr;
   NamedAttrs recorded;   // options of the session and of its callers that differ from the defaults, kept in the plan
   bool dry_run = false;  // compile only: nothing is allocated, and calls are errors
   const plan::Target* target = nullptr;  // of a dry run: what it compiles for, in place of the engine's devices

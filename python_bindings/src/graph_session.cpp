@@ -37,6 +37,15 @@ plan::Machine machine_of(const std::string& path) {
   return std::filesystem::exists(path) ? plan::machine_from_json(read_file(path), path) : plan::Machine();
 }
 
+// Graphs that are garbage in a cycle. What they held may be garbage only then: of a backward pass, of a module.
+void collect_dropped() {
+  constexpr int kRounds = 3;
+  const GilAcquire gil;
+  const nb::object collect = nb::module_::import_("gc").attr("collect");
+  for (int round = 0; round < kRounds && nb::cast<int64_t>(collect()) > 0; ++round) {
+  }
+}
+
 GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   GraphSessionOptions o;
   read(d, "name", &o.compile.name);
@@ -103,6 +112,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   if (d.contains("stop_timeout")) o.stop_timeout = nanoseconds_of(nb::cast<double>(d["stop_timeout"]));
   if (d.contains("inline_up_to")) o.inline_up_to = nanoseconds_of(nb::cast<double>(d["inline_up_to"]));
   o.plans = process_plans();
+  o.collect_dropped = collect_dropped;
   for (auto [name, function] : functions)
     o.functions[nb::cast<std::string>(name)] = host_function_of(nb::cast<std::string>(name), nb::borrow(function));
   return o;

@@ -89,14 +89,15 @@ class CountedLoads:
 
     def watched(self, load, makes_variables):
         collecting = gc.isenabled()
-        gc.disable()  # graphs of before stay
+        gc.disable()  # graphs of before stay, but where one has what this one needs
+        collected = gc.get_stats()
         try:
             left, before, session = sl._C.graphs_left(), self.held(), load()
             now = self.held()
         finally:
             if collecting:
                 gc.enable()
-        if left or threading.active_count() > 1:  # graphs of before end now; others may load or drop graphs
+        if left or gc.get_stats() != collected or threading.active_count() > 1:  # graphs of before end now; others may load or drop graphs
             return session
         ledger = session.ledger()["spaces"]
         for memory in session.session_memory():

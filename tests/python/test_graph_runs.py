@@ -1,5 +1,6 @@
 """Running graphs: capacity, timeouts, failures, endings, several graphs at once."""
 
+import gc
 import json
 import os
 import signal
@@ -180,6 +181,32 @@ def test_deleting_a_graph_with_steps_in_flight_is_quick():  # NG-32
         del graph
         assert time.perf_counter() - start < 2
         del results
+
+
+class Sum(nn.Graph):
+    def __init__(self, state, device):
+        super().__init__()
+        self.state = state
+        self.config.set_device(device)
+
+    def build(self, x):
+        return self.state.total.add_(x)
+
+
+def test_a_dropped_graph_gives_up_what_it_used_elsewhere():
+    state, x = nn.Module(), sl.ones(2)
+    state.register_buffer("total", sl.zeros(2))
+    first, second = Sum(state, "cpu"), Sum(state, "sim:0")
+    assert first(x).tolist() == [1, 1]
+    with pytest.raises(NotImplementedError, match="lives on cpu:0, where another graph uses it; this one wants it on sim:0"):
+        second(x)
+    first.itself = first  # garbage that only the collector finds
+    gc.disable()
+    try:
+        del first
+        assert second(x).tolist() == [2, 2]
+    finally:
+        gc.enable()
 
 
 def test_interrupt_while_waiting_leaves_the_process_usable():  # OE-21
