@@ -158,13 +158,15 @@ void check_options(const CompileOptions& options) {
                "until: unknown stage: '{}'; the stages are {}", options.until, fmt::join(stages, ", "));
 }
 
-void check_donated(const CompileOptions& options, const graph::Graph& graph) {
-  for (const std::string& name : options.donated) {
-    std::vector<std::string> known;
-    for (const graph::Input& input : graph.inputs()) known.push_back(input.name);
-    SLUICE_CHECK(contains(known, name), "donated: '{}' is no input of '{}'; its inputs are {}", name, options.name,
-                 fmt::join(known, ", "));
-  }
+// What an option names must be there: of `all`, which are inputs or outputs.
+template <class Ports>
+void check_ports(const CompileOptions& options, const char* option, const std::vector<std::string>& named,
+                 const char* kind, const Ports& all) {
+  std::vector<std::string> known;
+  for (const auto& port : all) known.push_back(port.name);
+  for (const std::string& name : named)
+    SLUICE_CHECK(contains(known, name), "{}: '{}' is no {} of '{}'; its {}s are {}", option, name, kind, options.name,
+                 kind, fmt::join(known, ", "));
 }
 
 // What differs from the defaults, so that a plan says what was asked for and no more.
@@ -202,6 +204,7 @@ NamedAttrs record(const CompileOptions& options) {
   for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
   for (const auto& [name, stage] : options.stages) attrs.emplace_back("stage." + name, int64_t{stage});
   for (const std::string& name : options.donated) attrs.emplace_back("donated." + name, true);
+  for (const std::string& name : options.any_order) attrs.emplace_back("any_order." + name, true);
   add("device_ports", options.device_ports, defaults.device_ports, options.device_ports);
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
   add("activations", options.activations, defaults.activations, options.activations);
@@ -262,7 +265,8 @@ CompileResult compile_as_said(graph::Graph graph, const plan::Target& target, co
   Stages stages(result);
   stages.run("verify_graph", [&] {
     graph.verify();
-    check_donated(options, graph);
+    check_ports(options, "donated", options.donated, "input", graph.inputs());
+    check_ports(options, "any_order", options.any_order, "output", graph.outputs());
     return 0;
   });
   compiler::PassContext context{target, options, constants, evaluate, result.constants, result.partition};

@@ -48,6 +48,9 @@ struct CompileOptions {
   // Inputs whose memory may become results': an output lies in the slots of such an input, where its actor is the only
   // reader, is done with it, and writes as many bytes. Sessions with zero_copy then need memory for neither (ADR 20).
   std::vector<std::string> donated;
+  // Outputs that may have their axes in the order in which they lie, of which plan::Output::axes tells, where to order
+  // them otherwise would take a copy: for who hands them on to another plan.
+  std::vector<std::string> any_order;
   // Inputs lie in the memory of the device that reads them first, outputs in that of the device that makes them; off:
   // all of them in the host's. Throws kUnsupported for a graph over several devices of a mesh, and for several ranks.
   bool device_ports = false;

@@ -154,13 +154,18 @@ int Graph::append(Node&& node, size_t outputs, TypeOf type_of) {
   return index;
 }
 
-void Graph::add_output(std::string name, ValueId value, std::optional<ExtentOf> extent_of) {
+void Graph::add_output(std::string name, ValueId value, std::optional<ExtentOf> extent_of, std::vector<int> axes) {
   SLUICE_CHECK(output_names_.insert(name).second, "graph '{}': output '{}' exists already; names must be unique",
                this->name, name);
   SLUICE_CHECK(value >= 0 && value < static_cast<ValueId>(values_.size()),
                "graph '{}': output '{}' is %{}, which is not defined; values must be defined before use", this->name,
                name, value);
-  outputs_.push_back({std::move(name), value, {}, std::move(extent_of)});
+  outputs_.push_back({std::move(name), value, {}, std::move(extent_of), std::move(axes)});
+}
+
+void Graph::set_output(int output, ValueId value, std::vector<int> axes) {
+  outputs_[output].value = value;
+  outputs_[output].axes = std::move(axes);
 }
 
 void Graph::keep_outputs(const std::vector<int>& kept) {

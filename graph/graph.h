@@ -68,6 +68,7 @@ struct Output {
   ValueId value = kNoValue;
   Placement placement = {};
   std::optional<ExtentOf> extent_of = {};
+  std::vector<int> axes = {};  // of what the program gives, in the order in which this has them; empty: this is it
 };
 
 class Graph {
@@ -85,7 +86,9 @@ class Graph {
   // its outputs have the old ones' types; else they are inferred. `source` keeps of it the op, its edges, where and how
   // often it runs; what it was given (attributes) and where it comes from (provenance) are gone from there.
   int take_node(Graph& source, int node, ValueIds inputs);
-  void add_output(std::string name, ValueId value, std::optional<ExtentOf> extent_of = {});
+  void add_output(std::string name, ValueId value, std::optional<ExtentOf> extent_of = {}, std::vector<int> axes = {});
+  // `value` is what the output gave, with the axes in this order.
+  void set_output(int output, ValueId value, std::vector<int> axes);
   void set_update(int variable, ValueId value);
   // Only these outputs stay, with the extents that they have, and no step changes a variable. What nobody reads any
   // more is the compiler's to remove. Throws kValue for one that is not there, or named twice.

@@ -38,7 +38,7 @@ int Rewriter::take(int index) {
 Graph Rewriter::finish() {
   for (size_t i = 0; i < source_.outputs().size(); ++i) {
     const Output& output = source_.outputs()[i];
-    target_.add_output(output.name, (*this)[output.value], output.extent_of);
+    target_.add_output(output.name, (*this)[output.value], output.extent_of, output.axes);
     target_.place_output(static_cast<int>(i), output.placement);
   }
   for (size_t i = 0; i < source_.variables().size(); ++i) {

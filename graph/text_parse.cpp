@@ -5,7 +5,7 @@
 //     %1 = variable "w" : float32(3, 2)          constant "c" for constants
 //     %2 = matmul(%0, %1) : float32(4, 2) [role "backward", module "fc", source "train.py:41"]
 //     %3, %4 = op(%2, none) {dim = 1} : ..., ... [device "sim:0", stream "host:1", quota 2, every 4]
-//     output "y" = %2
+//     output "y" = %2                            axes(1, 0): of what the program gives, as %2 has them
 //     update "w" = %3
 //   }
 //
@@ -13,7 +13,9 @@
 // has. Inputs, variables and outputs may be placed as nodes are: [device "cpu:0", stream "host"]. An output's type may
 // be followed by how it lies in memory, "strides (6, 1, 2)", unless that is contiguous. Values are numbered in order of
 // definition. Attributes are as attr_str() prints them. '#' starts a comment.
+#include <algorithm>
 #include <charconv>
+#include <numeric>
 
 #include "base/log.h"
 #include "base/old_attrs.h"
@@ -221,15 +223,18 @@ class Parser {
     const ValueId value = defined_value(line);
     std::optional<ExtentOf> extent;
     if (line.peek() == 'e') extent = extent_of(line);
+    std::vector<int> axes;
+    if (line.peek() == 'a') axes = axes_of(line, graph_.type(value).shape.rank());
     const Placement placed = placement(line);
     line.expect_end("output");
-    graph_.add_output(name, value, std::move(extent));
+    graph_.add_output(name, value, std::move(extent), std::move(axes));
     graph_.place_output(static_cast<int>(graph_.outputs().size()) - 1, placed);
   }
 
   ExtentOf extent_of(TextCursor& line) {
     const std::string found = line.rest();
-    if (line.word() != "extent_of") line.fail("output: found {}; must be extent_of, annotations or the end", found);
+    if (line.word() != "extent_of")
+      line.fail("output: found {}; must be extent_of, axes, annotations or the end", found);
     ExtentOf extent;
     line.expect('(', "extent_of");
     extent.output = line.string("output name");
@@ -241,6 +246,20 @@ class Parser {
     extent.dim = line.string("dim");
     line.expect(')', "extent_of");
     return extent;
+  }
+
+  std::vector<int> axes_of(TextCursor& line, int rank) {
+    const std::string found = line.rest();
+    if (line.word() != "axes") line.fail("output: found {}; must be extent_of, axes, annotations or the end", found);
+    std::vector<int64_t> axes, each(rank);
+    std::iota(each.begin(), each.end(), 0);
+    line.expect('(', "axes");
+    do axes.push_back(line.integer("axis"));
+    while (line.accept(','));
+    line.expect(')', "axes");
+    if (!std::is_permutation(axes.begin(), axes.end(), each.begin(), each.end()))
+      line.fail("axes: found {}; must name each of the {} axes of the value once", found, rank);
+    return {axes.begin(), axes.end()};
   }
 
   void update(TextCursor& line) {

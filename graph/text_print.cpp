@@ -46,6 +46,10 @@ std::string extent_text(const std::optional<ExtentOf>& extent) {
   return extent ? fmt::format(" extent_of({}, {}, {})", quoted(extent->output), extent->axis, quoted(extent->dim)) : "";
 }
 
+std::string axes_text(const std::vector<int>& axes) {
+  return axes.empty() ? "" : fmt::format(" axes({})", fmt::join(axes, ", "));
+}
+
 std::string type_of(const Graph& graph, ValueId id) {
   const ValueInfo& value = graph.values()[id];
   return value.type.str() + (value.strides.empty() ? "" : " strides " + value.strides.str());
@@ -90,8 +94,8 @@ std::string to_text(const Graph& graph) {
   }
   print_nodes_up_to(graph.nodes().size());
   for (const Output& o : graph.outputs())
-    text += fmt::format("  output {} = %{}{}{}\n", quoted(o.name), o.value, extent_text(o.extent_of),
-                        annotations(o.placement));
+    text += fmt::format("  output {} = %{}{}{}{}\n", quoted(o.name), o.value, extent_text(o.extent_of),
+                        axes_text(o.axes), annotations(o.placement));
   for (const Variable& v : graph.variables()) {
     if (v.update != kNoValue) text += fmt::format("  update {} = %{}\n", quoted(v.name), v.update);
   }

@@ -219,6 +219,7 @@ void read(Fields& f, Output& v) {
   v.name = f.string("name");
   const Path path = f.path("view");
   v.view = read_view(f.reader(), f.at("view"), path);
+  if (f.has("axes")) v.axes = f.ints("axes");
   if (!f.has("extent_of")) return;
   const Path extent_path = f.path("extent_of");
   Fields of(f.reader(), f.at("extent_of"), extent_path);

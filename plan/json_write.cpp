@@ -141,8 +141,9 @@ std::string json(const Output& v) {
     return fmt::format(R"(, "extent_of": {{"output": {}, "axis": {}, "dim": {}}})", quoted_json(e.output), e.axis,
                        quoted_json(e.dim));
   };
-  return fmt::format(R"({{"name": {}, "view": {}{}}})", quoted_json(v.name), view_json(v.view),
-                     v.extent_of ? extent(*v.extent_of) : std::string());
+  const std::string axes = v.axes.empty() ? "" : R"(, "axes": )" + numbers_json(v.axes);
+  return fmt::format(R"({{"name": {}, "view": {}{}{}}})", quoted_json(v.name), view_json(v.view),
+                     v.extent_of ? extent(*v.extent_of) : std::string(), axes);
 }
 
 template <class T>

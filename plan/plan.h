@@ -162,6 +162,7 @@ struct Output {
   std::string name;
   View view;  // of a register consumed by the kSink actor
   std::optional<ExtentOf> extent_of = {};
+  std::vector<int> axes = {};  // of what the program gives, in the order in which the view has them; empty: it is that
 };
 
 struct Plan {

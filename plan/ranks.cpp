@@ -52,7 +52,8 @@ class Taking {
       if (registers_[input.reg]) part_.inputs.push_back({input.name, registers_to_[input.reg], input.spec});
     }
     for (const Output& output : plan_.outputs) {
-      if (registers_[output.view.index]) part_.outputs.push_back({output.name, moved(output.view), output.extent_of});
+      if (registers_[output.view.index])
+        part_.outputs.push_back({output.name, moved(output.view), output.extent_of, output.axes});
     }
     for (const int a : plan_.certificate) {
       if (actors_[a]) part_.certificate.push_back(actors_to_[a]);

@@ -1,5 +1,6 @@
 // Structure: every index, unique names, programs in legal order.
 #include <map>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <unordered_set>
@@ -395,6 +396,11 @@ class Structure {
       const TensorType type{o.view.spec.dtype, o.view.spec.shape};
       if (o.extent_of && type != TensorType{DType::kInt64, {}})
         problem("output '{}': it tells how long '{}' is, and is {}; must be int64[]", o.name, o.extent_of->output,
+                type.str());
+      std::vector<int> axes(o.axes.empty() ? 0 : type.shape.rank());
+      std::iota(axes.begin(), axes.end(), 0);
+      if (!std::is_permutation(axes.begin(), axes.end(), o.axes.begin(), o.axes.end()))
+        problem("output '{}': axes ({}) of {}; must name each axis once, or be empty", o.name, fmt::join(o.axes, ", "),
                 type.str());
       if (o.view.base != BaseKind::kRegister) {
         problem("output '{}': views a {}; must view a register the sink consumes", o.name, base_kind_name(o.view.base));

@@ -38,17 +38,18 @@ void add_contents(Key& key, const Pattern::Contents& contents) {
 // Each option by its name here, so that a new one does not compile before it is part of the key.
 void add_options(Key& key, const CompileOptions& options) {
   const auto& [name, device, devices, granularity, outputs_buffer_size, quotas, machine, fast_quotas, reuse_memory,
-               packing, in_place, donated, device_ports, pack_weights, memory_budget, auto_memory, workspace_limit,
-               generated_kernels, kernel_trials, cores, float32_matmul_precision, float32_conv_precision,
-               deterministic_convs, deterministic_attention, disabled_passes, activations, keep_ops, updates,
-               scaled_updates, fuse_add, cast_updates, prims, patterns, order, concurrency, ranks, components, stages,
-               dump_dir, until] = options;
+               packing, in_place, donated, any_order, device_ports, pack_weights, memory_budget, auto_memory,
+               workspace_limit, generated_kernels, kernel_trials, cores, float32_matmul_precision,
+               float32_conv_precision, deterministic_convs, deterministic_attention, disabled_passes, activations,
+               keep_ops, updates, scaled_updates, fuse_add, cast_updates, prims, patterns, order, concurrency, ranks,
+               components, stages, dump_dir, until] = options;
   key.add(name).add(device).add(devices.size());
   for (const DeviceId& each : devices) key.add(each);
   key.add(granularity).add(outputs_buffer_size).add(plan::to_json(machine));
   add_map(key, quotas, [&](int quota) { key.add(quota); });
   key.add(fast_quotas).add(reuse_memory).add(packing).add(in_place);
   add_texts(key, donated);
+  add_texts(key, any_order);
   key.add(device_ports).add(pack_weights).add(memory_budget).add(auto_memory);
   key.add(workspace_limit).add(generated_kernels).add(kernel_trials).add(cores);
   key.add(float32_matmul_precision).add(float32_conv_precision).add(deterministic_convs).add(deterministic_attention);

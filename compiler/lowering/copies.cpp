@@ -70,7 +70,7 @@ Graph CopyingRewriter::run() {
   Graph& made = rewriter_.target();
   for (size_t k = 0; k < outputs_.size(); ++k) {
     const graph::Output& output = source_.outputs()[k];
-    made.add_output(output.name, outputs_[k], output.extent_of);
+    made.add_output(output.name, outputs_[k], output.extent_of, output.axes);
     made.place_output(static_cast<int>(k), output.placement);
   }
   for (size_t v = 0; v < updates_.size(); ++v)

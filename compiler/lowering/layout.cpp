@@ -1,6 +1,10 @@
 // Lays out what kernels write, as they prefer, and reorders what they cannot read as it lies. A kernel that takes any
 // order writes in that of its first operand.
+#include <algorithm>
+#include <numeric>
+
 #include "compiler/lowering/copies.h"
+#include "graph/builder.h"
 #include "graph/ops/movement.h"
 
 namespace sluice::compiler {
@@ -21,9 +25,33 @@ Strides output_strides(const TensorSpec& spec, Layout layout, const std::vector<
   return contiguous_strides(spec.shape);
 }
 
+// The order of axes in which what is dense lies; empty where it has none.
+std::vector<int> order_of(const TensorSpec& spec) {
+  std::vector<int> axes(spec.shape.rank());
+  std::iota(axes.begin(), axes.end(), 0);
+  std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) { return spec.strides[a] > spec.strides[b]; });
+  Shape shape, strides;
+  for (const int axis : axes) {
+    shape.push_back(spec.shape[axis]);
+    strides.push_back(spec.strides[axis]);
+  }
+  return is_contiguous(shape, strides) ? axes : std::vector<int>();
+}
+
 class Layouts final : public CopyingRewriter {
  public:
   Layouts(Graph& source, PassContext& context) : CopyingRewriter(source, context) {}
+
+  // Of the graph that run() has made: outputs that may have any order get theirs.
+  void order_outputs(Graph& made) {
+    graph::GraphBuilder builder(made, context_.options.device);
+    const ExecutorScope scope(builder);
+    for (const Ordered& o : ordered_) {
+      builder.context = o.context;
+      const Value view = ops::permute(builder.value(o.value), {o.axes.begin(), o.axes.end()});
+      made.set_output(o.output, builder.id(view), o.axes);
+    }
+  }
 
  protected:
   ValueIds inputs_of(const Node& node) override {
@@ -61,22 +89,57 @@ class Layouts final : public CopyingRewriter {
   }
 
   ValueId output(const graph::Output& output) override {
-    return read(output.value, Layout::kContiguous, reader_of(output));
+    const Reader reader = reader_of(output);
+    if (const std::optional<Ordered> ordered = as_it_lies(output, reader)) {
+      ordered_.push_back(*ordered);
+      return ordered->value;
+    }
+    return read(output.value, Layout::kContiguous, reader);
   }
   ValueId update(const graph::Variable& variable) override {
     return read(variable.update, Layout::kAny, reader_of(variable));
   }
 
  private:
-  ValueId read(ValueId value, Layout layout, const Reader& reader) {
+  // An output whose axes are to be in another order: a value of the new graph, and where its view is seen.
+  struct Ordered {
+    int output = 0;
+    ValueId value = kNoValue;
+    std::vector<int> axes;
+    graph::NodeContext context;
+  };
+
+  // An output that may have its axes in any order and would be copied. One of several micro-batches, or of which
+  // another tells how long it is, stays as it is.
+  std::optional<Ordered> as_it_lies(const graph::Output& output, const Reader& reader) {
+    const std::vector<std::string>& any_order = context_.options.any_order;
+    if (std::find(any_order.begin(), any_order.end(), output.name) == any_order.end()) return std::nullopt;
+    if (!output.axes.empty()) return std::nullopt;
+    const auto measures = [&](const graph::Output& o) { return o.extent_of && o.extent_of->output == output.name; };
+    const std::vector<graph::Output>& all = source_.outputs();
+    if (source_.micro_batches() > 1 || std::any_of(all.begin(), all.end(), measures)) return std::nullopt;
+    if (lying(output.value, Layout::kContiguous, reader) != kNoValue) return std::nullopt;
+    const ValueId value = lying(output.value, Layout::kAny, reader);
+    if (value == kNoValue) return std::nullopt;
+    std::vector<int> axes = order_of(window_of_id(value).spec);
+    if (axes.empty()) return std::nullopt;
+    return Ordered{static_cast<int>(&output - all.data()),
+                   value,
+                   std::move(axes),
+                   {reader.origin, places_.computing_in(memory_of_id(value), reader.placement)}};
+  }
+
+  // What lies in another rank's host memory is read there.
+  ValueId lying(ValueId value, Layout layout, const Reader& reader) {
     const plan::Space space = places_.reads(reader.placement);
-    // What lies in another rank's host memory is read there.
-    const auto here = [&](const Way& way) { return way.space == space || way.space == memory(value); };
-    const auto lying = [&](Layout wanted) {
-      return find(value, reader, [&](const Way& way) { return here(way) && fits(wanted, way.window.spec); });
-    };
-    if (const ValueId id = lying(layout); id != kNoValue) return id;
-    if (const ValueId id = lying(Layout::kAny); id != kNoValue) {
+    return find(value, reader, [&](const Way& way) {
+      return (way.space == space || way.space == memory(value)) && fits(layout, way.window.spec);
+    });
+  }
+
+  ValueId read(ValueId value, Layout layout, const Reader& reader) {
+    if (const ValueId id = lying(value, layout, reader); id != kNoValue) return id;
+    if (const ValueId id = lying(value, Layout::kAny, reader); id != kNoValue) {
       const Strides strides = with_layout(window_of_id(id).spec, layout).strides;
       return copy(ops::reorder_op(), value, id, reader.placement, reader, strides);
     }
@@ -91,6 +154,7 @@ class Layouts final : public CopyingRewriter {
   }
 
   std::unordered_map<ValueId, Strides> laid_out_;  // of outputs, by value
+  std::vector<Ordered> ordered_;
 };
 
 // kSuit: outputs may lie in any order that their kernels write. kGiven: in the one that this pass gives them.
@@ -141,6 +205,7 @@ int layout(Graph& graph, PassContext& context) {
   if (lies_well(graph, context)) return 0;
   Layouts layouts(graph, context);
   graph = layouts.run();
+  layouts.order_outputs(graph);
   return layouts.copies();
 }
 

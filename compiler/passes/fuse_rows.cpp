@@ -38,9 +38,9 @@ struct Member {
 struct Cluster {
   Shape whole;
   int axes = 0;  // last ones, that its reductions reduce; 0: has none yet
-  std::vector<Member> members;
-  ValueIds inputs;
-  std::set<ValueId> states;  // of random steps, among the inputs
+  std::vector<Member> members = {};
+  ValueIds inputs = {};
+  std::set<ValueId> states = {};  // of random steps, among the inputs
   bool open = true;
 
   Shape row() const {

@@ -42,7 +42,7 @@ class Partitioner {
       const Shards shards = get(output.value, kOff);
       for (size_t i = 0; i < shards.size(); ++i) {
         plan::Shard shard = shard_of(output.name, output.value, kOff, off_mesh_, static_cast<int>(i));
-        target_.add_output(shard.name, builder_.id(shards[i]), output.extent_of);
+        target_.add_output(shard.name, builder_.id(shards[i]), output.extent_of, output.axes);
         pass_.partition.outputs.push_back(std::move(shard));
       }
     }

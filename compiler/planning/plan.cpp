@@ -120,7 +120,8 @@ plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const P
   }
   for (size_t k = 0; k < lowered.outputs.size(); ++k) {
     const graph::Output& output = graph.outputs()[k];
-    plan.outputs.push_back({output.name, view_of(lowered.outputs[k], lowered, data, memory), output.extent_of});
+    plan.outputs.push_back(
+        {output.name, view_of(lowered.outputs[k], lowered, data, memory), output.extent_of, output.axes});
   }
   return plan;
 }

@@ -83,6 +83,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   if (d.contains("patterns"))
     for (nb::handle pattern : nb::cast<nb::list>(d["patterns"])) o.compile.patterns.push_back(pattern_of(pattern));
   read(d, "donated", &o.compile.donated);
+  read(d, "any_order", &o.compile.any_order);
   read(d, "device_ports", &o.compile.device_ports);
   read(d, "stages", &o.compile.stages);
   read(d, "dump_dir", &o.compile.dump_dir);
@@ -238,6 +239,13 @@ void bind_graph_session(nb::module_& m) {
           "plan_json", [](PyGraph& g) { return plan::to_json(g.get()->compiled().plan); }, Release())
       .def(
           "graph_text", [](PyGraph& g) { return graph::to_text(g.get()->compiled().graph); }, Release())
+      .def("output_axes",
+           [](PyGraph& g) {
+             std::map<std::string, std::vector<int>> axes;
+             for (const plan::Output& output : g.get()->compiled().plan.outputs)
+               if (!output.axes.empty()) axes[output.name] = output.axes;
+             return axes;
+           })
       .def(
           "running_plan_json", [](PyGraph& g) { return plan::to_json(g.get()->running_plan()); }, Release())
       .def("ledger", [](PyGraph& g) { return ledger_of(g.get()->running_plan()); })

@@ -309,6 +309,41 @@ TEST(Layout, ConvolutionsStayChannelsLast) {
   EXPECT_EQ(count_kernels(plan, "copy"), 2);  // the input, and the flattened end
 }
 
+// Of a graph with outputs that may lie in any order: how many copies it takes, and the outputs' axes and shapes.
+using Ordered = std::pair<int, std::vector<std::string>>;
+Ordered in_any_order(const std::vector<std::string>& any_order, const std::string& more = "") {
+  CompileOptions options;
+  options.any_order = any_order;
+  const plan::Plan plan = compile_fake(parse_graph(R"(
+  %0 = input "x" : float32(2, 8, 5, 4)
+  %1 = variable "w" : float32(8, 8, 1, 1)
+  %2 = conv(%0, %1) {stride = [1, 1], padding = [0, 0], dilation = [1, 1], groups = 1} : float32(2, 8, 5, 4)
+  %3 = softmax(%0) {dim = 1} : float32(2, 8, 5, 4)
+)" + more + R"(  output "y" = %2
+  output "z" = %3
+)"),
+                                       options)
+                              .plan;
+  std::vector<std::string> outputs;
+  for (const plan::Output& output : plan.outputs) {
+    const TensorSpec& spec = output.view.spec;
+    EXPECT_TRUE(is_contiguous(spec.shape, spec.strides)) << output.name;
+    outputs.push_back(fmt::format("{}: ({}) {}", output.name, fmt::join(output.axes, ", "), spec.shape.str()));
+  }
+  return {count_kernels(plan, "copy"), outputs};
+}
+
+TEST(Layout, OutputsInAnyOrderAreNotCopied) {
+  const std::string ordered = "y: () (2, 8, 5, 4)", lying = "y: (0, 2, 3, 1) (2, 5, 4, 8)", z = "z: () (2, 8, 5, 4)";
+  EXPECT_EQ(in_any_order({}), Ordered(2, {ordered, z}));
+  EXPECT_EQ(in_any_order({"y", "z"}), Ordered(1, {lying, z}));
+  // Another reader may want it in order.
+  EXPECT_EQ(in_any_order({"y"}, "  %4 = softmax(%2) {dim = 1} : float32(2, 8, 5, 4)\n  output \"s\" = %4\n"),
+            Ordered(2, {"s: () (2, 8, 5, 4)", lying, z}));
+  EXPECT_EQ(test::message_of([] { in_any_order({"w"}); }),
+            "any_order: 'w' is no output of 'plan'; its outputs are y, z");
+}
+
 TEST(Layout, ViewsCostNoKernel) {
   const plan::Plan plan = compile_fake(parse_graph(R"(
   %0 = input "x" : float32(2, 3, 4)

@@ -45,7 +45,7 @@ constexpr const char* kPlaced = R"(graph "placed" {
   %0 = input "x" : float32(4, 3) [device "1/cpu:0"]
   %1 = variable "w" : float32(4, 3) [device "sim:0", stream "compute"]
   %2, %3 = twins(%0) : float32(4, 3) strides (1, 4), float32(4, 3) [device "sim:0", stream "copy_in"]
-  output "y" = %2 [device "1/cpu:0"]
+  output "y" = %2 axes(1, 0) [device "1/cpu:0"]
   update "w" = %3
 }
 )";

@@ -14,6 +14,7 @@
 namespace sluice::plan {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string reading_error(const std::string& text) {
@@ -36,6 +37,14 @@ TEST(Json, RoundTripsToTheSameBytes) {
   const std::string text = to_json(two_stage_plan());
   EXPECT_EQ(to_json(from_json(text, "plan.json")), text);
   EXPECT_EQ(to_json(two_stage_plan()), text);
+}
+
+TEST(Json, TheOrderOfAnOutputsAxesIsKept) {
+  Plan plan = two_stage_plan();
+  plan.outputs[0].axes = {2, 0, 1};
+  const std::string text = to_json(plan);
+  EXPECT_THAT(from_json(text, "plan.json").outputs[0].axes, ElementsAre(2, 0, 1));
+  EXPECT_EQ(to_json(from_json(text, "plan.json")), text);
 }
 
 TEST(Json, ProvenanceIsKeptAndMayBeLeftOut) {

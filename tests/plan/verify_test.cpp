@@ -113,6 +113,11 @@ const Bad kBad[] = {
      "is in several places"},
     {"output_of_foreign", [](Plan& p) { p.outputs[0].view.index = 0; },
      "structure: output 'loss': the sink does not consume 'raw'"},
+    {"axes_twice",
+     [](Plan& p) {
+       p.outputs[0].axes = {0, 0};
+     },
+     "structure: output 'loss': axes (0, 0) of "},
     {"input_of_foreign", [](Plan& p) { p.inputs[0].reg = 1; },
      "structure: input 'x': register 'images' is produced by 'prepare'"},
     {"two_sinks", [](Plan& p) { p.actors[2].role = ActorRole::kSink; }, "structure: 2 sink actors"},

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import json
 import pickle
 import threading
 import weakref
@@ -12,6 +13,7 @@ import torch
 import sluice as sl
 import sluice.nn.functional as F
 from sluice import nn
+from sluice._compile.capture import Traced
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +75,31 @@ def test_training_is_torchs():
         assert abs(v.numpy() - net.state_dict()[k].numpy()).max() < 1e-4, k
     counts = sl.compile.stats()
     assert counts["compiles"] == 1 and counts["backward_plans"] == 1 and counts["eager_calls"] == 0
+
+
+@pytest.mark.parametrize("mode", [None, "max-autotune"])
+def test_what_the_backward_pass_reads_is_handed_on_as_it_lies(monkeypatch, mode):
+    plans, planned = [], Traced.planned
+
+    def noted(graph, *given):
+        call = planned(graph, *given)
+        plans.append(json.loads(call.session.plan_json()))
+        return call
+
+    monkeypatch.setattr(Traced, "planned", noted)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 6, 3),
+                        nn.Flatten(1, 2), nn.Softmax(-1))
+    other = copy.deepcopy(net)
+    compiled, x = sl.compile(net, mode=mode), sl.randn(2, 3, 8, 8)
+    y = compiled(x)
+    (y * y).sum().backward()
+    expected = other(x)
+    (expected * expected).sum().backward()
+    assert y.shape == expected.shape == (2, 12, 2) and sl.allclose(y, expected, atol=1e-6)
+    assert all(sl.allclose(a.grad, b.grad, atol=1e-5) for a, b in zip(net.parameters(), other.parameters()))
+    assert [o["axes"] for o in plans[0]["outputs"] if "axes" in o].count([0, 2, 3, 1]) >= 3
+    copied = {k["name"] for k in plans[-1]["kernels"] if k["op"] == "copy" and k["name"].startswith("tensors.")}
+    assert copied <= {"tensors.0/copy", "tensors.1/copy"}, copied  # the gradient and the argument
 
 
 def test_modes_are_compiled_once_each():

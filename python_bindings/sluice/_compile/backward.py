@@ -41,7 +41,9 @@ class Backward:
 
         def unpack(number: int) -> Tensor:
             at, shape = program.saved_at[number]
-            t = distinct[at].value if distinct[at].kind == "object" else given[self._fed.index(at)]
+            kind, value = distinct[at].kind, distinct[at].value
+            t = value if kind == "object" else given[self._fed.index(at)]
+            t = program.as_traced(value, t) if kind == "plan" else t
             return t if shape is None else t.reshape(shape)
 
         def build(inputs: Any) -> Any:
@@ -72,8 +74,7 @@ class Backward:
     def _example(program: Any, saved: Any) -> Example:
         if saved.kind == "input":
             return example_of(program.run.inputs[saved.value])
-        _, dtype, shape = program.captured.outputs()[saved.value]
-        return Example(dtype, tuple(shape))
+        return Example(program.captured.outputs()[saved.value][1], program.saved_shape(saved.value))
 
     def __call__(self, grads: list[Tensor], saved: list[Tensor]) -> list[Any]:
         given = grads + [saved[i] for i in self._fed]

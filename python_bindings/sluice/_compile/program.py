@@ -70,6 +70,8 @@ class Program:
         self._submit = self._prepared(arguments.tensors)
         del self._traced
         call = self._graph._call
+        order = {} if call is None else call.session.output_axes()
+        self._axes = {i: order[name] for i, (name, _, _) in enumerate(self.captured.outputs()) if name in order}
         self._writes_variables = call is not None and call.session.writes_variables
         if self.writes_to_shared(arguments.tensors):
             raise Break("argument", f"{name} writes in place to memory that another argument, a parameter or a buffer has, too")
@@ -81,6 +83,8 @@ class Program:
         graph, (arguments, trace) = self._graph, self._traced
         if callable(backend):
             return given_to(backend, CompiledGraph(graph, arguments, trace), tensors, self.settings.asked_of_backend)
+        # What only the backward pass reads it takes in the order in which it lies.
+        graph.config._options["any_order"] = [name for name, _, _ in self.captured.outputs()[self.num_results:]]
         if self.settings.mode == "max-autotune":
             plan, self._tried = autotune.fastest(graph, arguments, trace, tensors, debugging.State(self, tensors))
         else:
@@ -258,6 +262,16 @@ class Program:
             if mask not in self._backwards:
                 self._backwards[mask] = Backward(self, mask)
             return self._backwards[mask]
+
+    def saved_shape(self, number: int) -> tuple[int, ...]:
+        """Of a result of the forward plan, as the plan gives it."""
+        shape = tuple(self.captured.outputs()[number][2])
+        return tuple(shape[axis] for axis in self._axes[number]) if number in self._axes else shape
+
+    def as_traced(self, number: int, saved: Tensor) -> Tensor:
+        """A result of the forward plan with its axes as the code has them."""
+        axes = self._axes.get(number)
+        return saved if axes is None else saved.permute([axes.index(i) for i in range(len(axes))])
 
     def saved_bytes(self) -> int:
         """Of what the forward plan returns for the backward pass beside results and arguments."""
