@@ -350,8 +350,8 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
   return program;
 }
 
-std::vector<Node::Step> make_steps(const RunState& run, const NodeProgram& program, int actor) {
-  std::vector<Node::Step> steps;
+Node::Steps make_steps(const RunState& run, const NodeProgram& program, int actor) {
+  Node::Steps steps;
   int kernel = 0, next = 0;  // the next of a kernel that begins a step
   for (const plan::Instr& instr : run.plan->actors[actor].program) {
     int index = 0;

@@ -31,6 +31,6 @@ void build_tables(RunState& run, const Bindings& bindings);
 // The program of an actor. `*needed` is false when all it does is pass tokens on between host streams.
 std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& bindings, int actor, bool* needed);
 // The actor's instructions by port, those of a chain's kernels as one. REQUIRES: `program` is the actor's.
-std::vector<Node::Step> make_steps(const RunState& run, const NodeProgram& program, int actor);
+Node::Steps make_steps(const RunState& run, const NodeProgram& program, int actor);
 
 }  // namespace sluice::actors

@@ -4,6 +4,7 @@
 // Its messages and firings happen on its home stream's thread, or on the one that stands in for it while it is parked;
 // what others may read is atomic.
 #include <atomic>
+#include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -99,6 +100,7 @@ class alignas(64) Node {
     plan::InstrKind kind;
     int index;  // kRun: in NodeProgram::kernels, the first of a chain; kEmit, kRelease: port
   };
+  using Steps = boost::container::small_vector<Step, 2>;
   Node(RunState& run, StreamExecutor& home, int actor);
   ~Node();
   Node(const Node&) = delete;
@@ -131,7 +133,7 @@ class alignas(64) Node {
   void forge_ack(int edge, int slot) const;
 
   // Set-up, before any message.
-  std::vector<Step>& steps() { return steps_; }
+  Steps& steps() { return steps_; }
   // Unless it is needed at once, the program waits for the day when failures travel.
   void set_program(std::unique_ptr<NodeProgram> program, bool needed);
   // Tells the listener of the first free input slots; fires what needs no message. On the home thread.
@@ -289,25 +291,27 @@ class alignas(64) Node {
     return *program_;
   }
 
+  // First what messages and firings without kernels touch.
   plan::FiringRule rule_;
   RunState* run_;
   StreamExecutor* home_;
-  std::vector<Step> steps_;
-  std::unique_ptr<NodeProgram> program_, spare_program_;
-  std::atomic<uint64_t> published_firings_{0};
-  std::atomic<uint64_t> published_waits_{0};
-  std::atomic<int64_t> published_busy_ns_{0};
-  std::atomic<uint64_t> published_left_out_{0};
-  const Meeting* receiving_ = nullptr;  // its kernel, of a node whose free slots another rank may fill
-  const int actor_;
+  Steps steps_;
+  std::unique_ptr<NodeProgram> program_;
   bool special_ = false;    // feeds, and nodes whose acks carry events
   bool scheduled_ = false;  // a kFire is under way
   bool done_ = false;
   bool sent_ = false;        // the firing under way has emitted or released something
   bool end_told_ = false;    // of a sink, to the listener
   bool has_unseen_ = false;  // firings since take_unseen_failure() found one
-  int ends_due_ = 0;         // input edges that have not ended; and the stop of a source, which may end before it
-  int freed_slot_ = 0;       // of the ack being handled
+  std::atomic<uint64_t> published_firings_{0};
+  std::atomic<uint64_t> published_waits_{0};
+  const Meeting* receiving_ = nullptr;  // its kernel, of a node whose free slots another rank may fill
+  std::unique_ptr<NodeProgram> spare_program_;
+  std::atomic<int64_t> published_busy_ns_{0};
+  std::atomic<uint64_t> published_left_out_{0};
+  const int actor_;
+  int ends_due_ = 0;    // input edges that have not ended; and the stop of a source, which may end before it
+  int freed_slot_ = 0;  // of the ack being handled
   std::atomic<int> activity_{kIdle};
   std::atomic<uint64_t> start_credits_{0};  // not 0: start_ is on its way
   Cell start_, stop_;

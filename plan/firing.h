@@ -32,8 +32,10 @@
 //
 // Thread safety: none but of peak_slots(); one host thread per actor.
 #include <atomic>
+#include <boost/container/vector.hpp>
 #include <cassert>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -182,10 +184,14 @@ class FiringRule {
   bool multirate_ = false;
   uint64_t firings_ = 0;
   uint64_t credits_ = 0;
-  std::vector<In> ins_;
-  std::vector<Out> outs_;
-  std::vector<int> edges_;    // edges of the output registers
-  std::vector<int> pending_;  // acks awaited per slot, of registers with several consumers
+  // Of two words, so that what every firing reads of a rule is a line of memory.
+  template <class T>
+  using Short = boost::container::vector<T, std::allocator<T>,
+                                         boost::container::vector_options_t<boost::container::stored_size<uint32_t>>>;
+  Short<In> ins_;
+  Short<Out> outs_;
+  Short<int> edges_;    // edges of the output registers
+  Short<int> pending_;  // acks awaited per slot, of registers with several consumers
 };
 
 inline int FiringRule::input_slot(int in_port, int token) const {
