@@ -8,6 +8,7 @@
 //     being parked and being empty are states of the one word that push() exchanges. Until then the consumer's part is
 //     that thread's, which may also park it again.
 #include <atomic>
+#include <boost/atomic/atomic.hpp>
 #include <cstdint>
 
 #include "actors/message.h"
@@ -59,7 +60,9 @@ class Inbox {
 
  private:
   alignas(64) std::atomic<Cell*> head_{nullptr};
-  alignas(64) std::atomic<int> wakes_{0};
+  // Boost's, since the standard library's gives its core away some times before it sleeps, which schedulers take as a
+  // reason to let others run first when it is woken: on a busy machine for milliseconds.
+  alignas(64) boost::atomic<int> wakes_{0};
   Cell parked_;  // its address marks a parked consumer
 };
 
