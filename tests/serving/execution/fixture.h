@@ -191,18 +191,25 @@ class ExecutionTest : public ::testing::Test {
   caf::actor_system actors_{actors_config_};
 };
 
-// With doors: kernels that say when they are inside, and wait to be let out.
-class DoorTest : public ExecutionTest {
- protected:
-  explicit DoorTest(int cores = 1) : ExecutionTest(cores) {
+// Closed after the engine has ended, and with it the kernels at the doors.
+struct Pipes {
+  Pipes() {
     EXPECT_EQ(pipe(in_), 0);
     EXPECT_EQ(pipe(out_), 0);
+  }
+  ~Pipes() {
+    for (const int file : {in_[0], in_[1], out_[0], out_[1]}) close(file);
+  }
+  int in_[2] = {-1, -1}, out_[2] = {-1, -1};
+};
+
+// With doors: kernels that say when they are inside, and wait to be let out.
+class DoorTest : protected Pipes, public ExecutionTest {
+ protected:
+  explicit DoorTest(int cores = 1) : ExecutionTest(cores) {
     setenv("SLUICE_TEST_DOOR_IN", std::to_string(in_[1]).c_str(), 1);
     setenv("SLUICE_TEST_DOOR_OUT", std::to_string(out_[0]).c_str(), 1);
     engine_.load_extension(DOOR_OPS);
-  }
-  ~DoorTest() override {
-    for (const int file : {in_[0], in_[1], out_[0], out_[1]}) close(file);
   }
   // Waits until a kernel is inside; how many are then.
   int entered() {
@@ -214,7 +221,6 @@ class DoorTest : public ExecutionTest {
     for (int i = 0; i < times; ++i) EXPECT_EQ(write(out_[1], "", 1), 1);
   }
   static InferRequest at_door(float x) { return request(floats("x", {1, 1}, {x})); }
-  int in_[2] = {-1, -1}, out_[2] = {-1, -1};
 };
 
 }  // namespace sluice::serving::test
