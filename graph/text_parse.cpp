@@ -5,7 +5,7 @@
 //     %1 = variable "w" : float32(3, 2)          constant "c" for constants
 //     %2 = matmul(%0, %1) : float32(4, 2) [role "backward", module "fc", source "train.py:41"]
 //     %3, %4 = op(%2, none) {dim = 1} : ..., ... [device "sim:0", stream "host:1", quota 2, every 4]
-//     output "y" = %2                            axes(1, 0): of what the program gives, as %2 has them
+//     output "y" = %2                            = %2 axes(1, 0): %2 is "y" with its axes in this order
 //     update "w" = %3
 //   }
 //
