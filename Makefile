@@ -53,11 +53,7 @@ deb: deps
 	python3 tools/packages/check.py dist/*_$$(dpkg --print-architecture).deb
 
 test: build
-	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
-	$(PYTHON) -m pytest -q -n $(JOBS) tests/python
-	$(PYTHON) -m pytest -q tests/distributed tests/serving/python
-	$(PYTHON) -m pytest -q -n $(JOBS) --dist loadfile tests/packaging
-	@grep -h '^count: ' $(BUILD)/Testing/Temporary/LastTest.log | sort
+	@tools/test.sh $(BUILD) $(JOBS)
 
 test-long: build
 	tools/test_long.sh $(BUILD) $(ONLY)
@@ -82,6 +78,7 @@ docs:
 check: build
 	tools/check.sh
 	@$(MAKE) test
+	@python3 tools/check_features.py --report $(BUILD)/test_report
 
 asan tsan: deps
 	@test -f build/$@/build.ninja || cmake --preset $@
