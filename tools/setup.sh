@@ -24,7 +24,7 @@ docs) requirements+=(requirements-docs.txt) ;;
 *)
   packages+=(
     git clang-format libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev # tests
-    pkg-config dpkg-dev file                                                      # packaging
+    pkg-config dpkg-dev file debootstrap                                          # packaging
     libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
   )
   requirements+=(requirements.txt requirements-docs.txt)
