@@ -86,7 +86,7 @@ asan tsan: deps
 	ctest --test-dir build/$@ --output-on-failure -j $(JOBS)
 
 format:
-	git ls-files '*.h' '*.cpp' | xargs clang-format -i
+	git ls-files '*.h' '*.cpp' | xargs .venv/bin/clang-format -i
 
 clean:
 	rm -rf build out

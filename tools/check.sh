@@ -2,7 +2,7 @@
 # What a change must pass beside the tests (make check runs both). Usage: tools/check.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
-echo "== format";  git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run -Werror
+echo "== format";  git ls-files '*.h' '*.cpp' | xargs .venv/bin/clang-format --dry-run -Werror
 echo "== layers";  python3 tools/check_layers.py
 echo "== sizes";   python3 tools/check_sizes.py
 echo "== headers"; tools/check_headers.sh

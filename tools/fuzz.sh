@@ -14,7 +14,8 @@ targets=(plan_json graph_text safetensors bundle_dir shapes op_infer http_head i
 [ -z "${ONLY:-}" ] || targets=("$ONLY")
 
 tools/setup.sh fuzz
-test -f "$build/build.ninja" || cmake --preset fuzz -B "$build" > /dev/null
+for compiler in clang++-19 clang++-18 clang++-16; do ! command -v "$compiler" > /dev/null || break; done
+test -f "$build/build.ninja" || cmake --preset fuzz -B "$build" -DCMAKE_CXX_COMPILER="$compiler" > /dev/null
 cmake --build "$build" --target fuzz_targets -j "${JOBS:-$(nproc)}"
 
 limits=(-rss_limit_mb=2048 -timeout=25 -malloc_limit_mb=1024 -print_final_stats=1)

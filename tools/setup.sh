@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what Sluice needs on Debian 12 and makes the Python environment; skips what is there.
+# Installs what Sluice needs on Debian 12 or 13 (or Ubuntu 24.04) and makes the Python environment; skips what is there.
 # DRY_RUN=1 prints the commands and changes nothing. usage: tools/setup.sh [demo|serving|docs|fuzz|bench]
 #   demo: only what building and running the first examples needs. serving: that, and the server's example.
 #   docs: what `make docs` needs. fuzz: everything, and what fuzzing needs. bench: everything, and peers of serve.*.
@@ -7,11 +7,22 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 wanted=${1:-all}
 
+# Package names differ between the systems in a few places: Boost by its version, libjpeg-turbo, clang.
+. /etc/os-release 2>/dev/null || true
+system=${ID:-}${VERSION_ID:-}
+known=1 boost=(libboost-dev libboost-json-dev) jpeg=libjpeg62-turbo-dev clang=19
+case "$system" in
+debian12) boost=(libboost1.81-dev libboost-json1.81-dev) clang=16 ;;  # the default Boost of this system is 1.74
+debian13) ;;
+ubuntu24.04) jpeg=libjpeg-turbo8-dev clang=18 ;;
+*) known= ;;
+esac
+
 packages=(
   g++ cmake ninja-build ccache python3 python3-dev python3-venv                   # tools
   libcaf-dev libdnnl-dev libhwy-dev libeigen3-dev libgloo-dev                     # actors, kernels, collectives
-  libjpeg62-turbo-dev                                                             # images
-  libspdlog-dev libfmt-dev libcli11-dev libboost1.81-dev libboost-json1.81-dev    # logging, command line, JSON
+  "$jpeg"                                                                         # images
+  libspdlog-dev libfmt-dev libcli11-dev "${boost[@]}"                             # logging, command line, JSON
 )
 requirements=(requirements-demo.txt)
 if [ "$wanted" != demo ]; then
@@ -23,7 +34,7 @@ demo|serving) ;;
 docs) requirements+=(requirements-docs.txt) ;;
 *)
   packages+=(
-    git clang-format libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev # tests
+    git libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev              # tests
     pkg-config dpkg-dev file debootstrap                                          # packaging
     libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
   )
@@ -31,7 +42,8 @@ docs) requirements+=(requirements-docs.txt) ;;
   ;;
 esac
 if [ "$wanted" = fuzz ]; then
-  packages+=(clang-16 libclang-rt-16-dev libomp-16-dev)  # libFuzzer; the build looks for OpenMP even where it is not used
+  # libFuzzer; the build looks for OpenMP even where it is not used.
+  packages+=("clang-$clang" "libclang-rt-$clang-dev" "libomp-$clang-dev")
 fi
 
 [ "$wanted" != bench ] || requirements+=(requirements-bench.txt)
@@ -43,8 +55,7 @@ as_root() {
   if [ "$(id -u)" -eq 0 ]; then run "$@"; else run sudo "$@"; fi
 }
 
-. /etc/os-release 2>/dev/null || true
-if [ "${ID:-}${VERSION_ID:-}" = debian12 ]; then
+if [ "$known" ]; then
   missing=()
   for package in "${packages[@]}"; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
@@ -55,7 +66,7 @@ if [ "${ID:-}${VERSION_ID:-}" = debian12 ]; then
   fi
 elif ! { command -v cmake && command -v ninja && [ -f /usr/include/caf/all.hpp ]; } >/dev/null 2>&1; then
   cat >&2 <<TXT
-setup: this system is ${PRETTY_NAME:-unknown}: packages are installed by themselves on Debian 12 only.
+setup: this system is ${PRETTY_NAME:-unknown}: packages are installed by themselves on Debian 12 and 13 and Ubuntu 24.04.
 Install these first (Debian's names), then run make again:
   ${packages[*]}
 Versions: g++ >= 12, CMake >= 3.25, CAF 0.17, oneDNN >= 2.6, Highway >= 1.0, Eigen >= 3.4, Gloo 0.5, Boost >= 1.81, libjpeg-turbo >= 2.1, gRPC >= 1.51, protobuf >= 3.21.

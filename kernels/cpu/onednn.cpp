@@ -58,6 +58,14 @@ Desc checked_desc(DType dtype, const Shape& shape, const Layout& layout) {
   }
 }
 
+Dims dims_of(const Desc& desc) {
+#if SLUICE_ONEDNN_3
+  return desc.get_dims();
+#else
+  return desc.dims();
+#endif
+}
+
 }  // namespace
 
 Desc desc(DType dtype, const Shape& shape, const Strides& strides) { return checked_desc(dtype, shape, dims(strides)); }
@@ -65,7 +73,7 @@ Desc desc(DType dtype, const Shape& shape, const Strides& strides) { return chec
 Desc any_desc(DType dtype, const Shape& shape) { return checked_desc(dtype, shape, dnnl::memory::format_tag::any); }
 
 bool has_channel_blocks(const Desc& desc) {
-  const Dims shape = desc.dims();
+  const Dims shape = dims_of(desc);
   return shape.size() == 4 && shape[1] % kBlock == 0 &&
          desc == Desc(shape, dnnl::memory::data_type::f32, dnnl::memory::format_tag::nChw16c);
 }
