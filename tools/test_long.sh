@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The soak tests (suites Soak*, pytest marker soak) in full, 20,000 random programs against torch and 200 generated calls
-# of every name, two jobs at a time; then a server under load, alone. Hours on two cores.
+# of every name, the Python tests on other instruction sets, two jobs at a time; then a server under load, alone. Hours on
+# two cores.
 # usage: tools/test_long.sh BUILD_DIR [PREFIX]   PREFIX: only the jobs whose names begin so: load, autotest, Soak, pytest, ...
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,11 +38,14 @@ jobs_of_2() {
   for from in 300 5300 10300 15300; do
     echo "differential_$from .venv/bin/python -m differential --seed $from --count 5000 --jobs 1 --shrink"
   done
-  for folder in python packaging; do  # each by itself, since modules of both have the same names
-    echo "pytest_$folder .venv/bin/python -m pytest -q -m soak tests/$folder"
+  for folder in python packaging serving/python; do  # each by itself, since modules of both have the same names
+    echo "pytest_${folder//\//_} .venv/bin/python -m pytest -q -m soak tests/$folder"
   done
   for flags in "--n 40 --graph" "--n 40 --global" "--n 20 --decomp"; do
     echo "autotest_${flags##*--} .venv/bin/python -m sluice.testing.autotest --ops all --seed 7 $flags"
+  done
+  for level in baseline avx2 avx512 nudged; do
+    echo "isas_$level tools/check_isas.sh $build $level"
   done
   soaks_of 'faults'
   soaks_of '' | grep -v -E 'tests/(explorer|faults)'
