@@ -37,6 +37,7 @@ docs) requirements+=(requirements-docs.txt) ;;
     git libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev              # tests
     pkg-config dpkg-dev file debootstrap                                          # packaging
     libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
+    gcc-arm-none-eabi libnewlib-arm-none-eabi                                     # plans as C for microcontrollers
   )
   requirements+=(requirements.txt requirements-docs.txt)
   ;;
@@ -85,6 +86,14 @@ for list in "${requirements[@]}"; do
   run cp "$list" "$stamp"
 done
 case "$wanted" in demo|serving|docs) exit 0 ;; esac
+
+# torchvision lies beside the environment, not in it: its library is built for one build of torch, and beside another one
+# every package that imports torchvision where it finds it fails. Its models are Python, and that is all that tests use.
+models=.venv/torchvision
+if ! cmp -s requirements-models.txt "$models/requirements.stamp"; then
+  run .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target "$models" -r requirements-models.txt
+  run cp requirements-models.txt "$models/requirements.stamp"
+fi
 
 # Where CUDA's headers are, those of its libraries belong beside them.
 cuda=.venv/cuda/include

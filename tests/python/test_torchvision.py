@@ -1,6 +1,10 @@
-"""torchvision's models on Sluice, within mock_torch: torch's names, shapes, weights and results. Skipped where torchvision is not installed."""
+"""torchvision's models on Sluice, within mock_torch: torch's names, shapes, weights and results.
+
+tools/setup.sh keeps a torchvision beside the environment, for these tests alone.
+"""
 
 import importlib.util
+import pathlib
 
 import numpy as np
 import pytest
@@ -8,7 +12,10 @@ import torch
 
 import sluice as sl
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BESIDE = ROOT / ".venv/torchvision"
+INSTALLED = importlib.util.find_spec("torchvision") is not None
+pytestmark = pytest.mark.skipif(not INSTALLED and not BESIDE.is_dir(), reason="torchvision is not installed")
 
 MODELS = """alexnet convnext_tiny densenet121 densenet169 efficientnet_b0 efficientnet_b1 efficientnet_b2 efficientnet_b3 efficientnet_v2_s googlenet
 inception_v3 maxvit_t mnasnet0_5 mnasnet0_75 mnasnet1_0 mnasnet1_3 mobilenet_v2 mobilenet_v3_large mobilenet_v3_small regnet_x_1_6gf regnet_x_400mf
@@ -19,16 +26,19 @@ vgg11_bn vit_b_16""".split()
 @pytest.fixture(scope="module")
 def models():
     """(Sluice's, torch's)"""
-    with sl.mock_torch():
-        from torchvision import models as ours
-    try:
-        from torchvision import models as theirs
-    except RuntimeError:  # its library was built for another torch; its Python then lacks the declarations of ops
-        for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        from torchvision import models as theirs
-    assert ours is not theirs
-    return ours, theirs
+    with pytest.MonkeyPatch.context() as patch:
+        if not INSTALLED:
+            patch.syspath_prepend(str(BESIDE))
+        with sl.mock_torch():
+            from torchvision import models as ours
+        try:
+            from torchvision import models as theirs
+        except RuntimeError:  # its library was built for another torch; its Python then lacks the declarations of ops
+            for name in ("nms", "qnms"):
+                torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            from torchvision import models as theirs
+        assert ours is not theirs
+        yield ours, theirs
 
 
 def build(models, name, **options):
