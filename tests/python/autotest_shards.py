@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sluice.testing.autotest import names
-from sluice.testing.autotest.run import Options, run_op, told
+from sluice.testing.autotest.run import Options, drawn, run_op, told
 
 N = int(os.environ.get("SLUICE_AUTOTEST_N", "20"))
 SEED = 7
@@ -19,8 +19,9 @@ def of(choose):
 
 
 def holds(op, **flags):
-    """Every case of the op agrees, and torch takes a good part of them."""
+    """Every case of the op agrees, torch takes a good part of them, and some ran as graphs, where graphs take the op."""
     options = Options(n=N, seed=SEED, **flags)
     tally = run_op(op, torch, options)
     assert not tally.failures, "\n".join(told(op, *failure, options) for failure in tally.failures)
     assert 4 * tally.accepted >= tally.cases, f"torch refuses most cases: {tally.accepted} of {tally.cases} are left"
+    assert tally.planned or "graph" in drawn(op, SEED, 0, torch)[1].without, "no case ran as a graph"

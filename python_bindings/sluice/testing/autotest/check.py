@@ -26,6 +26,7 @@ class Verdict:
     text: str
     accepted: bool = False
     how: str = ""
+    planned: bool = False  # it ran as a graph, too
 
     @property
     def failed(self) -> bool:
@@ -91,6 +92,7 @@ def check(case: Case, row: Row, library: Any, graph: bool = False, granularity: 
         from sluice.testing.autotest.graphs import execute_graph
 
         planned = execute_graph(case, order, granularity, spread, decomposed)
+        verdict.planned = planned.error is None
         places = dict(planned.values)
         reference = Outcome([(p, v) for p, v in theirs.values if p.startswith(("output", "gradient"))])
         if planned.error is None:

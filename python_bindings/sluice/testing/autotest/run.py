@@ -20,7 +20,7 @@ from sluice.testing.autotest.names import signatures
 from sluice.testing.autotest.rows import ROWS
 from sluice.testing.autotest.shrink import shrunk
 
-GRAPH_SHARE = 5  # one case of so many runs in a graph, too
+GRAPH_SHARE = 5  # one case of so many runs in a graph, too, and each until one has
 # What tells where a tensor is, or wants it on the CPU.
 OF_THE_CPU = re.compile(r"(Tensor\.)?(cpu|is_cpu|is_cuda|numpy|__array__|type|get_device|device|data_ptr)|typename|from_numpy|from_dlpack")
 
@@ -39,11 +39,12 @@ class Options:
 
 @dataclass
 class Tally:
-    """Of one op: cases, those that torch took, and failures as (index, verdict, case), the first of each kind."""
+    """Of one op: cases, those that torch took, that ran as graphs, and failures as (index, verdict, case), the first of each kind."""
 
     op: str
     cases: int = 0
     accepted: int = 0
+    planned: int = 0
     failed: int = 0
     seconds: float = 0.0
     failures: list[tuple[int, Verdict, Case]] = field(default_factory=list)
@@ -63,12 +64,13 @@ def run_op(op: str, library: Any, options: Options) -> Tally:
     tally, seen = Tally(op), set()
     for index in range(options.first, options.first + options.n):
         case, row, draw = drawn(op, options.seed, index, library)
-        graph = options.graph or options.spread or options.decomposed or index % GRAPH_SHARE == 0
+        graph = options.graph or options.spread or options.decomposed or index % GRAPH_SHARE == 0 or not tally.planned
         how = {"graph": graph, "granularity": draw.pick(("program", "op")), "spread": options.spread,
                "decomposed": options.decomposed}
         verdict = check(case, row, library, **how)
         tally.cases += 1
         tally.accepted += verdict.accepted
+        tally.planned += verdict.planned
         if verdict.failed:
             tally.failed += 1
             expected = verdict.signature
