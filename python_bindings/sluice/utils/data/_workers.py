@@ -113,24 +113,19 @@ class Pool:
     def closed(self) -> bool:
         return not self._finalizer.alive
 
-    def start(self, batches: Any) -> None:
-        """Begins an epoch over an iterator of indices. What workers still have of an earlier one is dropped as it comes."""
+    def start(self, position: Any) -> None:
+        """Begins an epoch over the indices of a position. What workers still have of an earlier one is dropped as it comes."""
         self._epoch += 1
-        self._batches, self._given, self._wanted = batches, 0, 0
+        self._position, self._given, self._wanted = position, 0, 0
         self._turns = 0
         self._done: dict[int, Any] = {}  # batches that came before their turn
         self._owner: dict[int, _Worker] = {}
-        self._indices: dict[int, Any] = {}
+        self._indices: dict[int, Any] = position.begun
         for worker in self._workers:
             worker.ended = False
             worker.tasks.clear()
         for _ in range((self._loader.prefetch_factor or 2) * len(self._workers)):
             self._give()
-
-    def pending(self) -> list[Any]:
-        """The indices of the batches that next() has not given, in order; drains the sampler."""
-        self._batches = iter(rest := list(self._batches))
-        return [self._indices[task] for task in sorted(self._indices)] + rest
 
     def _give(self) -> None:
         """Another batch to a worker: in turn, but for those whose streams have ended."""
@@ -139,7 +134,7 @@ class Pool:
         if worker is None:
             return
         try:
-            indices = next(self._batches)
+            indices = next(self._position.batches)
         except StopIteration:
             return
         self._turns = worker.id + 1

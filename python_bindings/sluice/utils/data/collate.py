@@ -21,12 +21,13 @@ _memory = threading.local()
 
 @contextlib.contextmanager
 def outputs(make: Callable) -> Iterator[None]:
-    """Large batches that this thread collates are tensors of `make(shape, dtype)`."""
+    """Large batches that this thread collates are tensors of `make(shape, dtype)`. A dataset may iterate over loaders of its own within."""
+    before = getattr(_memory, "output", None)
     _memory.output = make
     try:
         yield
     finally:
-        del _memory.output
+        _memory.output = before
 
 
 class Recycled:

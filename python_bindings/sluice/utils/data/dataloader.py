@@ -8,7 +8,6 @@ import multiprocessing
 import multiprocessing.context
 import os
 import warnings
-import weakref
 from typing import Any, Callable, Generic, Iterator, TypeVar
 
 from sluice.errors import NotImplementedError, RuntimeError, TypeError, ValueError  # noqa: A004
@@ -28,6 +27,20 @@ class _Endless:
 
     def __iter__(self) -> Iterator[None]:
         return itertools.repeat(None)
+
+
+class _Position:
+    """How far an iteration is. The loader has it until another iteration begins, also when the iterator is gone."""
+
+    def __init__(self, base_seed: int, batches: Any) -> None:
+        self.base_seed, self.batches = base_seed, iter(batches)  # of indices that nobody has begun with
+        self.begun: dict[int, Any] = {}  # of batches that workers make, or have made, and that were not given
+        self.finished = False  # the iterator has said so
+
+    def pending(self) -> list[Any]:
+        """The indices of the batches that were not given, in order; drains the sampler."""
+        self.batches = iter(rest := list(self.batches))
+        return [self.begun[task] for task in sorted(self.begun)] + rest
 
 
 class DataLoader(Generic[T_co]):
@@ -85,7 +98,8 @@ class DataLoader(Generic[T_co]):
         self._memory = Recycled()
         self._resume: Any = None
         self._reported_length: int | None = None  # of a stream, by its own __len__
-        self._current: Any = None  # the latest iterator: by a weak reference, with persistent workers itself
+        self._current: Any = None  # the iterator, where workers persist
+        self._position: _Position | None = None  # of the latest iteration
         self._initialized = True
         self.check_worker_number_rationality()
 
@@ -95,7 +109,7 @@ class DataLoader(Generic[T_co]):
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_current": None, "_memory": Recycled()}
+        return {**self.__dict__, "_current": None, "_position": None, "_memory": Recycled()}
 
     @property
     def multiprocessing_context(self) -> Any:
@@ -144,7 +158,7 @@ class DataLoader(Generic[T_co]):
             self._current.restart(resumed)
             return self._current
         iterator = _Workers(self, resumed) if self.num_workers else _InProcess(self, resumed)
-        self._current = iterator if self.persistent_workers else weakref.ref(iterator)
+        self._current = iterator if self.persistent_workers else None
         return iterator
 
     def check_worker_number_rationality(self) -> None:
@@ -157,23 +171,27 @@ class DataLoader(Generic[T_co]):
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iteration is: the indices that it has not given yet, in order, and its seed.
 
-        A loader that gets it by load_state_dict() gives exactly these batches in its next iteration; later ones are whole.
+        A loader that gets it by load_state_dict() gives exactly these batches in its next iteration; later ones are whole. Where
+        the loop was left, the iteration is where it was left; once it has ended, by StopIteration, or where there was none, the state is
+        that of the beginning: the next iteration is whole (as torchdata's StatefulDataLoader). Within the body of the last
+        step none is left, and the next iteration is empty.
         Workers begin with their seeds anew, so what a dataset draws by itself may differ.
         """
         if self._streams:
             raise NotImplementedError("DataLoader.state_dict: the position in an IterableDataset is known to that "
                                       "alone; have it save "
                                       "what it has read, or use a dataset with indices")
-        current = self._current() if isinstance(self._current, weakref.ref) else self._current
-        if current is None:
+        if self._resume is not None:
+            return dict(self._resume)
+        if self._position is None or self._position.finished:
             return {"base_seed": None, "batches": None}
-        return {"base_seed": current.base_seed, "batches": current.pending()}
+        return {"base_seed": self._position.base_seed, "batches": self._position.pending()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on where state_dict() was taken."""
         if sorted(state) != ["base_seed", "batches"]:
             raise ValueError(f"DataLoader.load_state_dict: keys are {sorted(state)}; must be those of DataLoader.state_dict()")
-        self._resume = dict(state) if state["batches"] is not None else None
+        self._resume, self._position = dict(state) if state["batches"] is not None else None, None
 
 
 def _check_workers(num_workers: Any, timeout: Any, prefetch_factor: Any, persistent_workers: Any) -> None:
@@ -206,8 +224,8 @@ class _Iterator:
         indices = iter(self._loader._index_sampler)
         self.base_seed = draw_seed(self._loader.generator)
         if resumed is not None:
-            self.base_seed, indices = resumed["base_seed"], iter(resumed["batches"])
-        self._indices = indices
+            self.base_seed, indices = resumed["base_seed"], resumed["batches"]
+        self.position = self._loader._position = _Position(self.base_seed, indices)
         self._given, self._warned = 0, False
 
     def __iter__(self) -> Any:
@@ -217,7 +235,11 @@ class _Iterator:
         return len(self._loader._index_sampler)
 
     def __next__(self) -> Any:
-        batch = self._next()
+        try:
+            batch = self._next()
+        except StopIteration:
+            self.position.finished = True
+            raise
         self._given += 1
         if self._loader._reported_length is not None and not self._warned:
             self._check_length()
@@ -246,7 +268,7 @@ class _InProcess(_Iterator):
                                 functools.partial(setattr, self, "_at"))
 
     def _next(self) -> Any:
-        indices = next(self._indices)
+        indices = next(self.position.batches)
         try:
             with outputs(self._loader._memory.output):
                 return self._fetcher.fetch(indices)
@@ -255,11 +277,6 @@ class _InProcess(_Iterator):
         except StopIteration as error:
             raise RuntimeError(f"DataLoader: the dataset raised StopIteration at sample index {self._at}") from error
 
-    def pending(self) -> list[Any]:
-        rest = list(self._indices)
-        self._indices = iter(rest)
-        return rest
-
 
 class _Workers(_Iterator):
     def __init__(self, loader: DataLoader, resumed: Any) -> None:
@@ -267,12 +284,12 @@ class _Workers(_Iterator):
 
         super().__init__(loader, resumed)
         self.pool = Pool(loader, self.base_seed)
-        self.pool.start(self._indices)
+        self.pool.start(self.position)
 
     def restart(self, resumed: Any) -> None:
         """Another epoch of workers that persist; they keep their seeds."""
         self._begin(resumed)
-        self.pool.start(self._indices)
+        self.pool.start(self.position)
 
     def _next(self) -> Any:
         try:
@@ -281,6 +298,3 @@ class _Workers(_Iterator):
             if not self._loader.persistent_workers:
                 self.pool.close()
             raise
-
-    def pending(self) -> list[Any]:
-        return self.pool.pending()
