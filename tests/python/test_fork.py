@@ -77,6 +77,36 @@ assert graph(x).sum().item() == 8  # the parent goes on
 """) == ["ok"]
 
 
+def test_what_explains_the_error_is_true(forked, run_script):
+    assert forked("""
+from sluice._troubles import find
+def told(f):
+    try:
+        f()
+    except RuntimeError as error:
+        return find(str(error)).code
+called, fresh = Double(), Double()
+called(x).numpy()
+def child():
+    assert told(lambda: called(x)) == told(lambda: fresh(x)) == "E105"
+    assert (x + 1).sum().item() == 8  # eager work goes on
+forked(child)
+""") == ["ok"]
+    done = run_script("""
+import os
+pid = os.fork()
+if pid == 0:
+    import sluice as sl
+    class Double(sl.nn.Graph):
+        def build(self, x):
+            return x * 2
+    assert Double()(sl.ones(4)).sum().item() == 8
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+""")
+    assert done.returncode == 0, done.stderr
+
+
 def test_steps_in_flight_are_not_waited_for_in_the_child(forked):
     assert forked("""
 graph = Hosted()

@@ -236,7 +236,7 @@ CASES = {  # a program, or the test that has several processes meet it
                                                     SLUICE_CUDA_LIBRARY=""),
     "no such device": "tests/cuda/load_test.cpp",
     "bad number of cores": lambda t: raised_outside("import sluice as sl; sl.ones(1)", SLUICE_CORES="many"),
-    "loaded before fork()": lambda t: raised_outside(FORKED),
+    "before fork()": lambda t: raised_outside(FORKED),
     "Sluice leaves out": lambda t: sl.quantize_per_tensor,
     "got an unexpected keyword argument": lambda t: sl.ones(2, colour=1),
     "must be Tensor or Number, not": lambda t: x.add("a"),
