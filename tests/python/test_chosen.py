@@ -57,7 +57,7 @@ RESULTS = {
     "a mask of bytes": lambda m, x, w, v: v[(v > 0).to(m.uint8)],
     "a mask of a constant": lambda m, x, w, v: x[m.tensor(ROWS)],
     "several results": lambda m, x, w, v: (x[x > 0], w, v.nonzero(), x[x > 0] * 2),
-    "arithmetic": lambda m, x, w, v: (x[x > 0] * 2 + 1).sqrt(),
+    "arithmetic": lambda m, x, w, v: (x[x > 0] * 2 + 1).square(),
     "one mask twice": lambda m, x, w, v: x[x > 0] * w[x > 0],
     "functions of rows": lambda m, x, w, v: x[w[:, 0] > 0].relu() @ w.t(),
     "rows at positions": lambda m, x, w, v: m.cat([x, w])[(v[:8] > 0).nonzero()[:, 0]],
