@@ -9,6 +9,7 @@
 #include "kernels/cpu/conv_loops.h"
 #include "kernels/cpu/conv_methods.h"
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/library_defects.h"
 #include "kernels/cpu/onednn_conv.h"
 #include "kernels/cpu/relu_in_place.h"
 #include "kernels/cpu/support.h"
@@ -128,19 +129,9 @@ Choice choice_of(const KernelQuery& q) {
   return {blocked, blocked ? name.substr(kBlocked.size()) : name};
 }
 
-// The dtype in which oneDNN computes `result`. Some gradients that oneDNN 2.6 computes in bfloat16 are wrong, and are
-// computed in float32: of weights of volumes, and of inputs under windows of one element, for an odd number of results.
+// The dtype in which oneDNN computes `result`.
 DType computed_dtype(ConvRole result, const ConvOperands& o, const ConvGeometry& g) {
-  if (o.x.dtype != DType::kBFloat16) return o.x.dtype;
-  const auto above = [](const Ints& sizes, int64_t least) {
-    return std::any_of(sizes.begin(), sizes.end(), [=](int64_t n) { return n > least; });
-  };
-  const bool depthwise = o.w.shape[1] == 1 && o.x.shape[1] > 1;
-  const bool weight_is_wrong = result == ConvRole::kWeight && o.x.shape.rank() == 5 &&
-                               (depthwise || (above(g.stride, 1) && above(g.padding, 0)));
-  const bool input_is_wrong =
-      result == ConvRole::kInput && numel(o.w.shape) == o.w.shape[0] * o.w.shape[1] && o.w.shape[0] / g.groups % 2 == 1;
-  return weight_is_wrong || input_is_wrong ? DType::kFloat32 : DType::kBFloat16;
+  return needs(Instead::kFloat32, result, o, g) ? DType::kFloat32 : o.x.dtype;
 }
 
 Layouts layouts_of(ConvRole result, const ConvOperands& o, const ConvGeometry& g, const char* op,
@@ -150,17 +141,29 @@ Layouts layouts_of(ConvRole result, const ConvOperands& o, const ConvGeometry& g
   const auto channels_last = [&](const Shape& s) { return onednn::desc(dtype, s, channels_last_strides(s)); };
   Layouts l;
   l.x = activation_desc(o.x, is_channels_last(o.x, op));
-  l.wanted_x = channels_last(o.x.shape);
+  l.geometry = onednn_geometry(g, o);
+  Shape x = o.x.shape;
+  if (needs(Instead::kUnitStride, result, o, g)) {
+    Strides read = is_channels_last(o.x, op) ? channels_last_strides(x) : contiguous_strides(x);
+    for (size_t d = 0; d < g.stride.size(); ++d) {
+      const int axis = 2 + static_cast<int>(d);
+      read[axis] *= g.stride[d];
+      x[axis] = o.y.shape[axis];
+      l.geometry.strides[d] = 1;
+      l.geometry.padding_high[d] = 0;
+    }
+    l.x = onednn::desc(o.x.dtype, x, read);
+  }
+  l.wanted_x = channels_last(x);
   l.y = activation_desc(o.y, is_channels_last(o.y, op));
   l.wanted_y = channels_last(o.y.shape);
   l.w = onednn::desc(o.w.dtype, w, contiguous_strides(w));
   l.wanted_w = onednn::any_desc(dtype, w);
   if (blocked) {
-    l.wanted_x = onednn::any_desc(dtype, o.x.shape);
+    l.wanted_x = onednn::any_desc(dtype, x);
     l.wanted_y = onednn::any_desc(dtype, o.y.shape);
   }
   if (o.has_bias) l.bias = onednn::desc(o.bias.dtype, o.bias.shape, contiguous_strides(o.bias.shape));
-  l.geometry = onednn_geometry(g, o);
   return l;
 }
 

@@ -1,3 +1,6 @@
+#include <array>
+
+#include "kernels/cpu/library_defects.h"
 #include "kernels/target.h"
 #include "network_kernels.h"
 
@@ -57,6 +60,59 @@ TEST(ConvolutionTest, AgreesWithPlainLoops) {
                   std::string(op) + " " + c.x.str());
     }
   }
+}
+
+// Windows of one element with steps, over fewer channels than a block has: the library would write beyond its
+// scratchpad.
+TEST(ConvolutionTest, StridedWindowsOfOneElementStayInTheirWorkspace) {
+  int calls = 0;
+  for (const int64_t channels : {1, 2, 3, 4, 7, 8, 9, 12, 15, 16, 17}) {
+    for (const auto& [batch, size, step] : {std::array<int64_t, 3>{1, 56, 2}, {3, 28, 2}, {2, 21, 3}, {1, 57, 2}}) {
+      const int64_t results = (size - 1) / step + 1;
+      const ConvCase square{{batch, channels, size, size},
+                            {24, channels, 1, 1},
+                            {batch, 24, results, results},
+                            {step, step},
+                            {0, 0},
+                            {1, 1}};
+      const ConvCase line{{batch, channels, size}, {24, channels, 1}, {batch, 24, results}, {step}, {0}, {1}};
+      for (const ConvCase& c : {square, line}) {
+        const auto expected = run_call(conv_call("conv_weight_grad", c, DType::kFloat64, false, false))[0].read();
+        for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+          for (const int threads : {1, 2}) {
+            for (const bool last : {false, true}) {
+              const auto got = run_call(conv_call("conv_weight_grad", c, dtype, last, true, threads))[0].read();
+              expect_near(got, expected, dtype == DType::kFloat32 ? 1e-4 : 0.1, c.x.str());
+              ++calls;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(calls, 11 * 4 * 2 * 8);
+}
+
+// Every row says for which library, and what is done instead; needs() answers from it.
+TEST(ConvolutionTest, KnownDefectsOfLibrariesAreInOneTable) {
+  for (const cpu::LibraryDefect& defect : cpu::library_defects()) {
+    EXPECT_STREQ(defect.library, "oneDNN");
+    EXPECT_NE(cpu_table().find(defect.op, DeviceKind::kCpu), nullptr) << defect.op;
+    EXPECT_TRUE(*defect.versions && *defect.what && *defect.when);
+  }
+  cpu::ConvOperands o{channels_last({1, 4, 8, 8}), dense({16, 4, 1, 1}), channels_last({1, 16, 4, 4}), {}, false};
+  const auto shows = [&](cpu::ConvRole result, const cpu::ConvGeometry& g) {
+    return cpu::needs(cpu::Instead::kUnitStride, result, o, g);
+  };
+  const cpu::ConvGeometry steps{{2, 2}, {0, 0}, {1, 1}};
+  EXPECT_TRUE(shows(cpu::ConvRole::kWeight, steps));
+  EXPECT_FALSE(shows(cpu::ConvRole::kOutput, steps));
+  EXPECT_FALSE(shows(cpu::ConvRole::kInput, steps));
+  EXPECT_FALSE(shows(cpu::ConvRole::kWeight, {{1, 1}, {0, 0}, {1, 1}}));
+  EXPECT_FALSE(shows(cpu::ConvRole::kWeight, {{2, 2}, {1, 1}, {1, 1}}));
+  EXPECT_FALSE(shows(cpu::ConvRole::kWeight, {{2, 2}, {0, 0}, {1, 1}, 2}));
+  o.x.shape[1] = o.w.shape[1] = 16;
+  EXPECT_FALSE(shows(cpu::ConvRole::kWeight, steps));
 }
 
 // The weight of an unchanging query is read as oneDNN wants it, and somebody else's kernel has put it so.
