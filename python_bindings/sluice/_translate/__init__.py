@@ -10,15 +10,17 @@ import types
 from typing import Any, Callable
 
 from sluice._translate import flow
-from sluice._translate.syntax import Refused, translated
+from sluice._translate.expressions import Refused
+from sluice._translate.syntax import translated
 
 
 def to_static(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, with `if`, `while`, `for`, `break`, `continue`, `return`, `and`, `or`, `not`, comparisons in a row, `assert`
-    and `print` that work on values of a graph: paddle.jit.to_static, tf.autograph.
+    """`function`, with `if`, `while`, `for`, `break`, `continue`, `return`, `and`, `or`, `not`, `any`, `all`, `x if c else y`, comparisons
+    in a row, `assert` and `print` that work on values of a graph: paddle.jit.to_static, tf.autograph.
 
     In a graph, `if` on a tensor is sluice.cond, a loop that a tensor decides is sluice.while_loop, a loop over `range` of
-    tensors or over the rows of a tensor is one, too; `assert` and `print` run when the graph runs, not within loops. All else
+    tensors or over the rows of a tensor is one, too; operands of `and` and `or` are branches, of which a step runs those that Python
+    would compute; `assert` and `print` run when the graph runs, not within loops. All else
     is Python's: eager calls, and conditions that are no tensors of the graph. Numbers that such a loop or branch changes
     become tensors. Functions that `function` calls are not translated, those defined in it are.
 

@@ -55,31 +55,59 @@ def _truth(value: Tensor) -> Tensor:
     return value if value.dtype is _C.bool else value != 0
 
 
-# Logic.
+# Logic. Where a value of the graph decides, what comes after it is traced as a branch, of which a step runs one.
 
 
 def and_(*parts: Callable[[], Any]) -> Any:
-    value = parts[0]()
-    for i, part in enumerate(parts[1:], 1):
-        if _decides(value):
-            rest = and_(*parts[i:])
-            return _truth(value) & (_truth(rest) if isinstance(rest, Tensor) else bool(rest))
-        if not value:
-            return value
-        value = part()
-    return value
+    """`a and b`: the first that is false, or the last."""
+    return _first_that(parts, False)
 
 
 def or_(*parts: Callable[[], Any]) -> Any:
+    """`a or b`: the first that is true, or the last."""
+    return _first_that(parts, True)
+
+
+def _first_that(parts: tuple[Callable[[], Any], ...], truth: bool) -> Any:
     value = parts[0]()
     for i, part in enumerate(parts[1:], 1):
         if _decides(value):
-            rest = or_(*parts[i:])
-            return _truth(value) | (_truth(rest) if isinstance(rest, Tensor) else bool(rest))
-        if value:
+            here, rest = lambda value=value: value, lambda rest=parts[i:]: _first_that(rest, truth)
+            return choose(value, here, rest) if truth else choose(value, rest, here)
+        if bool(value) is truth:
             return value
         value = part()
     return value
+
+
+def both(*parts: tuple[Callable[[], Any], bool]) -> Any:
+    """Whether `a and b`. Each part comes with whether it does nothing but compute, so that it may be computed at once."""
+    return _truth_of(parts, False)
+
+
+def either(*parts: tuple[Callable[[], Any], bool]) -> Any:
+    """Whether `a or b`; see both()."""
+    return _truth_of(parts, True)
+
+
+def _truth_of(parts: Any, truth: bool) -> Any:
+    value = parts[0][0]()
+    for i, (part, _) in enumerate(parts[1:], 1):
+        if _decides(value):
+            rest = parts[i:]
+            if all(only_computes for _, only_computes in rest):
+                other = _flag_of(_truth_of(rest, truth))
+                return _truth(value) | other if truth else _truth(value) & other
+            here, there = lambda: truth, lambda rest=rest: _flag_of(_truth_of(rest, truth))
+            return choose(value, here, there) if truth else choose(value, there, here)
+        if bool(value) is truth:
+            return value
+        value = part()
+    return value
+
+
+def _flag_of(value: Any) -> Any:
+    return _truth(value) if isinstance(value, Tensor) else bool(value)
 
 
 def not_(value: Any) -> Any:
@@ -90,6 +118,46 @@ def choose(test: Any, true: Callable[[], Any], false: Callable[[], Any]) -> Any:
     if not _decides(test):
         return true() if test else false()
     return if_(test, lambda _: (true(),), lambda _: (false(),), (None,))[0]
+
+
+_COMPARISONS = {"Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge, "Eq": operator.eq, "NotEq": operator.ne,
+                "Is": operator.is_, "IsNot": operator.is_not, "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b}
+
+
+def compare(left: Any, *rest: tuple[str, Callable[[], Any], bool]) -> Any:
+    """`a < b < c`: each operand is computed once, and those after a comparison that does not hold are not."""
+    kind, operand, _ = rest[0]
+    right = operand()
+    value = _COMPARISONS[kind](left, right)
+    if len(rest) == 1:
+        return value
+    if _decides(value) and all(only_computes for _, _, only_computes in rest[1:]):
+        other = compare(right, *rest[1:])
+        if isinstance(other, Tensor) and other.dtype is _C.bool and value.shape == other.shape and value.numel() == 1:
+            return value & other
+        return and_(lambda: value, lambda: other)
+    return and_(lambda: value, lambda: compare(right, *rest[1:]))
+
+
+def any_(function: Any, items: Any, *more: Any, **named: Any) -> Any:
+    """A call of any() or all(), or of what has its name here."""
+    if function not in (builtins.any, builtins.all) or more or named:
+        return function(items, *more, **named)
+    truth = function is builtins.any
+    if isinstance(items, Tensor) and _decides(items) and items.dim() == 1 and len(items) > 0:
+        return (items != 0).any() if truth else (items != 0).all()
+    return _any_of(iter(items), truth)
+
+
+def _any_of(items: Any, truth: bool) -> Any:
+    """Whether one of the items, that are taken one by one, is as `truth` says."""
+    for item in items:
+        if _decides(item):
+            here, rest = lambda: truth, lambda: _any_of(items, truth)
+            return choose(item, here, rest) if truth else choose(item, rest, here)
+        if bool(item) is truth:
+            return truth
+    return not truth
 
 
 # Branches.
@@ -157,9 +225,9 @@ def _alike(a: Any, b: Any) -> tuple[Tensor, Tensor]:
         if not isinstance(value, (Tensor, bool, int, float)):
             raise TypeError(f"branches give {a!r:.60} and {b!r:.60} for one name; a graph chooses between tensors and numbers")
     if isinstance(a, Tensor) and not isinstance(b, Tensor):
-        b = sluice.full_like(a.detach(), b)
+        b = sluice.full_like(a.detach(), b, dtype=sluice.result_type(a, b))
     elif isinstance(b, Tensor) and not isinstance(a, Tensor):
-        a = sluice.full_like(b.detach(), a)
+        a = sluice.full_like(b.detach(), a, dtype=sluice.result_type(a, b))
     elif not isinstance(a, Tensor):
         a, b = sluice.tensor(a), sluice.tensor(b)
     dtype = sluice.promote_types(a.dtype, b.dtype)
@@ -278,7 +346,7 @@ def for_(items: Any, test: Callable[..., Any], step: Callable[..., tuple], value
 
 def _for(item: Callable[[Tensor], Any], ahead: Callable[[Tensor], Any], start: Tensor, stride: int, test: Callable[..., Any],
          step: Callable[..., tuple], values: tuple) -> tuple:
-    go_on = lambda i, *v: and_(lambda: test(*v), lambda: ahead(i))
+    go_on = lambda i, *v: both((lambda: test(*v), True), (lambda: ahead(i), True))
     after = lambda i, *v: (i + stride, *step(item(i), *v))
     return _loop(go_on, after, (start, *values))[1:]
 

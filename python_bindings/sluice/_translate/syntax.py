@@ -6,44 +6,24 @@ import ast
 from typing import Any, Iterable
 
 from sluice._translate import flow
+from sluice._translate.expressions import (call, check_sets_nothing_late, Expressions, lambda_, load, operand, Refused, sets_later, sets_names,
+                                            store)
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
            ast.GeneratorExp)
-
-
-class Refused(Exception):
-    def __init__(self, node: ast.AST, what: str) -> None:
-        super().__init__(what)
-        self.node = node
 
 
 def translated(definition: ast.FunctionDef, free: tuple[str, ...]) -> ast.Module:
     """A module with a function that has `free` as locals, and the translated function in it."""
     definition.decorator_list = []
     _Function().translate(definition)
-    bind = [ast.Assign([_store(name)], ast.Constant(None)) for name in (*free, flow.NAME)]
+    bind = [ast.Assign([store(name)], ast.Constant(None)) for name in (*free, flow.NAME)]
     factory = _define("factory", [], [*bind, definition])
     return ast.fix_missing_locations(ast.Module([factory], []))
 
 
-def _store(name: str) -> ast.Name:
-    return ast.Name(name, ast.Store())
-
-
-def _load(name: str) -> ast.Name:
-    return ast.Name(name, ast.Load())
-
-
 def _define(name: str, arguments: Iterable[str], body: list[ast.stmt]) -> ast.FunctionDef:
     return ast.FunctionDef(name, ast.arguments([], [ast.arg(a) for a in arguments], None, [], [], None, []), body, [])
-
-
-def _lambda(value: ast.expr) -> ast.Lambda:
-    return ast.Lambda(ast.arguments([], [], None, [], [], None, []), value)
-
-
-def _call(name: str, *arguments: ast.expr) -> ast.Call:
-    return ast.Call(ast.Attribute(_load(flow.NAME), name, ast.Load()), list(arguments), [])
 
 
 def _tuple(names: Iterable[str], context: Any) -> ast.Tuple:
@@ -51,7 +31,7 @@ def _tuple(names: Iterable[str], context: Any) -> ast.Tuple:
 
 
 def _set(name: str, value: ast.expr) -> ast.Assign:
-    return ast.Assign([_store(name)], value)
+    return ast.Assign([store(name)], value)
 
 
 def _stored(nodes: Iterable[ast.AST]) -> list[str]:
@@ -102,44 +82,6 @@ def _flows(nodes: Iterable[ast.AST]) -> list[ast.AST]:
     return found
 
 
-class _Expressions(ast.NodeTransformer):
-    """and, or, not, comparisons in a row, x if c else y, and print."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return node  # translated by itself
-
-    visit_ClassDef = visit_AsyncFunctionDef = visit_FunctionDef
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        self.generic_visit(node)
-        name = "and_" if isinstance(node.op, ast.And) else "or_"
-        return _call(name, *(_lambda(value) for value in node.values))
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        self.generic_visit(node)
-        return _call("not_", node.operand) if isinstance(node.op, ast.Not) else node
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        self.generic_visit(node)
-        return _call("choose", node.test, _lambda(node.body), _lambda(node.orelse))
-
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        self.generic_visit(node)
-        if len(node.ops) == 1:
-            return node
-        operands = [node.left, *node.comparators]
-        if any(not isinstance(o, (ast.Name, ast.Constant, ast.Attribute)) for o in operands[1:-1]):
-            raise Refused(node, "compares in a row something that would be computed twice; give it a name first")
-        pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(operands, node.ops, operands[1:])]
-        return _call("and_", *(_lambda(pair) for pair in pairs))
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id == "print":
-            node.func = ast.Attribute(_load(flow.NAME), "print_", ast.Load())
-        return node
-
-
 class _Function:
     """Translates one function in place."""
 
@@ -170,10 +112,10 @@ class _Function:
             body = self.without_returns(body, result, returned)
         body = self.block(body)
         unset = [name for name in _stored(self.flows) if name not in given and name not in self.kept]
-        head: list[ast.stmt] = [_set(name, _call("unset", ast.Constant(name))) for name in unset]
+        head: list[ast.stmt] = [_set(name, call("unset", ast.Constant(name))) for name in unset]
         if returns:
-            head += [_set(result, _call("unset", ast.Constant("the result"))), _set(returned, ast.Constant(False))]
-            body.append(ast.Return(_call("result", _load(result), _load(returned))))
+            head += [_set(result, call("unset", ast.Constant("the result"))), _set(returned, ast.Constant(False))]
+            body.append(ast.Return(call("result", load(result), load(returned))))
         definition.body = [*documentation, *head, *body] or [ast.Pass()]
 
     # Return, break and continue: what would be jumped over is under an `if`.
@@ -208,7 +150,7 @@ class _Function:
             made.append(node)
             rest = self.without(body[i + 1:], kind, leave, flag, into_loops)
             if rest:
-                made.append(ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), _load(flag)), rest, []), rest[0]))
+                made.append(ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), load(flag)), rest, []), rest[0]))
             return made
         return made
 
@@ -221,17 +163,27 @@ class _Function:
         return made
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
+        if isinstance(node, ast.While) and sets_names(node.test):  # what it sets is for the body
+            leave = ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), node.test), [ast.Break()], []), node)
+            node.test, node.body = ast.Constant(True), [ast.fix_missing_locations(leave), *node.body]
+        part = "test" if isinstance(node, (ast.If, ast.Assert)) else "iter" if isinstance(node, ast.For) else "value"
+        if sets_later(getattr(node, part, None) or ast.Pass()):
+            head, value = self.lifted(getattr(node, part))
+            setattr(node, part, value)
+            for made in head:
+                ast.fix_missing_locations(ast.copy_location(made, node))
+            return [*self.block(head), *self.statement(node)]
         if isinstance(node, ast.If):
             return self.branch(node)
         if isinstance(node, (ast.While, ast.For)):
             return self.loop(node)
         if isinstance(node, ast.Assert):
-            message = _lambda(self.expression(node.msg) if node.msg is not None else ast.Constant(None))
-            return [ast.Expr(_call("assert_", self.expression(node.test), message))]
+            message = lambda_(self.expression(node.msg) if node.msg is not None else ast.Constant(None))
+            return [ast.Expr(call("assert_", self.condition(node.test), message))]
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             name = node.target.id
             operator = ast.Constant(type(node.op).__name__)
-            return [_set(name, _call("update", operator, _load(name), self.expression(node.value)))]
+            return [_set(name, call("update", operator, load(name), self.expression(node.value)))]
         if isinstance(node, ast.FunctionDef):
             inner = _Function()
             inner.count = 1000 * (self.count + 1)
@@ -250,7 +202,37 @@ class _Function:
 
     @staticmethod
     def expression(node: Any) -> Any:
-        return _Expressions().visit(node)
+        return Expressions().visit(node)
+
+    @staticmethod
+    def condition(node: Any) -> Any:
+        return Expressions().condition(node)
+
+    def lifted(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
+        """Statements, and an expression that has no `:=` in operands that are not always computed: they are under an `if`."""
+        if not sets_later(node):
+            return [], node
+        name, made = self.name("operand"), []
+        if isinstance(node, ast.BoolOp):
+            made = self.lifted_to(name, node.values[0])
+            for value in node.values[1:]:
+                test: ast.expr = load(name) if isinstance(node.op, ast.And) else ast.UnaryOp(ast.Not(), load(name))
+                made.append(ast.If(test, self.lifted_to(name, value), []))
+        elif isinstance(node, ast.IfExp):
+            head, test = self.lifted(node.test)
+            made = [*head, ast.If(test, self.lifted_to(name, node.body), self.lifted_to(name, node.orelse))]
+        elif isinstance(node, (ast.UnaryOp, ast.NamedExpr)):
+            part = "operand" if isinstance(node, ast.UnaryOp) else "value"
+            made, value = self.lifted(getattr(node, part))
+            setattr(node, part, value)
+            return made, node
+        else:
+            check_sets_nothing_late(node)
+        return made, load(name)
+
+    def lifted_to(self, name: str, node: ast.expr) -> list[ast.stmt]:
+        made, value = self.lifted(node)
+        return [*made, _set(name, value)]
 
     def changed(self, node: ast.stmt, parts: list[ast.stmt]) -> list[str]:
         self.flows.append(node)
@@ -265,11 +247,11 @@ class _Function:
 
     def branch(self, node: ast.If) -> list[ast.stmt]:
         names = self.changed(node, [*node.body, *node.orelse])
-        test = self.expression(node.test)
+        test = self.condition(node.test)
         true = self.function("true", names, self.block(node.body), names)
         false = self.function("false", names, self.block(node.orelse), names)
-        call = _call("if_", test, _load(true.name), _load(false.name), _tuple(names, ast.Load))
-        return [true, false, ast.Assign([_tuple(names, ast.Store)], call) if names else ast.Expr(call)]
+        whole = call("if_", test, load(true.name), load(false.name), _tuple(names, ast.Load))
+        return [true, false, ast.Assign([_tuple(names, ast.Store)], whole) if names else ast.Expr(whole)]
 
     def loop(self, node: ast.While | ast.For) -> list[ast.stmt]:
         if node.orelse:
@@ -291,19 +273,20 @@ class _Function:
         names += [name for name in stops if name not in names]
         go_on: ast.expr = ast.Constant(True)
         if stops:
-            go_on = _call("not_", _call("or_", *(_lambda(_load(name)) for name in stops)))
+            go_on = call("not_", call("either", *(operand(load(name)) for name in stops)))
         if isinstance(node, ast.While):
-            test = _call("and_", _lambda(go_on), _lambda(self.expression(node.test))) if stops else self.expression(node.test)
+            # A loop of the graph refuses what changes something, so that its test may be computed where a flag has stopped it.
+            test = call("both", operand(go_on), operand(self.condition(node.test))) if stops else self.condition(node.test)
             tests = _define(f"_sl_f_{self.name('test')}", names, [ast.Return(test)])
             step = self.function("step", names, self.block(body), names)
-            call = _call("while_", _load(tests.name), _load(step.name), _tuple(names, ast.Load))
+            whole = call("while_", load(tests.name), load(step.name), _tuple(names, ast.Load))
         else:
             iterable = self.expression(node.iter)
             if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "range":
-                iterable = _call("range_", *iterable.args)
+                iterable = call("range_", *iterable.args)
             item = self.name("item")
             tests = _define(f"_sl_f_{self.name('test')}", names, [ast.Return(go_on)])
-            taken = ast.Assign([node.target], _load(item))
+            taken = ast.Assign([node.target], load(item))
             step = self.function("step", [item, *names], [taken, *self.block(body)], names)
-            call = _call("for_", iterable, _load(tests.name), _load(step.name), _tuple(names, ast.Load))
-        return [*head, tests, step, ast.Assign([_tuple(names, ast.Store)], call) if names else ast.Expr(call)]
+            whole = call("for_", iterable, load(tests.name), load(step.name), _tuple(names, ast.Load))
+        return [*head, tests, step, ast.Assign([_tuple(names, ast.Store)], whole) if names else ast.Expr(whole)]
