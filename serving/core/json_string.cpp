@@ -41,4 +41,24 @@ std::string json_string(std::string_view text) {
   return quoted + "\"";
 }
 
+std::string utf8_of(std::string text) {
+  if (is_utf8(text)) return text;
+  std::string out;
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t n = character_bytes(rest);
+    out += n == 0 ? std::string_view("\xef\xbf\xbd") : rest.substr(0, n);
+    rest.remove_prefix(n == 0 ? 1 : n);
+  }
+  return out;
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t n = character_bytes(text);
+    if (n == 0) return false;
+    text.remove_prefix(n);
+  }
+  return true;
+}
+
 }  // namespace sluice::serving

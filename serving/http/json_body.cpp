@@ -1,7 +1,8 @@
 #include "serving/http/json_body.h"
 
 #include <boost/json/memory_resource.hpp>
-#include <boost/json/parse.hpp>
+
+#include "serving/http/json_words.h"
 
 namespace sluice::serving {
 
@@ -34,10 +35,9 @@ class JsonBody::Memory final : public json::memory_resource {
 
 JsonBody::JsonBody(std::string_view text, const std::string& what, const InferLimits& limits)
     : memory_(std::make_unique<Memory>(limits.most_bytes * 8, limits.memory)) {
-  json::parse_options options;
-  options.max_depth = 32;
+  constexpr size_t kDeepest = 32;
   boost::system::error_code error;
-  value_ = std::make_unique<json::value>(json::parse({text.data(), text.size()}, error, memory_.get(), options));
+  value_ = std::make_unique<json::value>(parse_with_words(text, memory_.get(), {}, kDeepest, error));
   if (error) wrong(what + ": its JSON cannot be read: " + error.message());
   object_of(*value_, what + ": the request");
 }

@@ -40,10 +40,11 @@ T number_of(const json::value& value, const std::string& where, DataType type) {
     return refuse();
   } else if constexpr (std::is_floating_point_v<T>) {
     if (value.is_double()) {
-      if (std::abs(value.get_double()) > static_cast<double>(std::numeric_limits<T>::max())) {
+      const bool finite = std::isfinite(value.get_double());
+      if (finite && std::abs(value.get_double()) > static_cast<double>(std::numeric_limits<T>::max())) {
         // The shortest text of the largest float is a little more than it.
         constexpr double kRoundsToInfinity = 3.4028235677973366e38;
-        if (std::is_same_v<T, double> || std::abs(value.get_double()) >= kRoundsToInfinity) return refuse();
+        if (std::abs(value.get_double()) >= kRoundsToInfinity) return refuse();
         return std::copysign(std::numeric_limits<T>::max(), static_cast<T>(value.get_double() > 0 ? 1 : -1));
       }
       return static_cast<T>(value.get_double());
@@ -116,6 +117,7 @@ void append_numbers(std::string& out, const Tensor& tensor) {
 }
 
 void append_strings(std::string& out, const Tensor& tensor) {
+  size_t number = 0;
   const char* at = static_cast<const char*>(tensor.data.get());
   const char* const end = at + tensor.bytes;
   for (bool first = true; static_cast<size_t>(end - at) >= sizeof(uint32_t); first = false) {
@@ -124,6 +126,12 @@ void append_strings(std::string& out, const Tensor& tensor) {
     at += sizeof size;
     if (size > static_cast<size_t>(end - at)) break;
     if (!first) out += ',';
+    if (!is_utf8({at, size}))
+      throw Error(Code::kInvalidArgument,
+                  fmt::format("infer: output '{}': element {} is no UTF-8, which strings of JSON "
+                              "are; ask for binary data",
+                              tensor.name, number));
+    ++number;
     out += json_string({at, size});
     at += size;
   }

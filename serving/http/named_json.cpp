@@ -208,6 +208,11 @@ class Nested {
   void append_element(std::string& out, uint64_t at) const {
     if (tensor_.datatype == DataType::TYPE_STRING) {
       if (at >= texts_.size()) throw Error(Code::kInternal, "infer: an output of BYTES ends too early");
+      if (!bytes_as_base64_ && !is_utf8(texts_[at]))
+        wrong(fmt::format(
+            "infer: output '{}': element {} is no UTF-8, which strings of JSON are; ask for it by infer, as "
+            "binary data, or call it '{}_bytes' in the config",
+            tensor_.name, at, tensor_.name));
       out += bytes_as_base64_ ? "{\"b64\":\"" + to_base64(texts_[at]) + "\"}" : json_string(texts_[at]);
       return;
     }
