@@ -1,10 +1,13 @@
 #pragma once
 // What a request is refused with. The front ends map codes to HTTP's and gRPC's; the text is for the client as it
-// stands: it names no path outside the repository, no address, nothing internal.
+// stands: it names no path outside the repository, no address, nothing internal. It is UTF-8, as messages of protobuf
+// have to be; names of files and what clients send need not be.
 #include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <string>
+
+#include "serving/core/json_string.h"
 
 namespace sluice::serving {
 
@@ -25,7 +28,7 @@ enum class Code {
 class Error : public std::runtime_error {
  public:
   Error(Code code, const std::string& message, std::optional<std::chrono::milliseconds> retry_after = {})
-      : std::runtime_error(message), code_(code), retry_after_(retry_after) {}
+      : std::runtime_error(utf8_of(message)), code_(code), retry_after_(retry_after) {}
   Code code() const { return code_; }
   std::optional<std::chrono::milliseconds> retry_after() const { return retry_after_; }
 
