@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "serving/core/latencies.h"
 #include "serving/core/server.h"
 
 namespace sluice::serving {
@@ -36,11 +37,18 @@ struct RequestLogOptions {
   uint64_t max_bytes = 1u << 30u;  // of the file; then no more are kept
 };
 
+// What the page of metrics has of latencies, beside counts.
+struct MetricsOptions : LatencyOptions {
+  bool counters = true;  // sums of microseconds
+};
+
 struct ServerOptions {
   std::string name = "sluice";
   std::vector<std::string> repositories;
   std::string
       model_config_file;  // a list of more models (proto/model_list.proto), read again with every poll; "": none
+  // Links in repositories are followed, as far as they stay beneath the repository, or the folder of a listed model.
+  bool follow_links = false;
   ModelControl control = ModelControl::kNone;
   std::chrono::milliseconds poll{15000};
   std::vector<std::string> startup_models;  // with kExplicit; "*": all
@@ -56,6 +64,7 @@ struct ServerOptions {
   bool strict_readiness = true;                  // ready only when every model is
   TraceOptions trace;
   RequestLogOptions request_log;
+  MetricsOptions metrics;
 };
 
 // Starts loading and returns; ready() tells when it is done. Throws kNotFound for a repository that is none.

@@ -66,6 +66,7 @@ ServerOptions server_options(const facade::Options& options) {
   made.max_queue_size = options.max_queue_size;
   made.response_cache_bytes = options.response_cache_bytes;
   made.rate_limits = options.rate_limits;
+  made.follow_links = options.follow_links;
   made.shared_memory = options.shared_memory;
   made.shared_memory_prefix = options.shared_memory_prefix;
   return made;

@@ -30,16 +30,21 @@ bool is_bundle(const Folder& folder) {
 
 // The folder that sluice.save wrote.
 Folder bundle_of(const Folder& version, const std::string& file, const std::string& where) {
-  if (!file.empty()) {
-    const auto named = version.find(file);
-    if (named && is_bundle(*named)) return *named;
+  const std::string name = file.empty() ? "model" : file;
+  const auto named = version.find(name);
+  if (named && is_bundle(*named)) return *named;
+  if (file.empty() && is_bundle(version)) return version;
+  const auto entries = version.list();
+  if (std::any_of(entries.begin(), entries.end(),
+                  [&](const Folder::Entry& entry) { return entry.kind == Folder::Kind::kFile && entry.name == name; }))
+    throw Error(Code::kInvalidArgument,
+                fmt::format("{}: '{}' is a file; models are served from folders: unpack an archive of a bundle there "
+                            "(mkdir folder, then tar -xf archive -C folder)",
+                            where, name));
+  if (!file.empty())
     throw Error(Code::kInvalidArgument, fmt::format("{}: default_model_filename '{}': there is no bundle of this name; "
                                                     "it is a folder that sluice.save wrote",
                                                     where, file));
-  }
-  const auto model = version.find("model");
-  if (model && is_bundle(*model)) return *model;
-  if (is_bundle(version)) return version;
   throw Error(Code::kInvalidArgument, fmt::format("{}: no bundle in its folder; save one there, as '{}/model'", where,
                                                   where.substr(where.rfind(' ') + 1)));
 }
@@ -61,7 +66,8 @@ std::string who(const std::string& model, int64_t version) {
 
 // The list is read whenever it is needed; now, to tell at once what is wrong with it.
 Catalog::Catalog(const ServerOptions& options) : options_(options) {
-  for (const std::string& path : options.repositories) repositories_.push_back(Folder::open(path, "model repository"));
+  for (const std::string& path : options.repositories)
+    repositories_.push_back(Folder::open(path, "model repository", links()));
   read_model_list(options.model_config_file);
 }
 
@@ -91,7 +97,7 @@ Source Catalog::find(const std::string& name) const {
   }
   for (const ListedModel& model : read_model_list(options_.model_config_file)) {
     if (model.name != name) continue;
-    Source source{name, Folder::open(model.base_path, fmt::format("model '{}': base_path", name))};
+    Source source{name, Folder::open(model.base_path, fmt::format("model '{}': base_path", name), links())};
     source.policy = model.policy;
     source.labels = model.labels;
     found.push_back(std::move(source));

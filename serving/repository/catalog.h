@@ -32,6 +32,9 @@ class Catalog {
   Source find(const std::string& name) const;
 
  private:
+  Folder::Links links() const {
+    return options_.follow_links ? Folder::Links::kFollowedBeneath : Folder::Links::kRefused;
+  }
   const ServerOptions& options_;
   std::vector<Folder> repositories_;
 };

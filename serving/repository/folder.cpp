@@ -30,9 +30,11 @@ std::string reason(int error) { return std::generic_category().message(error); }
 
 [[noreturn]] void refuse(const std::string& name, int error) {
   if (error == ELOOP || error == EXDEV)
-    throw Error(Code::kInvalidArgument,
-                fmt::format("'{}': it is a link, or leads out of its folder; models are files and folders of their own",
-                            shown(name)));
+    throw Error(
+        Code::kInvalidArgument,
+        fmt::format("'{}': it is a link, or leads out of its folder; models are files and folders of their own; "
+                    "with --follow-links, links may lead to others of the repository",
+                    shown(name)));
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
     throw Error(Code::kUnavailable, fmt::format("'{}': it cannot be written: the disk is full", shown(name)));
   throw Error(Code::kInvalidArgument, fmt::format("'{}': {}", shown(name), reason(error)));
@@ -79,7 +81,7 @@ int open_by_steps(int folder, const std::string& name, int flags) {
   return -1;
 }
 
-int open_beneath(int folder, const std::string& name, int flags) {
+int open_beneath(int folder, const std::string& name, int flags, uint64_t links = RESOLVE_NO_SYMLINKS) {
   if (name.empty() || name.find('\0') != std::string::npos) {
     errno = EINVAL;
     return -1;
@@ -87,14 +89,53 @@ int open_beneath(int folder, const std::string& name, int flags) {
   open_how how{};
   how.flags = static_cast<uint64_t>(flags | O_CLOEXEC);
   how.mode = (flags & O_CREAT) != 0 ? 0600 : 0;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | links;
   const long fd = ::syscall(SYS_openat2, folder, name.c_str(), &how, sizeof how);
-  if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return static_cast<int>(fd);
+  if (fd >= 0 || links == 0 || (errno != ENOSYS && errno != EPERM)) return static_cast<int>(fd);
   return open_by_steps(folder, name, flags);
 }
 
-std::vector<Folder::Entry> entries_of(int folder, const std::string& name) {
-  const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+using Skip = std::function<bool(const std::string&)>;
+
+}  // namespace
+
+// `top` is what open() was given, and links lead nowhere but beneath it; null: they are refused. Then `at` is the path
+// from there, as it was when this folder was opened, so that a link on it that is exchanged later changes nothing.
+struct Folder::Handle {
+  explicit Handle(int fd) : fd(fd) {}
+  ~Handle() {
+    ::close(fd);
+    std::error_code none;
+    if (!remove.empty()) std::filesystem::remove_all(remove, none);
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  int open(const std::string& name, int flags) const {
+    if (!follows) return open_beneath(fd, name, flags);
+    const int from = top != nullptr ? top->fd : fd;
+    return open_beneath(from, at.empty() ? name : at + "/" + name, flags, 0);
+  }
+  bool status(const std::string& name, struct stat& status) const {
+    if (::fstatat(fd, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return false;  // gone meanwhile
+    if (!follows || !S_ISLNK(status.st_mode)) return true;
+    const File target(open(name, O_PATH));
+    return target.fd() < 0 || ::fstat(target.fd(), &status) == 0;  // one that leads nowhere remains a link
+  }
+
+  int fd;
+  bool follows = false;
+  std::shared_ptr<const Handle> top;
+  std::string at;
+  std::string remove;  // the private folder's path
+};
+
+namespace {
+
+std::string path_of(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+
+std::vector<Folder::Entry> entries_of(const Folder::Handle& folder, const std::string& name) {
+  const int copy = ::openat(folder.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(copy < 0 ? nullptr : ::fdopendir(copy), ::closedir);
   if (dir == nullptr) {
     const int error = errno;
@@ -108,7 +149,7 @@ std::vector<Folder::Entry> entries_of(int folder, const std::string& name) {
     if (entries.size() >= kMostEntries)
       throw Error(Code::kTooLarge, fmt::format("'{}': it has more than {} files", shown(name), kMostEntries));
     struct stat status {};
-    if (::fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) continue;  // gone meanwhile
+    if (!folder.status(entry->d_name, status)) continue;
     entries.push_back({std::string(at), S_ISREG(status.st_mode)   ? Folder::Kind::kFile
                                         : S_ISDIR(status.st_mode) ? Folder::Kind::kFolder
                                                                   : Folder::Kind::kOther});
@@ -117,23 +158,42 @@ std::vector<Folder::Entry> entries_of(int folder, const std::string& name) {
   return entries;
 }
 
-using Skip = std::function<bool(const std::string&)>;
+// What `folder` gives for the name of a folder in it.
+std::shared_ptr<const Folder::Handle> enter(const std::shared_ptr<const Folder::Handle>& folder,
+                                            const std::string& name) {
+  const int fd = folder->open(name, O_RDONLY | O_DIRECTORY);
+  if (fd < 0) return nullptr;
+  auto inside = std::make_shared<Folder::Handle>(fd);
+  if (!folder->follows) return inside;
+  inside->follows = true;
+  inside->top = folder->top != nullptr ? folder->top : folder;
+  inside->at = folder->at.empty() ? name : folder->at + "/" + name;
+  std::error_code unknown;
+  const std::string top = std::filesystem::read_symlink(path_of(inside->top->fd), unknown).string() + "/";
+  const std::string real = std::filesystem::read_symlink(path_of(fd), unknown).string();
+  if (!unknown && real.starts_with(top)) inside->at = real.substr(top.size());
+  return inside;
+}
 
-void add_prints(int folder, const std::string& name, int depth, std::string& prints, const Skip& skip) {
+void add_prints(const std::shared_ptr<const Folder::Handle>& folder, const std::string& name, int depth,
+                std::string& prints, const Skip& skip, size_t& entries) {
   if (depth > kDeepestFolder)
     throw Error(Code::kInvalidArgument,
                 fmt::format("'{}': folders within folders; at most {}", shown(name), kDeepestFolder));
-  for (const Folder::Entry& entry : entries_of(folder, name)) {
+  for (const Folder::Entry& entry : entries_of(*folder, name)) {
     if (skip && skip(entry.name)) continue;
     const std::string below = name.empty() ? entry.name : name + "/" + entry.name;
+    if (++entries > kMostEntries)
+      throw Error(Code::kTooLarge,
+                  fmt::format("'{}': with all below it has more than {} files", shown(name), kMostEntries));
     struct stat status {};
-    if (::fstatat(folder, entry.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (!folder->status(entry.name, status)) continue;
     if (S_ISLNK(status.st_mode)) refuse(below, ELOOP);
     if (S_ISDIR(status.st_mode)) {
-      const File inside(open_beneath(folder, entry.name, O_RDONLY | O_DIRECTORY));
-      if (inside.fd() < 0) refuse(below, errno);
+      const auto inside = enter(folder, entry.name);
+      if (inside == nullptr) refuse(below, errno);
       prints += below + "/\n";
-      add_prints(inside.fd(), below, depth + 1, prints, {});
+      add_prints(inside, below, depth + 1, prints, {}, entries);
       continue;
     }
     if (!S_ISREG(status.st_mode))
@@ -149,24 +209,13 @@ void add_prints(int folder, const std::string& name, int depth, std::string& pri
 
 }  // namespace
 
-struct Folder::Handle {
-  explicit Handle(int fd) : fd(fd) {}
-  ~Handle() {
-    ::close(fd);
-    std::error_code none;
-    if (!remove.empty()) std::filesystem::remove_all(remove, none);
-  }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  int fd;
-  std::string remove;  // the private folder's path
-};
-
-Folder Folder::open(const std::string& path, const std::string& what) {
+Folder Folder::open(const std::string& path, const std::string& what, Links links) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0)
     throw Error(Code::kNotFound, fmt::format("{} '{}': {}; it must be a folder", what, shown(path), reason(errno)));
-  return Folder(std::make_shared<Handle>(fd));
+  const auto handle = std::make_shared<Handle>(fd);
+  handle->follows = links == Links::kFollowedBeneath;
+  return Folder(handle);
 }
 
 Folder Folder::make_private() {
@@ -181,17 +230,16 @@ Folder Folder::make_private() {
   return Folder(std::move(handle));
 }
 
-std::vector<Folder::Entry> Folder::list() const { return entries_of(handle_->fd, "."); }
+std::vector<Folder::Entry> Folder::list() const { return entries_of(*handle_, "."); }
 
 std::optional<Folder> Folder::find(const std::string& name) const {
-  const int fd = open_beneath(handle_->fd, name, O_RDONLY | O_DIRECTORY);
-  if (fd >= 0) return Folder(std::make_shared<Handle>(fd));
+  if (auto inside = enter(handle_, name)) return Folder(std::move(inside));
   if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
   refuse(name, errno);
 }
 
 std::optional<std::string> Folder::read(const std::string& name, size_t most) const {
-  const File file(open_beneath(handle_->fd, name, O_RDONLY | O_NONBLOCK));
+  const File file(handle_->open(name, O_RDONLY | O_NONBLOCK));
   if (file.fd() < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     refuse(name, errno);
@@ -233,10 +281,11 @@ void Folder::write(const std::string& name, const std::string& content) const {
 
 std::string Folder::fingerprint(const Skip& skip) const {
   std::string prints;
-  add_prints(handle_->fd, "", 0, prints, skip);
+  size_t entries = 0;
+  add_prints(handle_, "", 0, prints, skip, entries);
   return prints;
 }
 
-std::string Folder::path() const { return fmt::format("/proc/self/fd/{}", handle_->fd); }
+std::string Folder::path() const { return path_of(handle_->fd); }
 
 }  // namespace sluice::serving

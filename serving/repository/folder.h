@@ -1,6 +1,7 @@
 #pragma once
 // A folder that is open, and through which nothing outside of it can be reached: links, "..", and what they lead to are
 // refused by the system itself while a name is looked up, so nothing can be exchanged between a check and its use.
+// Where the operator wants it, links are followed, as far as they stay beneath the folder that open() was given.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,8 +14,10 @@ namespace sluice::serving {
 // Cheap to copy; the folder stays open as long as a copy lives, also when it is renamed or removed.
 class Folder {
  public:
-  // A path of the operator's, where links are followed. Throws kNotFound naming it as `what`.
-  static Folder open(const std::string& path, const std::string& what);
+  enum class Links { kRefused, kFollowedBeneath };
+  // A path of the operator's, in which links are followed; `links` is about what lies beneath it. Throws kNotFound
+  // naming the path as `what`.
+  static Folder open(const std::string& path, const std::string& what, Links links = Links::kRefused);
   // A folder of 0700 that is removed with all its content when the last copy goes.
   static Folder make_private();
 
@@ -24,7 +27,7 @@ class Folder {
     Kind kind = Kind::kOther;
   };
   std::vector<Entry> list() const;  // by name
-  // Nothing where there is none. Throws kInvalidArgument for links.
+  // Nothing where there is none. Throws kInvalidArgument for links that are refused, or lead out.
   std::optional<Folder> find(const std::string& name) const;
   // The content of a file; nothing where there is none. Throws kInvalidArgument for links, for what is no regular file,
   // and for more than `most` bytes.
@@ -39,8 +42,9 @@ class Folder {
   // By which this process can open it, as long as a copy lives.
   std::string path() const;
 
+  struct Handle;  // of folder.cpp
+
  private:
-  struct Handle;
   explicit Folder(std::shared_ptr<const Handle> handle) : handle_(std::move(handle)) {}
   std::shared_ptr<const Handle> handle_;
 };

@@ -90,7 +90,9 @@ TEST_F(HostileTest, LinksLeadNowhere) {
   compile(dir_ / "outside" / "1" / "model", 3);
   std::ofstream(dir_ / "secret") << "secret words\n";
   serve();
-  const std::string link = "it is a link, or leads out of its folder; models are files and folders of their own";
+  const std::string link =
+      "it is a link, or leads out of its folder; models are files and folders of their own; "
+      "with --follow-links, links may lead to others of the repository";
 
   fs::create_directory_symlink(dir_ / "outside", repository_ / "linked");
   EXPECT_EQ(refused_load("linked"), "model 'linked': 'linked': " + link);
@@ -118,6 +120,82 @@ TEST_F(HostileTest, LinksLeadNowhere) {
   const std::string text = refused_load("config");
   EXPECT_EQ(text, "model 'config': 'config.pbtxt': " + link);
   EXPECT_EQ(text.find("secret"), std::string::npos);
+}
+
+// As Kubernetes mounts a volume: what is mounted are links through ..data, which is exchanged as a whole.
+TEST_F(HostileTest, WhereLinksAreFollowedTheyLeadToNothingOutside) {
+  options_.follow_links = true;
+  const auto publish = [&](const std::string& folder, float w) {
+    compile(repository_ / folder / "m" / "1" / "model", w);
+    fs::create_directory_symlink(folder, repository_ / "..new");
+    fs::rename(repository_ / "..new", repository_ / "..data");
+  };
+  publish("..2026_1", 2);
+  std::ofstream(repository_ / "..2026_1" / "m" / "config.pbtxt") << "backend: 'sluice'";
+  fs::create_directory_symlink("..data/m", repository_ / "m");
+  // Within a model, and within a version, too; a link of a link.
+  compile(repository_ / "store" / "model", 5);
+  fs::create_directories(repository_ / "inner" / "1");
+  fs::create_directory_symlink("../../store/model", repository_ / "inner" / "1" / "model");
+  write("inner/..v1/labels.txt", "a\n");
+  fs::create_symlink("..v1/labels.txt", repository_ / "inner" / "labels");
+  fs::create_symlink("labels", repository_ / "inner" / "labels.txt");
+  write("inner/config.pbtxt", "output { name: \"OUTPUT_0\" label_filename: \"labels.txt\" }");
+  serve();
+  server_->load("m", {});
+  server_->load("inner", {});
+  EXPECT_EQ(factor("m"), 2);
+  EXPECT_EQ(factor("inner"), 5);
+  publish("..2026_2", 3);
+  server_->load("m", {});
+  EXPECT_EQ(factor("m"), 3);
+
+  compile(dir_ / "outside" / "1" / "model", 4);
+  std::ofstream(dir_ / "secret") << "secret words\n";
+  const std::string out = "it is a link, or leads out of its folder";
+  fs::create_directory_symlink(dir_ / "outside", repository_ / "absolute");
+  EXPECT_NE(refused_load("absolute").find(out), std::string::npos);
+  fs::create_directory_symlink("../outside", repository_ / "up");
+  EXPECT_NE(refused_load("up").find(out), std::string::npos);
+  put("file", 1, 2);
+  fs::create_symlink(dir_ / "secret", repository_ / "file" / "notes");
+  EXPECT_NE(refused_load("file").find(out), std::string::npos);
+  fs::create_directory_symlink("/proc/self/fd", repository_ / "magic");
+  EXPECT_NE(refused_load("magic").find(out), std::string::npos);
+  put("round", 1, 2);
+  fs::create_directory_symlink(".", repository_ / "round" / "1" / "again");
+  EXPECT_NE(refused_load("round").find("folders within folders"), std::string::npos);
+  put("nowhere", 1, 2);
+  fs::create_symlink("ghost", repository_ / "nowhere" / "1" / "notes");
+  EXPECT_NE(refused_load("nowhere").find(out), std::string::npos);
+}
+
+TEST_F(HostileTest, ErrorsAreUtf8WhateverFilesAreCalled) {
+  put("m", 1, 2);
+  fs::create_directories(repository_ / "m" / "1" /
+                         "a\xff"
+                         "b");
+  ASSERT_EQ(mkfifo((repository_ / "m" / "1" /
+                    "a\xff"
+                    "b" /
+                    "c")
+                       .c_str(),
+                   0600),
+            0);
+  serve();
+  EXPECT_EQ(refused_load("m"),
+            "model 'm' version 1: 'a\xef\xbf\xbd"
+            "b/c': it is neither a file nor a folder");
+  EXPECT_NE(index().find("a\xef\xbf\xbd"
+                         "b/c"),
+            std::string::npos);
+}
+
+TEST_F(HostileTest, AnArchiveInThePlaceOfABundleIsNamed) {
+  write("m/1/model", "ustar");
+  serve();
+  EXPECT_NE(refused_load("m").find("model 'm' version 1: 'model' is a file; models are served from folders: unpack"),
+            std::string::npos);
 }
 
 TEST_F(HostileTest, FilesWithAnotherNameElsewhereAreRefused) {
