@@ -4,6 +4,8 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <charconv>
 #include <map>
 #include <set>
@@ -131,10 +133,45 @@ void check_ensemble(const std::string& model, const ModelConfig& config) {
 
 }  // namespace
 
+namespace {
+
+void warn_of_tuning(const std::string& model, const std::string& field) {
+  log_warning(fmt::format("model '{}': {}: it tunes what is not here, and changes nothing", shown(model), field));
+}
+
+// What is no JSON is left to the parser of messages, which says why.
+std::string without_tuning(const std::string& model, const std::string& json) {
+  boost::json::parse_options options;
+  options.max_depth = 32;
+  boost::system::error_code error;
+  boost::json::value value = boost::json::parse(json, error, {}, options);
+  if (error || !value.is_object()) return json;
+  bool changed = false;
+  const auto pass_over = [&](boost::json::object& object, const char* message) {
+    std::vector<std::string> names;
+    for (const auto& [name, field] : object)
+      if (only_tunes(message, std::string(name))) names.emplace_back(name);
+    for (const std::string& name : names) {
+      object.erase(name);
+      warn_of_tuning(model, "'" + name + "'");
+      changed = true;
+    }
+  };
+  pass_over(value.get_object(), "inference.ModelConfig");
+  if (auto* const groups = value.get_object().if_contains("instance_group"); groups != nullptr && groups->is_array())
+    for (boost::json::value& group : groups->get_array())
+      if (group.is_object()) pass_over(group.get_object(), "inference.ModelInstanceGroup");
+  return changed ? boost::json::serialize(value) : json;
+}
+
+}  // namespace
+
 ModelConfig config_from_text(const std::string& model, const std::string& text) {
   ModelConfig config;
-  const std::string errors = parse_text(text, "config.pbtxt", config);
+  std::vector<std::string> passed_over;
+  const std::string errors = parse_text(text, "config.pbtxt", config, passed_over);
   if (!errors.empty()) wrong(fmt::format("model '{}': {}", shown(model), errors));
+  for (const std::string& field : passed_over) warn_of_tuning(model, field);
   return config;
 }
 
@@ -143,7 +180,7 @@ ModelConfig config_from_json(const std::string& model, const std::string& json) 
   if (json.size() > kLargestConfig)
     throw Error(Code::kTooLarge, fmt::format("model '{}': config of the load request: {} bytes; at most {}",
                                              shown(model), json.size(), kLargestConfig));
-  const auto status = google::protobuf::util::JsonStringToMessage(json, &config);
+  const auto status = google::protobuf::util::JsonStringToMessage(without_tuning(model, json), &config);
   if (!status.ok()) {
     const std::string text(status.message());
     wrong(fmt::format("model '{}': config of the load request: {}", shown(model),

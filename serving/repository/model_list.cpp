@@ -26,7 +26,8 @@ std::vector<ListedModel> read_model_list(const std::string& path) {
   if (text.size() > kLargestConfig)
     throw Error(Code::kTooLarge, fmt::format("{}: more than {} bytes", here, kLargestConfig));
   inference::ModelServerConfig list;
-  const std::string errors = parse_text(text, here, list);
+  std::vector<std::string> passed_over;  // lists have nothing that tunes
+  const std::string errors = parse_text(text, here, list, passed_over);
   if (!errors.empty()) throw Error(Code::kInvalidArgument, errors);
   std::set<std::string> names;
   for (const auto& config : list.model_config_list().config()) {

@@ -43,6 +43,43 @@ TEST_F(ConfigTest, ABareFolderGetsAWholeConfig) {
             "instance_group { name: \"m_0\" count: 1 kind: KIND_MODEL } backend: \"sluice\"");
 }
 
+TEST_F(ConfigTest, WhatOnlyTunesIsPassedOverWithAWarning) {
+  const std::string log = dir_ / "log";
+  set_log_settings({.info = false, .warning = true});
+  set_log_file(log);
+  const auto logged = [&] {
+    std::ifstream in(log);
+    return std::string{std::istreambuf_iterator<char>(in), {}};
+  };
+  EXPECT_EQ(served("max_batch_size: 0\noptimization { execution_accelerators { gpu_execution_accelerator : [ {\n"
+                   "  name : \"tensorrt\" parameters { key: \"precision_mode\" value: \"FP16\" } } ] } }\n"
+                   "instance_group { count: 2 host_policy: \"numa\" profile: [\"1\"] }")
+                .instance_group(0)
+                .count(),
+            2);
+  for (const char* field :
+       {"config.pbtxt:2: 'optimization'", "config.pbtxt:4: 'host_policy'", "config.pbtxt:4: 'profile'"})
+    EXPECT_NE(logged().find(std::string("model 'm': ") + field + ": it tunes what is not here, and changes nothing"),
+              std::string::npos)
+        << logged();
+  LoadOverrides overrides;
+  overrides.config =
+      R"({"optimization": {"priority": "PRIORITY_MAX"}, "instance_group": [{"count": 3, "profile": ["1"]}]})";
+  EXPECT_EQ(refused_load("m", overrides), "");
+  EXPECT_EQ(server_->model_config("m", "").instance_group(0).count(), 3);
+  set_log_file("");
+  set_log_settings({});
+  // Fields of other messages, and other fields, are refused as before.
+  for (const char* text : {"profile: \"1\"", "instance_group { optimization { } }", "optimisation { }",
+                           "input { optimization { } }", "optimization { } runtime: \"x\"", "optimization {"})
+    EXPECT_NE(refused(text).find("config.pbtxt:"), std::string::npos) << text;
+  for (const char* json :
+       {R"({"profile": ["1"]})", R"({"instance_group": [{"optimization": {}}]})", R"({"optimization": )"}) {
+    overrides.config = json;
+    EXPECT_NE(refused_load("m", overrides).find("config of the load request"), std::string::npos) << json;
+  }
+}
+
 TEST_F(ConfigTest, TheLogPrintsTheCompletedConfig) {
   const std::string log = dir_ / "log";
   LogSettings settings = log_settings();
