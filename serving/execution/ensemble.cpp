@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "serving/execution/merge.h"
+#include "serving/execution/parameters.h"
 #include "serving/execution/ports.h"
 #include "serving/execution/scratch.h"
 #include "sluice/compile.h"
@@ -55,6 +56,8 @@ Step step_of(const ExecutorSpec& spec, const inference::ModelEnsembling::Step& c
     throw Error(Code::kUnsupported, where +
                                         ": decoupled; the steps of an ensemble answer once. The ensemble itself may "
                                         "be decoupled, with its feedback from step to step");
+  if (!string_lengths_of(found.config).empty())
+    throw Error(Code::kUnsupported, where + ": string_lengths; the steps of an ensemble get what its clients send");
   for (const inference::ModelInput& input : found.config.input())
     if (input.allow_ragged_batch())
       throw Error(Code::kUnsupported,

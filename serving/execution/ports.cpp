@@ -126,9 +126,11 @@ ModelPorts::ModelPorts(const inference::ModelConfig& config, const std::vector<a
   if (max_batch_ < 0) wrong(fmt::format("model '{}': max_batch_size: {}; must not be negative", model_, max_batch_));
   for (const inference::ModelInput& input : config.input()) add_input(input);
   for (const inference::ModelOutput& output : config.output()) add_output(output, folder);
+  find_lengths(config);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool shown = std::any_of(inputs_.begin(), inputs_.end(),
-                                   [&](const ShownPort& port) { return port.port == static_cast<int>(i); });
+    const bool shown = std::any_of(inputs_.begin(), inputs_.end(), [&](const ShownPort& port) {
+      return port.port == static_cast<int>(i) || port.lengths == static_cast<int>(i);
+    });
     if (!shown && std::find(roles_.made.begin(), roles_.made.end(), inputs[i].name) == roles_.made.end())
       wrong(fmt::format("model '{}': the bundle takes {}; the config has no input for it", model_, inputs[i].str()));
   }
@@ -263,6 +265,7 @@ ModelPorts::Prepared ModelPorts::prepare(InferRequest& request) const {
       continue;
     }
     prepared.inputs[static_cast<size_t>(found->port)] = input_tensor(*found, tensor);
+    if (found->lengths >= 0) prepared.inputs[static_cast<size_t>(found->lengths)] = lengths_of(*found, tensor);
   }
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (!given[i])
@@ -335,16 +338,7 @@ Tensor ModelPorts::show(const OutputRows& of) const {
   auto* const data = static_cast<uint8_t*>(of.whole.raw()) + (first > 0 ? row * static_cast<size_t>(of.start) : 0);
   const size_t rows = first > 0 ? static_cast<size_t>(of.rows) : 1;
   if (port.datatype == DataType::TYPE_STRING) {
-    tensor.bytes = rows * (row + 4);
-    tensor.data = BufferPool(0).take(tensor.bytes);
-    for (size_t r = 0; r < rows; ++r) {
-      auto* const to = static_cast<uint8_t*>(tensor.data.get()) + r * (row + 4);
-      const auto length = static_cast<uint32_t>(row);
-      std::memcpy(to, &length, sizeof length);
-      std::memcpy(to + 4, data + r * row, row);
-    }
-    if (first > 0) tensor.shape.push_back(of.rows);
-    tensor.shape.push_back(1);
+    show_strings(of, tensor);
     return tensor;
   }
   if (port.reshaped) inner = reshaped(inner, port.inner, port.dims);

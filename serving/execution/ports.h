@@ -23,6 +23,7 @@ struct ShownPort {
   std::vector<int64_t> inner;  // as the bundle has it
   bool reshaped = false;
   std::vector<std::string> labels;
+  int lengths = -1;   // of strings: the bundle's port with the length of each; -1: none
   int64_t files = 0;  // of an input of files, as decode_jpeg reads them: how many at most
   // Requests' rows lie one behind the other in the bundle's first axis: of an input with allow_ragged_batch, and of an
   // output that has a row for each of such an input's.
@@ -49,8 +50,9 @@ struct RaggedInput {
 struct OutputRows {
   const ShownPort& port;
   const api::Tensor& whole;
-  int64_t start = 0, rows = 0;         // where there are batches
-  const RaggedInput* input = nullptr;  // of a ragged output: the request's input, whose shape it has
+  int64_t start = 0, rows = 0;           // where there are batches
+  const RaggedInput* input = nullptr;    // of a ragged output: the request's input, whose shape it has
+  const api::Tensor* lengths = nullptr;  // of strings, where the bundle tells how long they are
 };
 
 // Immutable, so thread-safe.
@@ -90,6 +92,9 @@ class ModelPorts {
   void add_input(const inference::ModelInput& input);
   void add_output(const inference::ModelOutput& output, const std::string& folder);
   void check_batches();
+  void find_lengths(const inference::ModelConfig& config);
+  api::Tensor lengths_of(const ShownPort& port, const Tensor& given) const;
+  void show_strings(const OutputRows& of, Tensor& tensor) const;
   api::Tensor input_tensor(const ShownPort& port, Tensor& given) const;
   void add_ragged(const inference::ModelInput& input, ShownPort& port);
   void find_ragged_outputs(const inference::ModelConfig& config);

@@ -1,4 +1,4 @@
-// Inputs of BYTES: texts and files, as the bundle's bytes.
+// BYTES: texts and files, as the bundle's bytes, and how long they are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,14 +6,16 @@
 #include <cstring>
 #include <fstream>
 
+#include "serving/execution/parameters.h"
 #include "serving/execution/ports.h"
 
 namespace sluice::serving {
 
-// One element, or one per row, filled up to the longest: its content is the port's.
-api::Tensor ModelPorts::input_bytes(const ShownPort& port, const Tensor& given) const {
-  const std::string here = fmt::format("infer: input '{}' for model '{}'", given.name, model_);
-  std::vector<std::pair<size_t, uint32_t>> elements;  // where, and how long
+namespace {
+
+// Where each element's content begins, and how long it is.
+std::vector<std::pair<size_t, uint32_t>> elements_of(const Tensor& given, const std::string& here) {
+  std::vector<std::pair<size_t, uint32_t>> elements;
   const auto* const data = static_cast<const uint8_t*>(given.data.get());
   for (size_t at = 0; at < given.bytes;) {
     uint32_t length = 0;
@@ -24,6 +26,92 @@ api::Tensor ModelPorts::input_bytes(const ShownPort& port, const Tensor& given) 
     elements.emplace_back(at, length);
     at += length;
   }
+  return elements;
+}
+
+}  // namespace
+
+// Which ports of the bundle have the lengths of which strings: a whole number for each row, or one.
+void ModelPorts::find_lengths(const inference::ModelConfig& config) {
+  const auto find = [](const std::vector<api::Port>& ports, const std::string& name) {
+    const auto found = std::find_if(ports.begin(), ports.end(), [&](const auto& port) { return port.name == name; });
+    return found == ports.end() ? -1 : static_cast<int>(found - ports.begin());
+  };
+  for (const auto& [name, lengths] : string_lengths_of(config)) {
+    const std::string here = fmt::format("model '{}': parameters.string_lengths: '{}:{}'", model_, name, lengths);
+    const auto is = [&, of = name](const ShownPort& port) { return port.name == of || port.bundle.name == of; };
+    const auto input = std::find_if(inputs_.begin(), inputs_.end(), is);
+    const auto output = std::find_if(outputs_.begin(), outputs_.end(), is);
+    const bool in = input != inputs_.end();
+    if (!in && output == outputs_.end()) wrong(here + ": the model has no input or output of the first name");
+    ShownPort& port = in ? *input : *output;
+    if (port.datatype != DataType::TYPE_STRING || port.files > 0)
+      wrong(here + ": the first must be of TYPE_STRING, and no files");
+    const std::vector<api::Port>& ports = in ? bundle_inputs_ : bundle_outputs_;
+    port.lengths = find(ports, lengths);
+    if (port.lengths < 0) wrong(fmt::format("{}: the bundle has no {} '{}'", here, in ? "input" : "output", lengths));
+    const api::Port& bundle = ports[static_cast<size_t>(port.lengths)];
+    const size_t rank = bundle.shape.size(), first = max_batch_ > 0 ? 1 : 0;
+    const bool whole = bundle.dtype == api::DType::kInt32 || bundle.dtype == api::DType::kInt64;
+    if (!whole || rank < first || rank > first + 1 || (rank > first && bundle.shape.back() != 1))
+      wrong(fmt::format("{}: the bundle has {}; it must be of int32 or int64, with one element{}", here, bundle.str(),
+                        first > 0 ? " for each row" : ""));
+    const bool given = in && std::any_of(inputs_.begin(), inputs_.end(),
+                                         [&](const ShownPort& other) { return other.port == port.lengths; });
+    if (given) wrong(fmt::format("{}: '{}' is an input of clients, too", here, lengths));
+  }
+}
+
+api::Tensor ModelPorts::lengths_of(const ShownPort& port, const Tensor& given) const {
+  const api::Port& bundle = bundle_inputs_[static_cast<size_t>(port.lengths)];
+  std::vector<int64_t> shape = bundle.shape;
+  if (max_batch_ > 0) shape[0] = given.shape[0];
+  api::Tensor tensor(bundle.dtype, std::move(shape));
+  size_t at = 0;
+  for (const auto& [begin, length] : elements_of(given, given.name)) {
+    if (bundle.dtype == api::DType::kInt32)
+      tensor.data<int32_t>()[at++] = static_cast<int32_t>(length);
+    else
+      tensor.data<int64_t>()[at++] = length;
+  }
+  return tensor;
+}
+
+// Rows of bytes as elements: as long as the bundle tells, or as the row is.
+void ModelPorts::show_strings(const OutputRows& of, Tensor& tensor) const {
+  const bool batched = max_batch_ > 0;
+  const size_t rows = batched ? static_cast<size_t>(of.rows) : 1, first = batched ? static_cast<size_t>(of.start) : 0;
+  const auto row = static_cast<size_t>(of.whole.shape().back());
+  const auto* const data = static_cast<const uint8_t*>(of.whole.raw()) + first * row;
+  const auto length_of = [&](size_t r) {
+    if (of.lengths == nullptr) return row;
+    const int64_t length = of.lengths->dtype() == api::DType::kInt32 ? of.lengths->data<int32_t>()[first + r]
+                                                                     : of.lengths->data<int64_t>()[first + r];
+    if (length < 0 || static_cast<uint64_t>(length) > row)
+      throw Error(Code::kInternal,
+                  fmt::format("infer: output '{}' of model '{}': the bundle tells that a string has {} "
+                              "bytes; its row has {}",
+                              of.port.name, model_, length, row));
+    return static_cast<size_t>(length);
+  };
+  for (size_t r = 0; r < rows; ++r) tensor.bytes += sizeof(uint32_t) + length_of(r);
+  tensor.data = BufferPool(0).take(tensor.bytes);
+  auto* to = static_cast<uint8_t*>(tensor.data.get());
+  for (size_t r = 0; r < rows; ++r) {
+    const auto length = static_cast<uint32_t>(length_of(r));
+    std::memcpy(to, &length, sizeof length);
+    if (length > 0) std::memcpy(to + sizeof length, data + r * row, length);
+    to += sizeof length + length;
+  }
+  if (batched) tensor.shape.push_back(of.rows);
+  tensor.shape.push_back(1);
+}
+
+// One element, or one per row, filled up with zeros to the longest: its content is the port's.
+api::Tensor ModelPorts::input_bytes(const ShownPort& port, const Tensor& given) const {
+  const std::string here = fmt::format("infer: input '{}' for model '{}'", given.name, model_);
+  const std::vector<std::pair<size_t, uint32_t>> elements = elements_of(given, here);
+  const auto* const data = static_cast<const uint8_t*>(given.data.get());
   if (port.files > 0) return pack_files(port, given, elements);
   uint64_t expected = 1;
   for (const int64_t d : given.shape) expected *= static_cast<uint64_t>(d);
@@ -35,16 +123,18 @@ api::Tensor ModelPorts::input_bytes(const ShownPort& port, const Tensor& given) 
   const int64_t most = port.bundle.shape[axis];
   uint32_t longest = 0;
   for (const auto& [at, length] : elements) longest = std::max(longest, length);
-  if (longest > most || longest == 0)
-    wrong(fmt::format("{}: an element of {} bytes; it must be of 1 to {}", here, longest, most));
-  const int64_t length = (axis < port.bundle.dims.size() && !port.bundle.dims[axis].empty()) ? longest : most;
+  if (longest > most) wrong(fmt::format("{}: an element of {} bytes; at most {} are allowed", here, longest, most));
+  const bool varies = axis < port.bundle.dims.size() && !port.bundle.dims[axis].empty();
+  const int64_t length = varies ? std::max<int64_t>(longest, 1) : most;
   if (max_batch_ == 0 && length == longest) {
     const auto content = static_cast<uint8_t*>(given.data.get()) + elements[0].first;
     return {api::DType::kUInt8, {length}, std::shared_ptr<void>(given.data, content)};
   }
   api::Tensor tensor(api::DType::kUInt8, max_batch_ > 0 ? std::vector<int64_t>{rows, length} : std::vector{length});
   for (size_t r = 0; r < elements.size(); ++r)
-    std::memcpy(tensor.data<uint8_t>() + r * static_cast<size_t>(length), data + elements[r].first, elements[r].second);
+    if (elements[r].second > 0)
+      std::memcpy(tensor.data<uint8_t>() + r * static_cast<size_t>(length), data + elements[r].first,
+                  elements[r].second);
   return tensor;
 }
 

@@ -265,7 +265,8 @@ void ModelCore::scatter(const Batch& batch, const std::vector<api::Tensor>& outp
         Tensor& tensor = response.outputs.emplace_back(ports_->show(
             port.ragged
                 ? OutputRows{port, whole, batch.ragged_at[port.scatter][j], job->rows, &job->ragged[port.scatter]}
-                : OutputRows{port, whole, batch.at[j], job->rows}));
+                : OutputRows{port, whole, batch.at[j], job->rows, nullptr,
+                             port.lengths < 0 ? nullptr : &outputs.at(static_cast<size_t>(port.lengths))}));
         if (o >= job->request.outputs.size()) continue;
         const RequestedOutput& wanted = job->request.outputs[o];
         tensor.name = wanted.name;

@@ -6,6 +6,7 @@
 
 #include "serving/core/datatype.h"
 #include "serving/core/error.h"
+#include "serving/execution/parameters.h"
 #include "serving/repository/config.h"
 #include "serving/repository/names.h"
 
@@ -105,6 +106,7 @@ std::set<std::string> made_inputs(const ModelConfig& config) {
   for (const auto& state : config.sequence_batching().state()) made.insert(state.input_name());
   for (const auto& input : config.batch_input())
     for (const std::string& target : input.target_name()) made.insert(target);
+  for (const auto& [name, lengths] : string_lengths_of(config)) made.insert(lengths);
   return made;
 }
 std::set<std::string> made_outputs(const ModelConfig& config) {

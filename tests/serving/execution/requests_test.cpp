@@ -213,8 +213,84 @@ TEST_F(RequestsTest, BytesAreTheContentOfUint8) {
   EXPECT_EQ(send(std::string("\5\0", 2), {1}).error(),
             "infer: input 'x' for model 'm': its bytes end within the length of an element");
   EXPECT_EQ(send(std::string("\6\0\0\0helloo", 10), {1}).error(),
-            "infer: input 'x' for model 'm': an element of 6 bytes; it must be of 1 to 5");
+            "infer: input 'x' for model 'm': an element of 6 bytes; at most 5 are allowed");
   EXPECT_EQ(send(hello + hello, {1}).error(), "infer: input 'x' for model 'm': 2 elements of shape [1]; it takes one");
+}
+
+std::string strings(const std::vector<std::string>& all) {
+  std::string bytes;
+  for (const std::string& one : all) {
+    const auto length = static_cast<uint32_t>(one.size());
+    bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
+    bytes += one;
+  }
+  return bytes;
+}
+
+TEST_F(RequestsTest, StringsHaveTheirLengthBesideThem) {
+  for (const char* type : {"int32", "int64"}) {
+    const std::string graph = std::string("graph \"echo\" {\n  %0 = input \"x\" : uint8(3, 5)\n  %1 = input \"n\" : ") +
+                              type + "(3,)\n  output \"y\" = %0\n  output \"m\" = %1\n}\n";
+    const auto executor = make(bundle(std::string("text_") + type, graph), R"(max_batch_size: 3
+      input { name: 'x' data_type: TYPE_STRING dims: [1] } output { name: 'y' data_type: TYPE_STRING dims: [1] }
+      parameters { key: 'string_lengths' value { string_value: 'x:n, y:m' } })");
+    for (const std::vector<std::string>& all :
+         {std::vector<std::string>{"hello", "", "a"}, {std::string("a\0\xff\0", 4)}, {""}, {"ab", "cdefg"}}) {
+      const std::string bytes = strings(all);
+      const Call call(*executor, request(tensor("x", DataType::TYPE_STRING, {static_cast<int64_t>(all.size()), 1},
+                                                std::vector<char>(bytes.begin(), bytes.end()))));
+      ASSERT_EQ(call.error(), "");
+      const std::vector<char> got = values_of<char>(call.get().outputs.at(0));
+      EXPECT_EQ(std::string(got.begin(), got.end()), bytes);
+      EXPECT_EQ(call.get().outputs[0].shape, (std::vector<int64_t>{static_cast<int64_t>(all.size()), 1}));
+    }
+  }
+}
+
+TEST_F(RequestsTest, LengthsThatAreNoneAreRefusedByName) {
+  const std::string graph =
+      "graph \"g\" {\n  %0 = input \"x\" : uint8(5,)\n  %1 = input \"n\" : int32(1,)\n  %2 = input \"f\" : "
+      "float32(1,)\n"
+      "  output \"y\" = %0\n  output \"m\" = %1\n  output \"g\" = %2\n}\n";
+  const auto refused = [&](const std::string& lengths, const std::string& more = "") {
+    return refusal(bundle("g", graph),
+                   "input { name: 'x' data_type: TYPE_STRING dims: [1] } output { name: 'y' "
+                   "data_type: TYPE_STRING dims: [1] } parameters { key: 'string_lengths' value { "
+                   "string_value: '" +
+                       lengths + "' } } " + more);
+  };
+  const std::string f = "input { name: 'f' data_type: TYPE_FP32 dims: [1] }",
+                    here = "model 'm': parameters.string_lengths";
+  EXPECT_EQ(refused("x", f), here + ": 'x'; must be like 'text:text_lengths'");
+  EXPECT_EQ(refused("z:n", f), here + ": 'z:n': the model has no input or output of the first name");
+  EXPECT_EQ(refused("f:n", f), here + ": 'f:n': the first must be of TYPE_STRING, and no files");
+  EXPECT_EQ(refused("x:z", f), here + ": 'x:z': the bundle has no input 'z'");
+  EXPECT_EQ(refused("y:n", f), here + ": 'y:n': the bundle has no output 'n'");
+  EXPECT_NE(refused("x:f").find("it must be of int32 or int64, with one element"), std::string::npos);
+  EXPECT_EQ(refused("x:n", f + " input { name: 'n' data_type: TYPE_INT32 dims: [1] }"),
+            here + ": 'x:n': 'n' is an input of clients, too");
+  EXPECT_EQ(refused("x:n,y:m", f), "");
+}
+
+TEST_F(RequestsTest, ALengthThatTheBundleMakesUpFailsTheRequest) {
+  const std::string graph =
+      "graph \"g\" {\n  %0 = input \"x\" : uint8(5,)\n  %1 = input \"n\" : int32(1,)\n  output \"y\" = %0\n"
+      "  output \"m\" = %1\n}\n";
+  const auto executor = make(bundle("made_up", graph), R"(
+    input { name: 'x' data_type: TYPE_STRING dims: [1] } input { name: 'n' data_type: TYPE_INT32 dims: [1] }
+    output { name: 'y' data_type: TYPE_STRING dims: [1] }
+    parameters { key: 'string_lengths' value { string_value: 'y:m' } })");
+  const auto send = [&](int32_t length) {
+    const std::string bytes = strings({"hello"});
+    InferRequest asked =
+        request(tensor("x", DataType::TYPE_STRING, {1}, std::vector<char>(bytes.begin(), bytes.end())));
+    asked.inputs.push_back(tensor("n", DataType::TYPE_INT32, {1}, std::vector<int32_t>{length}));
+    return Call(*executor, std::move(asked));
+  };
+  EXPECT_EQ(values_of<char>(send(2).get().outputs.at(0)), (std::vector<char>{2, 0, 0, 0, 'h', 'e'}));
+  for (const int32_t length : {-1, 6})
+    EXPECT_EQ(send(length).error(), "infer: output 'y' of model 'm': the bundle tells that a string has " +
+                                        std::to_string(length) + " bytes; its row has 5");
 }
 
 TEST_F(RequestsTest, ShapesAreShownOtherwise) {
