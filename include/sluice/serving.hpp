@@ -126,6 +126,7 @@ struct Options {
   std::string http_base_path = "";
   uint64_t max_input_bytes = uint64_t{64} << 20u;
   std::string management_token = "";  // who may load models and change settings over the ports; "": everybody
+  bool follow_links = false;          // in repositories, where they stay beneath
 };
 
 // A request under way. Letting go of it changes nothing.
@@ -139,13 +140,14 @@ class SLUICE_API Call {
   std::shared_ptr<void> handle_;
 };
 
-// Thread safety: everything may be called from any thread at any time. Whatever cannot be done throws Error.
+// Thread safety: everything may be called from any thread at any time. Whatever cannot be done throws Error; so does
+// everything that is asked of a server that has been moved from.
 class SLUICE_API Server {
  public:
   // Starts loading, and listens where it shall. Throws kNotFound for a repository that is none, kUnavailable for a port
   // in use.
   explicit Server(const Options& options);
-  // As stop() without patience.
+  // As stop() without patience. Within `respond` it returns at once, and the server ends a little later.
   ~Server();
   Server(Server&&) noexcept;
   Server& operator=(Server&&) noexcept;
@@ -169,8 +171,9 @@ class SLUICE_API Server {
   // Waits for the answer. Throws the error that it has; kUnsupported for models with several answers to a request.
   Response infer(Request request);
   // Starts a request and returns. `respond` is called for every answer, the last time with `last`; exactly once for
-  // models that are not decoupled; on any thread, also before start() has returned. It must not block or throw. What is
-  // wrong is told by it.
+  // models that are not decoupled; on any thread, also before start() has returned. It must not block: infer(), load(),
+  // unload() and stop() of this server throw kInvalidArgument there. What it throws is logged. What is wrong with the
+  // request is told by it; start() throws where there is no `respond`.
   Call start(Request request, std::function<void(Response response, bool last)> respond);
 
   // Every other call of the protocol, as HTTP has it, but without HTTP: call("GET", "/v2/models/digits/stats"). For
@@ -187,7 +190,10 @@ class SLUICE_API Server {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  static void end(std::shared_ptr<Impl> impl);
+  Impl& impl() const;  // throws where it has been moved from
+  Impl& waiting(const char* what) const;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace sluice::api::serving

@@ -2,8 +2,10 @@
 #include <future>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "serving/core/loaded.h"
+#include "serving/core/log.h"
 #include "serving/grpc/grpc_server.h"
 #include "serving/http/http_server.h"
 #include "serving/http/routes.h"
@@ -19,11 +21,37 @@ namespace {
 constexpr size_t kKeptBuffers = size_t{64} << 20u;
 constexpr milliseconds kLook{10};
 
+// The server whose answer this thread is giving to the program, innermost first.
+thread_local const void* responding = nullptr;
+
+class Responding {
+ public:
+  explicit Responding(const void* server) : before_(std::exchange(responding, server)) {}
+  ~Responding() { responding = before_; }
+  Responding(const Responding&) = delete;
+  Responding& operator=(const Responding&) = delete;
+
+ private:
+  const void* const before_;
+};
+
 milliseconds left(core::Clock::time_point until) {
   return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(until - core::Clock::now()));
 }
 core::Clock::time_point after(milliseconds timeout) {
   return core::Clock::now() + std::min<milliseconds>(timeout, std::chrono::hours(24 * 365));
+}
+
+// `respond` is the program's; what it throws would end a thread of the engine, and with it the process.
+void give(const void* server, const std::function<void(Response, bool)>& respond, Response response, bool last) {
+  const Responding here(server);
+  try {
+    respond(std::move(response), last);
+  } catch (const std::exception& error) {
+    core::log_error(std::string("start: respond() of the program threw: ") + error.what());
+  } catch (...) {
+    core::log_error("start: respond() of the program threw what is no std::exception");
+  }
 }
 
 }  // namespace
@@ -73,25 +101,46 @@ struct Server::Impl {
   std::unique_ptr<core::GrpcServer> grpc;
 };
 
-Server::Server(const Options& options) : impl_(core::translated([&] { return std::make_unique<Impl>(options); })) {}
-Server::~Server() = default;
+Server::Server(const Options& options) : impl_(core::translated([&] { return std::make_shared<Impl>(options); })) {}
+Server::~Server() { end(std::move(impl_)); }
 Server::Server(Server&&) noexcept = default;
-Server& Server::operator=(Server&&) noexcept = default;
+Server& Server::operator=(Server&& other) noexcept {
+  end(std::exchange(impl_, std::move(other.impl_)));
+  return *this;
+}
 
-uint16_t Server::http_port() const { return impl_->http ? impl_->http->port() : 0; }
-uint16_t Server::grpc_port() const { return impl_->grpc ? impl_->grpc->port() : 0; }
-uint16_t Server::metrics_port() const { return impl_->metrics ? impl_->metrics->port() : 0; }
+// It waits for the requests under way, so one whose answer is being given by this thread ends it on another.
+void Server::end(std::shared_ptr<Impl> impl) {
+  if (impl != nullptr && responding == impl.get()) std::thread([ended = std::move(impl)] {}).detach();
+}
 
-bool Server::ready() const { return impl_->server->ready(); }
+Server::Impl& Server::impl() const {
+  if (impl_ == nullptr) throw Error(Code::kInvalidArgument, "server: it has been moved from; use the one it went to");
+  return *impl_;
+}
+
+Server::Impl& Server::waiting(const char* what) const {
+  if (responding != nullptr && responding == impl_.get())
+    throw Error(Code::kInvalidArgument, std::string(what) +
+                                            ": it is called by respond(), whose request it may wait "
+                                            "for; call it on another thread");
+  return impl();
+}
+
+uint16_t Server::http_port() const { return impl().http ? impl().http->port() : 0; }
+uint16_t Server::grpc_port() const { return impl().grpc ? impl().grpc->port() : 0; }
+uint16_t Server::metrics_port() const { return impl().metrics ? impl().metrics->port() : 0; }
+
+bool Server::ready() const { return impl().server->ready(); }
 
 bool Server::model_ready(const std::string& name, const std::string& version) const {
-  return core::translated([&] { return impl_->server->model_ready(name, version); });
+  return core::translated([&] { return impl().server->model_ready(name, version); });
 }
 
 void Server::wait_ready(milliseconds timeout) const {
   const auto until = after(timeout);
   for (;;) {
-    const core::Loaded loaded = core::look(*impl_->server);
+    const core::Loaded loaded = core::look(*impl().server);
     if (loaded.done && !loaded.failures.empty()) {
       std::string text;
       for (const std::string& failure : loaded.failures) text += (text.empty() ? "" : "; ") + failure;
@@ -106,11 +155,11 @@ void Server::wait_ready(milliseconds timeout) const {
 }
 
 void Server::load(const std::string& name, const std::string& config, const std::map<std::string, std::string>& files) {
-  core::translated([&] { impl_->server->load(name, {config, files}); });
+  core::translated([&] { waiting("load").server->load(name, {config, files}); });
 }
 
 void Server::unload(const std::string& name, bool dependents) {
-  core::translated([&] { impl_->server->unload(name, dependents); });
+  core::translated([&] { waiting("unload").server->unload(name, dependents); });
 }
 
 Response Server::infer(Request request) {
@@ -118,6 +167,7 @@ Response Server::infer(Request request) {
     std::promise<Response> answer;
     std::atomic<bool> several{false};
   };
+  static_cast<void>(waiting("infer"));
   const auto state = std::make_shared<State>();
   start(std::move(request), [state](Response response, bool last) {
     if (last)
@@ -133,24 +183,31 @@ Response Server::infer(Request request) {
 }
 
 Call Server::start(Request request, std::function<void(Response response, bool last)> respond) {
+  if (!respond) throw Error(Code::kInvalidArgument, "start: respond: no function; there must be one to answer by");
+  const Impl& mine = impl();
+  // `respond` may end the server, which has to be there until infer() returns.
+  struct Held {
+    ~Held() { end(std::move(server)); }
+    std::shared_ptr<Impl> server;
+  } held{impl_};
   core::InferRequest made;
   Response wrong;
   wrong.model = request.model;
   wrong.version = request.version;
   wrong.id = request.id;
   try {
-    made = core::core_request(std::move(request), impl_->buffers);
+    made = core::core_request(std::move(request), impl().buffers);
   } catch (const core::Error& error) {
     wrong.error = core::public_error(error);
   }
   Call call;
   if (wrong.error) {
-    respond(std::move(wrong), true);
+    give(&mine, respond, std::move(wrong), true);
     return call;
   }
-  call.handle_ =
-      impl_->server->infer(std::move(made), [respond = std::move(respond)](core::InferResponse response, bool last) {
-        respond(core::public_response(std::move(response)), last);
+  call.handle_ = mine.server->infer(
+      std::move(made), [server = &mine, respond = std::move(respond)](core::InferResponse response, bool last) {
+        give(server, respond, core::public_response(std::move(response)), last);
       });
   return call;
 }
@@ -161,17 +218,21 @@ void Call::cancel() {
 
 Server::Reply Server::call(const std::string& method, const std::string& path, const std::string& body) {
   const auto of = [](core::HttpReply reply) { return Reply{reply.status, std::move(reply.body)}; };
-  if (path == "/metrics" && method == "GET") return {200, impl_->server->metrics()};
+  if (path == "/metrics" && method == "GET") return {200, impl().server->metrics()};
+  const Impl& mine = impl();
   try {
     const core::Route route = core::route_of(method, path, false);
     if (route.call == core::Call::kInfer)
       return of(core::error_reply(501, "call: inference has tensors; use infer() or start()"));
-    return of(core::answer(*impl_->server, route, body));
+    if (route.slow) static_cast<void>(waiting("call"));
+    return of(core::answer(*mine.server, route, body));
+  } catch (const Error& error) {
+    return of(core::error_reply(400, error.what()));
   } catch (...) {
     return of(core::reply_of_current());
   }
 }
 
-bool Server::stop(milliseconds timeout) { return impl_->stop(timeout); }
+bool Server::stop(milliseconds timeout) { return waiting("stop").stop(timeout); }
 
 }  // namespace sluice::api::serving
