@@ -19,12 +19,28 @@ void TensorImpl::set_base(const std::shared_ptr<TensorImpl>& parent, ViewStep st
   steps_.push_back(std::move(step));
   version_ = parent->version_;
   base_history_ = base_->history_;
+  unrecorded_ = grad_enabled() ? parent->unrecorded_ : Unrecorded::kGradientsOff;
+}
+
+void TensorImpl::check_recorded(const char* what) const {
+  SLUICE_CHECK_KIND(kRuntime, unrecorded_ != Unrecorded::kGradientsOff,
+                    "in-place: a view was created in no_grad or inference mode and {} with grad mode enabled: {}; make "
+                    "the view where gradients are recorded, or write under no_grad() as well",
+                    what, type_.str());
+  SLUICE_CHECK_KIND(kRuntime, unrecorded_ != Unrecorded::kFunction,
+                    "in-place: what a custom Function gives is a view of its argument, or the argument itself, and {}: "
+                    "{}; its own backward would be lost: return a clone() from forward, or mark_dirty() the argument",
+                    what, type_.str());
 }
 
 void TensorImpl::refresh_history() {
   if (!base_ || base_history_ == base_->history_) return;
-  history_is_current();
   const Value base(base_);
+  if (base.requires_grad() && unrecorded_ != Unrecorded::kNo) {
+    if (grad_enabled()) check_recorded("its base, or another view of it, has been modified inplace");
+    return;
+  }
+  history_is_current();
   if (!base.requires_grad()) return;
   const GradMode recording(true);
   Value view = base;

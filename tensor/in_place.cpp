@@ -77,6 +77,7 @@ void write(const Value& target, const Value& result, bool reads_old) {
     current_executor().assign(target, result);
     return;
   }
+  impl.check_recorded("is being modified inplace");
   SLUICE_CHECK_KIND(
       kRuntime, !leaf_needing_grad(base) && !leaf_needing_grad(target),
       "in-place: a {}leaf Variable that requires grad is being used in an in-place operation: {}; write to it "

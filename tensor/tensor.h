@@ -43,6 +43,12 @@ class TensorImpl : public ValueImpl {
   // An in-place write gave this base another history / this view took its base's history as it is now.
   void history_changed() { ++history_; }
   void history_is_current() { base_history_ = base_->history_; }
+  // Who made this view, or what it is a view of, where that is no recorded call: then nobody can say what of its base's
+  // history a write through it changes.
+  enum class Unrecorded : uint8_t { kNo, kGradientsOff, kFunction };  // kFunction: one with a backward of its own
+  void made_by_function() { unrecorded_ = Unrecorded::kFunction; }
+  // Throws kRuntime where it is such a view; `what` is what happens to it.
+  void check_recorded(const char* what) const;
 
  protected:
   TensorImpl(TensorSpec spec, DeviceId device, bool traced, std::shared_ptr<uint64_t> version);
@@ -54,6 +60,9 @@ class TensorImpl : public ValueImpl {
   std::vector<ViewStep> steps_;
   uint64_t history_ = 0;       // of a base
   uint64_t base_history_ = 0;  // of a view: that of its base when it took its own
+
+ private:
+  Unrecorded unrecorded_ = Unrecorded::kNo;
 };
 
 inline TensorImpl& tensor_impl(const Value& value) { return static_cast<TensorImpl&>(*value.impl()); }

@@ -148,7 +148,13 @@ void bind_autograd(nb::module_& m) {
       if (*known == name) stored = known->c_str();
     if (stored == nullptr) stored = names->emplace_back(std::make_unique<std::string>(name))->c_str();
     std::vector<Value> recorded;
-    for (const Value& output : outputs) recorded.push_back(current_executor().detach(output));
+    for (const Value& output : outputs) {
+      recorded.push_back(current_executor().detach(output));
+      const auto& memory = tensor_impl(output).version_counter();
+      if (std::any_of(inputs.begin(), inputs.end(),
+                      [&](const Value& v) { return tensor_impl(v).version_counter() == memory; }))
+        tensor_impl(recorded.back()).made_by_function();
+    }
     record_function(stored, inputs, recorded, [backward = SharedObject(backward)](std::span<const Value> grads) {
       return call_backward(backward, grads);
     });
