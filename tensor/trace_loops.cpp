@@ -1,6 +1,5 @@
 // Tracing the bodies of loops: the nodes that a body makes are copied into an attribute, and are dead in the graph.
 #include <algorithm>
-#include <set>
 
 #include "graph/autodiff/saved_hooks.h"
 #include "graph/autodiff/tape.h"
@@ -8,6 +7,8 @@
 #include "graph/ops/elementwise.h"
 #include "graph/ops/loops.h"
 #include "graph/ops/shaping.h"
+#include "tensor/loop_branches.h"
+#include "tensor/loop_extraction.h"
 #include "tensor/loops.h"
 #include "tensor/trace_executor.h"
 
@@ -15,7 +16,6 @@ namespace sluice {
 namespace {
 
 using graph::Graph;
-using graph::kNoValue;
 using graph::Node;
 using graph::ValueId;
 using graph::ValueKind;
@@ -46,74 +46,6 @@ class RegionScope {
 
  private:
   TraceExecutor& trace_;
-};
-
-// The nodes of a region that some values need, as a nested graph.
-class Extraction {
- public:
-  Extraction(const Graph& graph, size_t first) : graph_(graph), first_(first) {}
-
-  // It will take the value.
-  void stop_at(ValueId value) { seen_.insert(value); }
-  // Nodes of which `kept` is true are not part of it.
-  void need(std::span<const ValueId> values, const std::function<bool(const Node&)>& kept) {
-    std::vector<ValueId> open(values.begin(), values.end());
-    while (!open.empty()) {
-      const ValueId value = open.back();
-      open.pop_back();
-      if (value == kNoValue || !seen_.insert(value).second) continue;
-      const graph::ValueInfo& info = graph_.values()[value];
-      if (info.kind != ValueKind::kNode || static_cast<size_t>(info.index) < first_) {
-        outside_.push_back(value);
-      } else if (kept(graph_.nodes()[info.index])) {
-        kept_.push_back(value);
-      } else if (nodes_.insert(info.index).second) {
-        const Node& node = graph_.nodes()[info.index];
-        open.insert(open.end(), node.inputs.begin(), node.inputs.end());
-      }
-    }
-  }
-  // What is needed and not part of it: of the outside; and of nodes that were kept.
-  const std::vector<ValueId>& outside() const { return outside_; }
-  const std::vector<ValueId>& kept() const { return kept_; }
-
-  // Its next input.
-  void take(ValueId value) { numbers_.emplace(value, inputs_++); }
-  void take(std::span<const ValueId> values) {
-    for (const ValueId value : values) take(value);
-  }
-  AttrGraph finish(std::span<const ValueId> outputs) {
-    AttrGraph nested{.inputs = inputs_, .calls = {}, .outputs = {}};
-    int next = inputs_;
-    for (const int index : nodes_) {
-      const Node& node = graph_.nodes()[index];
-      const OpDef& op = *node.op;
-      SLUICE_CHECK_KIND(kUnsupported, !op.random && !op.effectful && !op.host && op.extension.empty(),
-                        "loop: its body calls {}; make what that gives before the loop, a row for each turn", op.name);
-      SLUICE_CHECK_KIND(kUnsupported, op.varying == nullptr,
-                        "loop: its body makes a value that is as long as the data say (nonzero, x[mask]); use "
-                        "where(mask, x, y) there, or make it before or after the loop");
-      AttrCall call{op.name, name_attrs(op, node.attrs), {}, {}};
-      for (const ValueId input : node.inputs)
-        call.operands.push_back(input == kNoValue ? kNoOperand : numbers_.at(input));
-      for (const ValueId output : node.outputs) {
-        call.results.push_back(TensorSpec::contiguous(graph_.type(output)));
-        numbers_.emplace(output, next++);
-      }
-      nested.calls.push_back(std::move(call));
-    }
-    for (const ValueId output : outputs) nested.outputs.push_back(numbers_.at(output));
-    return nested;
-  }
-
- private:
-  const Graph& graph_;
-  const size_t first_;
-  int inputs_ = 0;
-  std::map<ValueId, int> numbers_;
-  std::set<ValueId> seen_;
-  std::set<int> nodes_;  // ascending, as they run
-  std::vector<ValueId> outside_, kept_;
 };
 
 bool requires_grad(const Value& value) { return value.requires_grad(); }
@@ -179,6 +111,30 @@ class LoopTrace {
   const Ints& products() const { return products_; }
 
  private:
+  // What the loop backwards reads of a value that was saved, and which output of the loop's body that is. One that a
+  // branch makes is void in the turns that do not take it: it leaves the branch, and is void again where it is read.
+  struct Saved {
+    ValueId output, row;
+  };
+  std::vector<Saved> save(Extraction& backward) {
+    BranchPaths paths(graph_, region_.first);
+    std::vector<Saved> saved;
+    const GradMode off(false);
+    for (size_t i = 0; i < backward.kept().size(); ++i) {  // to read a branch's value may take another: its index
+      const ValueId value = backward.kept()[i];
+      const std::vector<BranchTaken> path = paths.of(value);
+      if (path.empty()) {
+        saved.push_back({value, value});
+        continue;
+      }
+      const Value made = trace_.handle_of(value), row = stand_in(made);
+      saved.push_back({trace_.id(out_of(trace_, path, made)), trace_.id(row)});
+      backward.stop_at(saved.back().row);
+      backward.read_instead(value, trace_.id(into(trace_, path, row)), keeps_);
+    }
+    return saved;
+  }
+
   // Makes the nested graphs.
   void extract() {
     const std::vector<ValueId>& taken = taken_ids_;
@@ -191,10 +147,11 @@ class LoopTrace {
     for (const std::vector<ValueId>* values : {&gradients, &sums})
       for (const ValueId value : *values) backward.stop_at(value);
     backward.need(wanted, keeps_);
-    saved_ = backward.kept().size();
+    const std::vector<Saved> saved = save(backward);
+    saved_ = saved.size();
 
     std::vector<ValueId> outputs = given_ids_;
-    outputs.insert(outputs.end(), backward.kept().begin(), backward.kept().end());
+    for (const Saved& value : saved) outputs.push_back(value.output);
     for (const std::vector<ValueId>* values : {&taken, &brought})
       for (const ValueId value : *values) forward.stop_at(value);
     forward.need(outputs, [](const Node&) { return false; });
@@ -209,7 +166,7 @@ class LoopTrace {
     if (differentiable_) {
       backward.take(sums);
       backward.take(gradients);
-      backward.take(backward.kept());
+      for (const Saved& value : saved) backward.take(value.row);
       backward.take(rows);
       backward.take(brought);
       backward.take(constants);
