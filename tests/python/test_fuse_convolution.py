@@ -131,7 +131,7 @@ net, x = trained(), sl.randn(2, 8, 9, 9)
 with sl.no_grad():
     np.testing.assert_array_equal(graph_of(net)(x).numpy(), net(x).numpy())
 """
-    environment = {**os.environ, "DNNL_MAX_CPU_ISA": "AVX2", "SLUICE_LOG": "kernels=debug"}
+    environment = {**os.environ, "SLUICE_MAX_ISA": "avx2", "SLUICE_LOG": "kernels=debug"}
     child = subprocess.run([sys.executable, "-c", program], cwd=pathlib.Path(__file__).parent, env=environment,
                            capture_output=True, text=True)
     assert child.returncode == 0, child.stderr
