@@ -175,6 +175,34 @@ TEST(BoxingBytes, AreThoseOfTheTextbook) {
   EXPECT_EQ(boxing_bytes(1200, p, 1, b, 1, false), 0);
 }
 
+// The bytes of a value of 256 are those of the textbook's algorithms, summed over the devices.
+TEST(Boxing, EachPairTakesItsPrimitive) {  // GT-05
+  const auto lay = [](const std::string& value, const std::string& sbp, int n) {
+    std::string mesh;
+    for (int i = 0; i < n; ++i) mesh += fmt::format("{}\"sim:{}\"", i == 0 ? "" : ", ", i);
+    const std::string kind = sbp[0] == 'S' ? "split" : sbp == "B" ? "broadcast" : "partial_sum";
+    return fmt::format("to_global({}) {{mesh = [{}], sbp = \"{}\", axis = {}}} : float32(8, 8)\n", value, mesh, kind,
+                       sbp == "S1" ? 1 : 0);
+  };
+  const auto moved = [&](const std::string& from, const std::string& to, int n) {
+    return travels(split("  %0 = input \"x\" : float32(8, 8)\n  %1 = " + lay("%0", from, n) +
+                         "  %2 = neg(%1) : float32(8, 8)\n  %3 = " + lay("%2", to, n) +
+                         "  %4 = neg(%3) : float32(8, 8)\n  output \"y\" = %4\n"));
+  };
+  for (const int n : {2, 4}) {
+    const int most = 256 * (n - 1);
+    for (const auto& [from, to] : {std::pair{"S0", "S1"}, {"S1", "S0"}})
+      EXPECT_EQ(moved(from, to, n), fmt::format("all_to_all {}", most / n)) << from << " to " << to;
+    for (const char* from : {"S0", "S1"}) EXPECT_EQ(moved(from, "B", n), fmt::format("all_gather {}", most)) << from;
+    for (const char* to : {"S0", "S1"}) {
+      EXPECT_EQ(moved("P", to, n), fmt::format("reduce_scatter {}", most)) << to;
+      EXPECT_EQ(moved("B", to, n), "") << to;
+    }
+    EXPECT_EQ(moved("P", "B", n), fmt::format("all_reduce {}", 2 * most));
+    EXPECT_EQ(moved("B", "P", n), "");
+  }
+}
+
 TEST(SbpInfer, RefusesByName) {
   const std::string two = R"ir(
   %0 = input "x" : float32(4, 3)

@@ -242,7 +242,8 @@ assert info.kernel_trials()["searches"] == len(trials) == 2
 for (_, candidates, chosen), kernel in zip(trials, attrs):
     assert [name for name, _ in candidates] == ["engine 67", "engine 1"]
     assert kernel.get("implementation", "") == chosen
-    assert chosen in ("", min(candidates, key=lambda c: c[1])[0])
+    (_, usual_ns), (best, best_ns) = candidates[0], min(candidates, key=lambda c: c[1])
+    assert chosen == (best if best_ns < 0.97 * usual_ns else "")  # what is nearer to the usual one may be chance
 varying = Infer(cudnn_conv_use_deterministic_algo_only=False)
 varying.compile(x)  # the fake's engine that varies computes nonsense
 assert [k["attrs"]["deterministic"] for k in varying.plan["kernels"] if "conv" in k["op"]] == [False, False]

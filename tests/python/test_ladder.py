@@ -208,3 +208,23 @@ def test_a_program_for_torch_runs_with_its_import_changed_and_as_a_graph():  # L
     for result in (ours["look"](net, given[0]), graph(given[1])):
         for a, b in zip(result, expected, strict=True):
             assert_same(a, b, 1e-4)
+
+
+def test_the_tables_have_the_factor_of_each_rung_and_of_each_option(monkeypatch):  # LAD-01, LAD-06, LAD-08
+    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[2] / "benchmarks/ladder"))
+    import ladder
+
+    of_image = {"rungs": [240, 230, 140, 84, 56, 50, 34, 33, 30], "options": [50, 34, 40, 49, 48, 55]}
+    monkeypatch.setattr(ladder, "measured", lambda what, ways, options: [(float(ms), 0.01) for _, ms in zip(ways, of_image[what], strict=True)])
+    rungs, options = ladder.climb(None), ladder.ablation(None)
+    factors = [below / here for *_, below, here, _ in rungs]
+    assert np.prod(factors[:-1]) == pytest.approx(factors[-1]) == pytest.approx(8) and len(factors) == 9
+    assert {name: (below, here) for name, _, below, here, _ in options} == {
+        "switch.amp": (50, 34), "switch.search": (50, 40), "switch.fuse_add": (50, 49), "switch.fuse_pad": (50, 48), "switch.packed": (55, 50)}
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for text in ladder.tables(rungs, options, 128)
+            for line in text.splitlines() if line.startswith("| ")]
+    ladder_of, option_of = ({row[0]: row[1:] for row in rows if len(row) == columns} for columns in (7, 5))
+    assert len(ladder_of) == 11 and ladder_of["eager"] == ["PyTorch, eager", "", "240.00", "1", "1", "4.2"]  # images per second
+    assert ladder_of["graph"] == ["nn.Graph, nothing left out", "230.00", "140.00", "1.64", "1.71", "7.1"]
+    assert ladder_of["search"][-3:] == ["1.10", "8.00", "33.3"] and ladder_of["whole"][-3:] == ["8.00", "", "33.3"]
+    assert [row[-1] for row in option_of.values()] == ["factor", "1.47", "1.25", "1.02", "1.04", "1.10"]

@@ -488,8 +488,10 @@ def mutant(random, seeds):
     return bytes(data)
 
 
-def test_thousands_of_malformed_requests(server):  # CLI-14, TRI-18
+@pytest.mark.soak
+def test_thousands_of_malformed_requests(server, repetitions, count):  # CLI-14, TRI-18
     """Each is answered or its connection closed, and the server answers the next good one."""
+    each = repetitions(1250, 25_000)
     body, length = binary(X)
     seeds = [infer(X), post("/v2/models/net/infer", head()), post("/v2/repository/index", "{}"), get("/v2/models/net/config"),
              post("/v2/models/net/infer", gzip.compress(body), length, "Content-Encoding: gzip"),
@@ -499,7 +501,7 @@ def test_thousands_of_malformed_requests(server):  # CLI-14, TRI-18
 
     def attack(seed):
         rng = random.Random(seed)
-        for _ in range(1250):
+        for _ in range(each):
             data = mutant(rng, seeds)
             w = Wire(server)
             try:
@@ -519,6 +521,7 @@ def test_thousands_of_malformed_requests(server):  # CLI-14, TRI-18
         t.start()
     for t in threads:
         t.join()
+    count("malformed HTTP requests", len(threads) * each, "answered or cut off")
     assert not failures, failures[:2]
     w = Wire(server)
     assert w.send(infer(X)).answer()[0] == 200

@@ -1,0 +1,100 @@
+"""plan-viz: every view that it lists has JSON of a fixed form, on a plan of a real graph and on what else views read."""
+
+import json
+import re
+import subprocess
+
+import pytest
+
+import sluice as sl
+from sluice import nn
+from sluice._tools import find_tool
+
+NUMBER = (int, float)
+COUNT, TEXT, LIST, MAYBE_TEXT = int, str, list, (str, type(None))
+# Of each view: how it is called on the files that `files` makes, and what each object of its JSON must have.
+FORMS = {
+    "show": ("bundle", {"name": TEXT, "streams": LIST}),
+    "devices": ("bundle", {"name": TEXT}),
+    "info": ("bundle", {"name": TEXT}),
+    "stats": ("bundle", {"name": TEXT}),
+    "mem": ("bundle", {"name": TEXT, "total": COUNT}),
+    "verify": ("bundle", {"name": TEXT}),
+    "dot": ("bundle", {"dot": TEXT}),
+    "json": ("bundle", {"name": TEXT, "schema_version": COUNT, "streams": LIST, "actors": LIST, "registers": LIST, "kernels": LIST}),
+    "ir": ("bundle", {"name": TEXT, "nodes": COUNT, "inputs": COUNT, "outputs": COUNT, "variables": COUNT, "text": TEXT}),
+    "simulate": ("bundle --steps 20", {"name": TEXT, "firings": LIST}),
+    "bottleneck": ("bundle", {"name": TEXT}),
+    "pareto": ("bundle", {"name": TEXT}),
+    "cost": ("costs.json --plan bundle", {"name": MAYBE_TEXT, "measured": LIST}),
+    "compare": ("dump_a dump_b", {}),
+    "served": ("served.json", {}),
+    "requests": ("bundle trace.json", {"requests": LIST, "steps": LIST}),
+}
+
+
+class Net(nn.Graph):
+    def __init__(self, bend=0.0):
+        super().__init__(name="net")
+        sl.manual_seed(0)
+        self.fc = nn.Linear(4, 3)
+        with sl.no_grad():
+            self.fc.bias[1] += bend
+
+    def build(self, x):
+        return self.fc(x).tanh()
+
+
+def plan_viz(directory, *arguments):
+    return subprocess.run([find_tool("plan-viz"), *arguments], capture_output=True, text=True, cwd=directory)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with a bundle, costs, two dumps that differ, what a server says of its models, and a trace of a request."""
+    folder = tmp_path_factory.mktemp("views")
+    for name, bend in (("dump_a", 0), ("dump_b", 0.5)):
+        graph = Net(bend)
+        graph.config.set_dump(ops="*", tensors=True, directory=folder / name)
+        graph(sl.ones(2, 4))
+        graph.close()
+    graph = Net()
+    graph(sl.ones(2, 4))
+    sl.save(graph, folder / "bundle")
+    plan = json.loads(plan_viz(folder, "json", "bundle").stdout)
+    (folder / "costs.json").write_text(json.dumps({"links": [], "kernels": []}))
+    queue = {"priority": 0, "places": 8, "timeout_us": 0, "delays": True}
+    batcher = {"merges": True, "most_rows": 4, "preferred": [2], "delay_us": 5, "ordered": False}
+    model = {"name": "net", "version": "1", "bundle": str(folder / "bundle"), "inputs": ["x"], "outputs": ["y"], "steps": [],
+             "sequences": "", "instances": 1, "queues": [queue], "batcher": batcher}
+    (folder / "served.json").write_text(json.dumps({"models": [model]}))
+    actor = plan["actors"][0]
+    firing = {"kind": "firing", "plan": 0, "stream": plan["streams"][actor["stream"]]["name"], "actor": actor["name"],
+              "begin_ns": 3, "end_ns": 5}
+    (folder / "trace.json").write_text(json.dumps([
+        {"id": 1, "model_name": "net", "model_version": "1", "request_id": "first"},
+        {"id": 1, "timestamps": [{"name": "REQUEST_START", "ns": 1}, {"name": "REQUEST_END", "ns": 9}]},
+        {"id": 1, "ids": [1], "instance": 0, "number": 0, "plans": 1, "events": [firing]}]))
+    return folder
+
+
+def views():
+    """The views that the program itself lists, but for the page, which is HTML."""
+    listed = plan_viz(None, "--help").stdout.partition("\nSubcommands:\n")[2]
+    return [name for name in re.findall(r"^  (\w+)", listed, re.M) if name not in ("html", "prove")]
+
+
+def test_every_view_that_is_listed_has_a_form():  # VIZ-08
+    assert sorted(views()) == sorted(FORMS)
+
+
+@pytest.mark.parametrize("view", FORMS)
+def test_json_has_the_form_of_its_view(files, view):  # VIZ-08
+    arguments, form = FORMS[view]
+    done = plan_viz(files, view, *arguments.split(), "--json")
+    assert done.returncode == (1 if view == "compare" else 0), done.stderr
+    document = json.loads(done.stdout, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    assert document, "an empty document says nothing"
+    for key, kind in form.items():
+        assert isinstance(document[key], kind), (key, document)
+        assert not isinstance(document[key], list) or document[key] or view == "cost", key
