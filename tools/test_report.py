@@ -25,10 +25,12 @@ def reason_of(case, skipped):
 
 
 def read(path):
-    """The results of one report."""
-    for case in xml.etree.ElementTree.parse(path).iter("testcase"):
+    """The results of one report. To ctest a program that was not built is skipped; here it is a failure."""
+    root = xml.etree.ElementTree.parse(path).getroot()
+    for case in root.iter("testcase"):
         skipped, reason = case.find("skipped"), ""
-        if case.find("failure") is not None or case.find("error") is not None:
+        absent = root.tag == "testsuite" and skipped is not None and not skipped.get("message", "").startswith("SKIP_")
+        if absent or case.find("failure") is not None or case.find("error") is not None:
             outcome = "failed"
         elif skipped is not None:
             outcome, reason = "skipped", reason_of(case, skipped)

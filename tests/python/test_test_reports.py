@@ -20,13 +20,14 @@ tests/ops/device_test.cpp:23: Skipped
 no kernel
 
 [  SKIPPED ] All/EveryOp.RunsOn/conv2d</system-out></testcase>
-</testsuite>"""
+%s</testsuite>"""
 PYTHON = """<testsuites><testsuite name="pytest">
 <testcase classname="tests.python.test_a" name="test_one[x]" file="tests/python/test_a.py"/>
 <testcase classname="tests.python.test_a" name="test_two" file="tests/python/test_a.py">
 <skipped type="pytest.skip" message="torchvision is not installed">tests/python/test_a.py:1: torchvision is not installed</skipped></testcase>
 <testcase classname="" name="tests.packaging.test_b"><skipped message="collection skipped">('test_b.py', 2, 'Skipped: no dpkg')</skipped></testcase>
 %s</testsuite></testsuites>"""
+NOT_BUILT = """<testcase name="sim_tests_NOT_BUILT" status="notrun"><skipped message="Unable to find executable"/></testcase>"""
 FAILED = '<testcase classname="c" name="test_bad" file="tests/python/test_a.py"><failure message="no"/></testcase>'
 
 
@@ -52,9 +53,11 @@ if sys.argv[1].endswith("test_report.py"):
     sys.argv.pop(0)
     runpy.run_path(sys.argv[0], run_name="__main__")
 report = pathlib.Path(next(a for a in sys.argv if a.endswith(".xml")))
+failing = report.stem in os.environ["FAILING"].split()
 if report.stem not in os.environ["SILENT"].split():
-    report.write_text({CPP!r} if report.stem == "cpp" else {PYTHON!r} % ({FAILED!r} if report.stem in os.environ["FAILING"] else ""))
-sys.exit(report.stem in os.environ["FAILING"].split())
+    report.write_text(({CPP!r} % {NOT_BUILT!r} if failing else {CPP!r} % "") if report.stem == "cpp" else
+                      {PYTHON!r} % ({FAILED!r} if failing else ""))
+sys.exit(failing)
 """)
     stand_in.chmod(0o755)
 
@@ -71,7 +74,7 @@ def test_every_phase_runs_though_one_fails_and_the_last_lines_name_it(phases):
     assert status == 1 and lines[-1] == "test: FAILED: cpp python packaging report"
     assert [line for line in lines if line.startswith("== ") and ":" not in line] == [f"== {p}" for p in "cpp python programs packaging".split()]
     assert "count: plans: 7 of 7" in lines and "failed: python: tests/python/test_a.py::test_bad" in lines
-    assert any(line.startswith("failed: packaging: no report ") for line in lines)
+    assert any(line.startswith("failed: packaging: no report ") for line in lines) and "failed: cpp: sim_tests_NOT_BUILT" in lines
 
 
 def test_skips_are_counted_by_reason(phases):
@@ -87,7 +90,7 @@ def test_skips_are_counted_by_reason(phases):
 def outcomes(tool, tmp_path):
     """What the two reports say, by test."""
     report = tool("test_report")
-    for name, text in (("cpp", CPP), ("python", PYTHON % "")):
+    for name, text in (("cpp", CPP % ""), ("python", PYTHON % "")):
         (tmp_path / f"{name}.xml").write_text(text)
     return report.by_test(r for name in ("cpp", "python") for r in report.read(tmp_path / f"{name}.xml"))
 
