@@ -49,6 +49,8 @@ class Executor {
   virtual std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) = 0;
   virtual inference::ModelStatistics statistics() const = 0;
   virtual std::map<std::string, uint64_t> failures() const { return {}; }  // by reason, as the metrics name them
+  virtual Latencies latencies() const { return {}; }                       // those that the options want
+  virtual void refused(Code code, Clock::time_point received) = 0;         // as Server::refused
   virtual size_t pending() const = 0;                                      // requests not answered
   virtual bool ready() const = 0;             // false while an instance is restarted and no other is there
   virtual uint64_t memory_bytes() const = 0;  // of its sessions, weights once
@@ -58,6 +60,8 @@ class Executor {
 
 // Loads the model and runs its warm-up requests. Throws Error with what is wrong.
 std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spec);
+// Throws what make_executor would throw, as far as that is known without loading the model.
+void check_executor(const Machine& machine, ExecutorSpec spec);
 // Bytes that it would need, without loading it.
 uint64_t ledger_of(const ExecutorSpec& spec);
 

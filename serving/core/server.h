@@ -50,6 +50,10 @@ class Server {
 
   // Starts a request. Never blocks for long, and throws nothing: what is wrong is told by `respond`.
   virtual std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) = 0;
+  // Counts a request for inference that a front end has refused before it could be given to infer(). The model need not
+  // exist.
+  virtual void refused(const std::string& model, const std::string& version, Code code,
+                       Clock::time_point received) noexcept = 0;
 
   // Takes no more requests, waits until those under way are answered, or for `timeout`; then cancels the rest. Returns
   // whether all were answered.

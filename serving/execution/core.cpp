@@ -57,6 +57,7 @@ ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bund
       scratch_(std::move(scratch)),
       batching_(batching_of(spec_.config)),
       batcher_(std::make_unique<const Batcher>(batching_, INT64_MAX)),
+      statistics_(spec_.config, machine.options.metrics),
       buffers_(size_t{64} << 20),
       most_waiting_(std::max<uint32_t>(machine.options.max_queue_size, 1)),
       queue_(batching_, most_waiting_),
@@ -227,7 +228,7 @@ void ModelCore::refuse(const std::vector<JobPtr>& jobs, const Error& error) {
 
 void ModelCore::fail(const JobPtr& job, const Error& error) {
   if (job->answered.exchange(true)) return;
-  if (!job->part) statistics_.failed(*job, error.code(), Clock::now());
+  if (!job->part) statistics_.failed(job->received, error.code(), Clock::now());
   InferResponse response = response_of(*job);
   response.error = error;
   deliver(job, std::move(response));

@@ -37,6 +37,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   void allow_batches(std::vector<int64_t> sizes) { allowed_ = std::move(sizes); }
   // Loads the instances and starts the actors. Throws Error.
   void open();
+  // What open() and warm_up() would refuse, without a session. Throws Error. Nothing else may be called then.
+  void look();
   // Runs the warm-up requests in each of them.
   void warm_up();
   // Refuses what waits and what comes, and ends the actors. Waits for them where this thread may.
@@ -46,6 +48,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   void cancel(const JobPtr& job);
   inference::ModelStatistics statistics() const;
   std::map<std::string, uint64_t> failures() const { return statistics_.failures(); }
+  Latencies latencies() const { return statistics_.latencies(); }
+  void refused(Code code, Clock::time_point received) { statistics_.failed(received, code, Clock::now()); }
   size_t pending() const { return pending_; }
   const inference::ModelConfig& config() const { return spec_.config; }
   bool ready() const;
@@ -92,10 +96,14 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
     std::atomic<bool> records{false};  // it has something to do
   };
 
+  // Throws Error where the config contradicts the bundle.
+  void open_ports(const std::vector<api::Port>& inputs, const std::vector<api::Port>& outputs, int instances);
+  // Errors tell the request's number.
+  void for_stored_requests(const std::function<void(InferRequest request)>& use) const;
   void plan_for_instances(int count);
   // From the bundle's graph, for this machine. 0: for all cores.
   void plan_anew(int cores);
-  void open_sequences();
+  void open_sequences(const std::vector<api::Port>& inputs, const std::vector<api::Port>& outputs, int instances);
   void join_limiter();
   // Answers from the cache, or lets the job know its key.
   bool answer_from_cache(const JobPtr& job);

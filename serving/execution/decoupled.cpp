@@ -8,6 +8,8 @@
 #include <mutex>
 
 #include "serving/core/buffers.h"
+#include "serving/execution/parameters.h"
+#include "serving/execution/response_times.h"
 
 namespace sluice::serving {
 
@@ -28,11 +30,6 @@ struct Loop {
   }
 };
 
-std::string text_of(const inference::ModelConfig& config, const std::string& key) {
-  const auto found = config.parameters().find(key);
-  return found == config.parameters().end() ? "" : found->second.string_value();
-}
-
 std::optional<int64_t> whole_number(std::string_view text) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -49,13 +46,7 @@ auto port_of(const Ports& ports, const std::string& name) {
 Loop loop_of(const inference::ModelConfig& config) {
   const std::string here = "model '" + config.name() + "': parameters.";
   Loop loop;
-  std::string_view rest;
-  const std::string pairs = text_of(config, "feedback");
-  for (rest = pairs; !rest.empty();) {
-    const size_t comma = std::min(rest.find(','), rest.size()), colon = rest.substr(0, comma).find(':');
-    if (colon == std::string_view::npos) wrong(here + "feedback: '" + pairs + "'; must be like 'next:x,state:state'");
-    const std::string output(rest.substr(0, colon)), input(rest.substr(colon + 1, comma - colon - 1));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  for (const auto& [output, input] : parameter_pairs(config, "feedback", "next:x,state:state")) {
     const auto* const from = port_of(config.output(), output);
     const auto* const to = port_of(config.input(), input);
     if (from == nullptr) wrong(here + "feedback: the model has no output '" + output + "'");
@@ -68,7 +59,7 @@ Loop loop_of(const inference::ModelConfig& config) {
     wrong(here +
           "feedback: it is missing; a decoupled model says which outputs are inputs of its next step, as in "
           "'window:tokens'");
-  if (const std::string stop = text_of(config, "stop"); !stop.empty()) {
+  if (const std::string stop = parameter_text(config, "stop"); !stop.empty()) {
     const size_t colon = stop.find(':');
     const auto number =
         colon == std::string::npos ? std::nullopt : whole_number(std::string_view(stop).substr(colon + 1));
@@ -77,7 +68,7 @@ Loop loop_of(const inference::ModelConfig& config) {
       wrong(here + "stop: '" + stop + "'; must be an output and a whole number, as in 'token:0'");
     loop.stop_at = *number;
   }
-  if (const std::string most = text_of(config, "max_responses"); !most.empty()) {
+  if (const std::string most = parameter_text(config, "max_responses"); !most.empty()) {
     const auto number = whole_number(most);
     if (!number || *number < 1 || *number > kMostResponses)
       wrong(fmt::format("{}max_responses: '{}'; must be a number of 1 to {}", here, most, kMostResponses));
@@ -100,11 +91,66 @@ Tensor copy_of(const Tensor& tensor) {
   return copy;
 }
 
+// What is counted of responses, by their number within their request.
+class ResponseCounts {
+ public:
+  ResponseCounts(const inference::ModelConfig& config, const LatencyOptions& options)
+      : first_(first_response_of(config, options)) {}
+
+  // A response: so long its step took, with the queue, and so long it took to give it.
+  void succeeded(int64_t number, Clock::duration infer, Clock::duration output) {
+    const std::lock_guard lock(mutex_);
+    inference::InferResponseStatistics& stats = responses_[number];
+    add(*stats.mutable_compute_infer(), infer);
+    add(*stats.mutable_compute_output(), output);
+    add(*stats.mutable_success(), infer + output);
+  }
+  void failed(int64_t number, Code code, Clock::duration duration) {
+    const std::lock_guard lock(mutex_);
+    inference::InferResponseStatistics& stats = responses_[number];
+    add(code == Code::kCancelled ? *stats.mutable_cancel() : *stats.mutable_fail(), duration);
+  }
+  void first_response(Clock::duration duration) {
+    const std::lock_guard lock(mutex_);
+    if (first_) serving::add(*first_, duration);
+  }
+  void fill(inference::ModelStatistics& statistics) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, stats] : responses_) {
+      inference::InferResponseStatistics& to = (*statistics.mutable_response_stats())[std::to_string(number)];
+      to = stats;
+      // Clients expect all of them to be there.
+      for (auto* duration : {to.mutable_compute_infer(), to.mutable_compute_output(), to.mutable_success(),
+                             to.mutable_fail(), to.mutable_empty_response(), to.mutable_cancel()})
+        static_cast<void>(duration);
+    }
+  }
+  std::optional<LatencyHistogram> first() const {
+    const std::lock_guard lock(mutex_);
+    return first_;
+  }
+
+ private:
+  static void add(inference::StatisticDuration& to, Clock::duration duration) {
+    to.set_count(to.count() + 1);
+    to.set_ns(to.ns() + static_cast<uint64_t>(std::max<int64_t>(
+                            0, std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count())));
+  }
+  mutable std::mutex mutex_;
+  std::map<int64_t, inference::InferResponseStatistics> responses_;
+  std::optional<LatencyHistogram> first_;
+};
+
 // One request: a step after another. What a step's answer changes is changed by whoever gives it, one at a time.
 class Generation final : public RequestHandle, public std::enable_shared_from_this<Generation> {
  public:
-  Generation(std::shared_ptr<Executor> steps, std::shared_ptr<const Loop> loop, InferRequest request, Respond respond)
-      : steps_(std::move(steps)), loop_(std::move(loop)), request_(std::move(request)), respond_(std::move(respond)) {}
+  Generation(std::shared_ptr<Executor> steps, std::shared_ptr<const Loop> loop, std::shared_ptr<ResponseCounts> counts,
+             InferRequest request, Respond respond)
+      : steps_(std::move(steps)),
+        loop_(std::move(loop)),
+        counts_(std::move(counts)),
+        request_(std::move(request)),
+        respond_(std::move(respond)) {}
 
   void start() {
     try {
@@ -160,6 +206,7 @@ class Generation final : public RequestHandle, public std::enable_shared_from_th
     InferRequest next = request_;
     for (Tensor& input : next.inputs) input = copy_of(input);
     next.trace = std::exchange(request_.trace, nullptr);  // of the first step
+    begun_ = Clock::now();
     const int64_t number = left_;
     std::shared_ptr<RequestHandle> handle =
         steps_->infer(std::move(next),
@@ -177,6 +224,7 @@ class Generation final : public RequestHandle, public std::enable_shared_from_th
   }
 
   void take(InferResponse response) {
+    const auto computed = Clock::now();
     if (response.error) return finish(std::move(response));
     {
       const std::lock_guard lock(mutex_);
@@ -187,6 +235,10 @@ class Generation final : public RequestHandle, public std::enable_shared_from_th
     if (!last) feed_back(response);
     response.outputs.resize(std::min(asked_, response.outputs.size()));
     response.parameters["triton_final_response"] = last;
+    if (number_ == 0) counts_->first_response(computed - request_.received);
+    // Counted before it is given, so that who has it finds it counted; what giving takes counts with the next one.
+    counts_->succeeded(number_, computed - begun_, Clock::now() - computed);
+    ++number_;
     if (last) return finish(std::move(response));
     respond_(std::move(response), false);
     --left_;
@@ -230,16 +282,20 @@ class Generation final : public RequestHandle, public std::enable_shared_from_th
     finish(std::move(response));
   }
   void finish(InferResponse response) {
+    if (response.error) counts_->failed(number_, response.error->code(), Clock::now() - begun_);
     const Respond respond = std::move(respond_);
     respond(std::move(response), true);
   }
 
   const std::shared_ptr<Executor> steps_;
   const std::shared_ptr<const Loop> loop_;
+  const std::shared_ptr<ResponseCounts> counts_;
   InferRequest request_;  // the next step
   Respond respond_;
-  size_t asked_ = 0;  // outputs, the first
-  int64_t left_ = 0;  // responses
+  size_t asked_ = 0;                        // outputs, the first
+  int64_t left_ = 0;                        // responses
+  int64_t number_ = 0;                      // of the next one
+  Clock::time_point begun_ = Clock::now();  // its step
   std::mutex mutex_;
   bool cancelled_ = false;
   int64_t running_number_ = INT64_MAX;
@@ -248,15 +304,27 @@ class Generation final : public RequestHandle, public std::enable_shared_from_th
 
 class Decoupled final : public Executor {
  public:
-  Decoupled(std::shared_ptr<Executor> steps, const inference::ModelConfig& config)
-      : steps_(std::move(steps)), loop_(std::make_shared<const Loop>(loop_of(config))) {}
+  Decoupled(std::shared_ptr<Executor> steps, const inference::ModelConfig& config, const LatencyOptions& options)
+      : steps_(std::move(steps)),
+        loop_(std::make_shared<const Loop>(loop_of(config))),
+        counts_(std::make_shared<ResponseCounts>(config, options)) {}
   std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) override {
-    const auto made = std::make_shared<Generation>(steps_, loop_, std::move(request), std::move(respond));
+    const auto made = std::make_shared<Generation>(steps_, loop_, counts_, std::move(request), std::move(respond));
     made->start();
     return made;
   }
-  inference::ModelStatistics statistics() const override { return steps_->statistics(); }
+  inference::ModelStatistics statistics() const override {
+    inference::ModelStatistics statistics = steps_->statistics();
+    counts_->fill(statistics);
+    return statistics;
+  }
+  Latencies latencies() const override {
+    Latencies latencies = steps_->latencies();
+    latencies.first_response = counts_->first();
+    return latencies;
+  }
   std::map<std::string, uint64_t> failures() const override { return steps_->failures(); }
+  void refused(Code code, Clock::time_point received) override { steps_->refused(code, received); }
   size_t pending() const override { return steps_->pending(); }
   bool ready() const override { return steps_->ready(); }
   uint64_t memory_bytes() const override { return steps_->memory_bytes(); }
@@ -265,12 +333,16 @@ class Decoupled final : public Executor {
  private:
   const std::shared_ptr<Executor> steps_;
   const std::shared_ptr<const Loop> loop_;
+  const std::shared_ptr<ResponseCounts> counts_;
 };
 
 }  // namespace
 
-std::shared_ptr<Executor> make_decoupled(std::shared_ptr<Executor> steps, const inference::ModelConfig& config) {
-  return std::make_shared<Decoupled>(std::move(steps), config);
+void check_decoupled(const inference::ModelConfig& config) { static_cast<void>(loop_of(config)); }
+
+std::shared_ptr<Executor> make_decoupled(std::shared_ptr<Executor> steps, const inference::ModelConfig& config,
+                                         const LatencyOptions& options) {
+  return std::make_shared<Decoupled>(std::move(steps), config, options);
 }
 
 }  // namespace sluice::serving

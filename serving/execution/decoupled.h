@@ -14,6 +14,8 @@ namespace sluice::serving {
 
 // Of the executor of one step. A request may ask for fewer steps by its parameter "max_tokens". Throws kInvalidArgument
 // for a config that contradicts itself.
-std::shared_ptr<Executor> make_decoupled(std::shared_ptr<Executor> steps, const inference::ModelConfig& config);
+void check_decoupled(const inference::ModelConfig& config);
+std::shared_ptr<Executor> make_decoupled(std::shared_ptr<Executor> steps, const inference::ModelConfig& config,
+                                         const LatencyOptions& options);
 
 }  // namespace sluice::serving

@@ -29,6 +29,8 @@ class ModelExecutor final : public Executor {
   }
   inference::ModelStatistics statistics() const override { return core_->statistics(); }
   std::map<std::string, uint64_t> failures() const override { return core_->failures(); }
+  Latencies latencies() const override { return core_->latencies(); }
+  void refused(Code code, Clock::time_point received) override { core_->refused(code, received); }
   size_t pending() const override { return core_->pending(); }
   bool ready() const override { return core_->ready(); }
   uint64_t memory_bytes() const override { return core_->memory_bytes(); }
@@ -40,24 +42,45 @@ class ModelExecutor final : public Executor {
 
 }  // namespace
 
+namespace {
+
+std::shared_ptr<ModelCore> make_core(const Machine& machine, ExecutorSpec spec) {
+  std::vector<int64_t> allowed = apply_batching_file(spec.config, spec.folder);
+  std::unique_ptr<ScratchFolder> scratch;
+  std::string bundle = spec.bundle;
+  if (spec.config.has_ensemble_scheduling()) {
+    scratch = std::make_unique<ScratchFolder>();
+    bundle = scratch->path() + "/ensemble";
+    compile_ensemble(machine.engine, spec, bundle);
+  }
+  spec.step = nullptr;  // it may know other executors
+  auto core = std::make_shared<ModelCore>(machine, std::move(spec), std::move(bundle), std::move(scratch));
+  core->allow_batches(std::move(allowed));
+  return core;
+}
+
+}  // namespace
+
+void check_executor(const Machine& machine, ExecutorSpec spec) {
+  const std::string where = "model '" + spec.config.name() + "'";
+  try {
+    const auto core = make_core(machine, std::move(spec));
+    core->look();
+    if (core->config().model_transaction_policy().decoupled()) check_decoupled(core->config());
+  } catch (...) {
+    rethrow_as_error(where);
+  }
+}
+
 std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spec) {
   const std::string where = "model '" + spec.config.name() + "'";
   try {
-    const std::vector<int64_t> allowed = apply_batching_file(spec.config, spec.folder);
-    std::unique_ptr<ScratchFolder> scratch;
-    std::string bundle = spec.bundle;
-    if (spec.config.has_ensemble_scheduling()) {
-      scratch = std::make_unique<ScratchFolder>();
-      bundle = scratch->path() + "/ensemble";
-      compile_ensemble(machine.engine, spec, bundle);
-    }
-    spec.step = nullptr;  // it may know other executors
-    const auto core = std::make_shared<ModelCore>(machine, std::move(spec), std::move(bundle), std::move(scratch));
+    const auto core = make_core(machine, std::move(spec));
     auto executor = std::make_shared<ModelExecutor>(core);
-    core->allow_batches(allowed);
     core->open();
     core->warm_up();
-    if (core->config().model_transaction_policy().decoupled()) return make_decoupled(executor, core->config());
+    if (core->config().model_transaction_policy().decoupled())
+      return make_decoupled(executor, core->config(), machine.options.metrics);
     return executor;
   } catch (...) {
     rethrow_as_error(where);
@@ -148,23 +171,55 @@ void ModelCore::warm_up() {
     for (const auto& instance : instances_)
       for (uint32_t i = 0; i < std::max<uint32_t>(warmup.count(), 1); ++i)
         run(*instance, warmup_request(spec_.config, warmup, spec_.folder));
-  for (const auto& instance : instances_) {
-    size_t number = 0;
-    for (InferRequest& request : stored_requests(spec_.config, spec_.folder)) {
-      ++number;
-      try {
-        run(*instance, std::move(request));
-      } catch (const Error& error) {
-        wrong(fmt::format("{}: warmup/requests.log: request {}: {}", where_, number, error.what()));
-      }
+  for (const auto& instance : instances_)
+    for_stored_requests([&](InferRequest request) { run(*instance, std::move(request)); });
+}
+
+void ModelCore::for_stored_requests(const std::function<void(InferRequest request)>& use) const {
+  size_t number = 0;
+  for (InferRequest& request : stored_requests(spec_.config, spec_.folder)) {
+    ++number;
+    try {
+      use(std::move(request));
+    } catch (const Error& error) {
+      wrong(fmt::format("{}: warmup/requests.log: request {}: {}", where_, number, error.what()));
     }
   }
 }
 
-void ModelCore::open() {
-  const int count = instances_of(spec_.config);
+void ModelCore::open_ports(const std::vector<api::Port>& inputs, const std::vector<api::Port>& outputs, int instances) {
   if (!cache_prefix_.empty() && shared_->cache.limit() == 0)
     throw Error(Code::kInvalidArgument, where_ + ": response_cache: the server has none; give it bytes for one");
+  for (const api::Port& port : inputs) takes_turns_ = takes_turns_ || !port.dims.empty();
+  std::vector<std::string> made = SequencePorts::made(spec_.config, inputs);
+  for (std::string& name : RaggedBatch::made(spec_.config, inputs)) made.push_back(std::move(name));
+  ports_ = std::make_unique<ModelPorts>(spec_.config, inputs, outputs, spec_.folder,
+                                        PortRoles{std::move(made), inputs_of_files(bundle_)});
+  if (!ports_->ragged().empty()) {
+    if (!allowed_.empty())
+      wrong(where_ + ": allowed_batch_sizes: a step with ragged inputs is as large as its requests");
+    const api::Plan plan = api::Plan::load(bundle_);
+    ragged_ = std::make_unique<const RaggedBatch>(spec_.config, *ports_, plan.dims(), plan.members());
+  }
+  batcher_ = std::make_unique<const Batcher>(batching_, ports_->step_rows(), ports_->ragged_rows());
+  open_sequences(inputs, outputs, instances);
+}
+
+void ModelCore::look() {
+  const int count = instances_of(spec_.config);
+  const api::Plan plan = api::Plan::load(bundle_);
+  open_ports(plan.inputs(), plan.outputs(), count);
+  for (const inference::ModelInstanceGroup& group : spec_.config.instance_group())
+    static_cast<void>(shared_->limiter.join(group.rate_limiter(), [] {}));
+  for (const inference::ModelWarmup& warmup : spec_.config.model_warmup()) {
+    InferRequest request = warmup_request(spec_.config, warmup, spec_.folder);
+    static_cast<void>(ports_->prepare(request));
+  }
+  for_stored_requests([this](InferRequest request) { static_cast<void>(ports_->prepare(request)); });
+}
+
+void ModelCore::open() {
+  const int count = instances_of(spec_.config);
   plan_for_instances(count);
   for (int i = 0; i < count; ++i) {
     Instance& instance = *instances_.emplace_back(std::make_unique<Instance>());
@@ -173,23 +228,8 @@ void ModelCore::open() {
     instance.flying = instance.flight;
     instance.session = i == 0 ? load_first_session(instance, instance.flight) : load_session(instance, instance.flight);
     instance.depth = std::max(1, instance.session->counters().max_in_flight);
-    if (ports_ == nullptr) {
-      for (const api::Port& port : instance.session->inputs()) takes_turns_ = takes_turns_ || !port.dims.empty();
-      std::vector<std::string> made = SequencePorts::made(spec_.config, instance.session->inputs());
-      for (std::string& name : RaggedBatch::made(spec_.config, instance.session->inputs()))
-        made.push_back(std::move(name));
-      ports_ = std::make_unique<ModelPorts>(spec_.config, instance.session->inputs(), instance.session->outputs(),
-                                            spec_.folder, PortRoles{std::move(made), inputs_of_files(bundle_)});
-    }
+    if (ports_ == nullptr) open_ports(instance.session->inputs(), instance.session->outputs(), count);
   }
-  if (!ports_->ragged().empty()) {
-    if (!allowed_.empty())
-      wrong(where_ + ": allowed_batch_sizes: a step with ragged inputs is as large as its requests");
-    const api::Plan plan = api::Plan::load(bundle_);
-    ragged_ = std::make_unique<const RaggedBatch>(spec_.config, *ports_, plan.dims(), plan.members());
-  }
-  batcher_ = std::make_unique<const Batcher>(batching_, ports_->step_rows(), ports_->ragged_rows());
-  open_sequences();
   crew_ = std::make_unique<Crew>(actors_, count, shared_from_this());
   join_limiter();
   shared_->add(weak_from_this());

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <functional>
 #include <iterator>
+
+#include "serving/execution/response_times.h"
 
 namespace sluice::serving {
 
@@ -25,12 +28,75 @@ std::string labels_of(const inference::ModelStatistics& model) {
   return fmt::format("model=\"{}\",version=\"{}\"", escaped(model.name()), escaped(model.version()));
 }
 
+std::string number(double value) { return std::isnan(value) ? "NaN" : fmt::format("{}", value); }
+
+// What a summary is of, and where its count and sum are.
+struct Summary {
+  const char *what, *name, *help;
+  const inference::StatisticDuration& (inference::InferStatistics::*of)() const;
+};
+constexpr Summary kSummaries[] = {
+    {"request", "nv_inference_request_summary_us",
+     "Summary of inference request duration in microseconds (includes "
+     "cached requests)",
+     &inference::InferStatistics::success},
+    {"queue", "nv_inference_queue_summary_us", "Summary of inference queuing duration in microseconds",
+     &inference::InferStatistics::queue},
+    {"compute_input", "nv_inference_compute_input_summary_us", "Summary of compute input duration in microseconds",
+     &inference::InferStatistics::compute_input},
+    {"compute_infer", "nv_inference_compute_infer_summary_us", "Summary of compute inference duration in microseconds",
+     &inference::InferStatistics::compute_infer},
+    {"compute_output", "nv_inference_compute_output_summary_us",
+     "Summary of inference compute output duration in microseconds", &inference::InferStatistics::compute_output},
+    {"cache_hit", "nv_cache_hit_summary_us", "Summary of cache hit duration in microseconds",
+     &inference::InferStatistics::cache_hit},
+    {"cache_miss", "nv_cache_miss_summary_us", "Summary of cache miss duration in microseconds",
+     &inference::InferStatistics::cache_miss},
+};
+
+void append_summaries(std::string& text, const std::vector<ModelMetrics>& models) {
+  for (const Summary& summary : kSummaries) {
+    fmt::format_to(std::back_inserter(text), "# HELP {0} {1}\n# TYPE {0} summary\n", summary.name, summary.help);
+    for (const ModelMetrics& model : models) {
+      const auto found = model.latencies.summaries.find(summary.what);
+      if (found == model.latencies.summaries.end()) continue;
+      const std::string labels = labels_of(model.statistics);
+      const auto& total = (model.statistics.inference_stats().*summary.of)();
+      fmt::format_to(std::back_inserter(text), "{0}_count{{{1}}} {2}\n{0}_sum{{{1}}} {3}\n", summary.name, labels,
+                     total.count(), total.ns() / 1000);
+      for (const auto& [quantile, us] : found->second)
+        fmt::format_to(std::back_inserter(text), "{}{{{},quantile=\"{}\"}} {}\n", summary.name, labels, quantile,
+                       number(us));
+    }
+  }
+}
+
+void append_histogram(std::string& text, const std::vector<ModelMetrics>& models) {
+  fmt::format_to(std::back_inserter(text),
+                 "# HELP {0} Duration from request to first response in milliseconds\n# TYPE {0} histogram\n",
+                 kFirstResponseMetric);
+  for (const ModelMetrics& model : models) {
+    if (!model.latencies.first_response) continue;
+    const LatencyHistogram& histogram = *model.latencies.first_response;
+    const std::string labels = labels_of(model.statistics);
+    uint64_t count = 0;
+    for (const uint64_t one : histogram.counts) count += one;
+    fmt::format_to(std::back_inserter(text), "{0}_count{{{1}}} {2}\n{0}_sum{{{1}}} {3}\n", kFirstResponseMetric, labels,
+                   count, histogram.sum_ms);
+    uint64_t up_to = 0;
+    for (size_t b = 0; b < histogram.counts.size(); ++b)
+      fmt::format_to(std::back_inserter(text), "{}_bucket{{{},le=\"{}\"}} {}\n", kFirstResponseMetric, labels,
+                     b < histogram.bounds_ms.size() ? fmt::format("{}", histogram.bounds_ms[b]) : "+Inf",
+                     up_to += histogram.counts[b]);
+  }
+}
+
 using Value = std::function<uint64_t(const ModelMetrics& model)>;
 using Duration = const inference::StatisticDuration& (inference::InferStatistics::*)() const;
 
 }  // namespace
 
-std::string metrics_text(const std::vector<ModelMetrics>& models) {
+std::string metrics_text(const std::vector<ModelMetrics>& models, const MetricsOptions& options) {
   std::string text;
   const auto head = [&](const char* name, const char* help, const char* type) {
     fmt::format_to(std::back_inserter(text), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
@@ -45,6 +111,7 @@ std::string metrics_text(const std::vector<ModelMetrics>& models) {
            [=](const ModelMetrics& m) { return (m.statistics.inference_stats().*duration)().count(); });
   };
   const auto us_of = [&](const char* name, const char* help, Duration duration) {
+    if (!options.counters) return;
     family(name, help, "counter",
            [=](const ModelMetrics& m) { return (m.statistics.inference_stats().*duration)().ns() / 1000; });
   };
@@ -62,9 +129,8 @@ std::string metrics_text(const std::vector<ModelMetrics>& models) {
          [](const ModelMetrics& m) { return m.statistics.inference_count(); });
   family("nv_inference_exec_count", "Number of model executions performed (does not include cached requests)",
          "counter", [](const ModelMetrics& m) { return m.statistics.execution_count(); });
-  family("nv_inference_request_duration_us",
-         "Cumulative inference request duration in microseconds (includes cached requests)", "counter",
-         [](const ModelMetrics& m) { return m.statistics.inference_stats().success().ns() / 1000; });
+  us_of("nv_inference_request_duration_us",
+        "Cumulative inference request duration in microseconds (includes cached requests)", &Stats::success);
   us_of("nv_inference_queue_duration_us", "Cumulative inference queuing duration in microseconds", &Stats::queue);
   us_of("nv_inference_compute_input_duration_us", "Cumulative compute input duration in microseconds",
         &Stats::compute_input);
@@ -83,6 +149,8 @@ std::string metrics_text(const std::vector<ModelMetrics>& models) {
     for (const inference::MemoryUsage& memory : m.statistics.memory_usage()) bytes += memory.byte_size();
     return bytes;
   });
+  if (options.summaries) append_summaries(text, models);
+  if (options.histograms) append_histogram(text, models);
   return text;
 }
 

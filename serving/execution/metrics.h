@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "inference.pb.h"
+#include "serving/core/options.h"
 
 namespace sluice::serving {
 
@@ -12,7 +13,8 @@ struct ModelMetrics {
   inference::ModelStatistics statistics;
   size_t pending = 0;
   std::map<std::string, uint64_t> failures;  // by reason: Executor::failures()
+  Latencies latencies = {};
 };
-std::string metrics_text(const std::vector<ModelMetrics>& models);
+std::string metrics_text(const std::vector<ModelMetrics>& models, const MetricsOptions& options = {});
 
 }  // namespace sluice::serving

@@ -6,14 +6,14 @@
 
 namespace sluice::serving {
 
-void ModelCore::open_sequences() {
+void ModelCore::open_sequences(const std::vector<api::Port>& inputs, const std::vector<api::Port>& outputs,
+                               int instances) {
   if (!spec_.config.has_sequence_batching()) return;
   const inference::ModelSequenceBatching& config = spec_.config.sequence_batching();
-  const api::Session& session = *instances_.front()->session;
-  sequence_ports_ = std::make_unique<SequencePorts>(spec_.config, session.inputs(), session.outputs(), spec_.folder);
+  sequence_ports_ = std::make_unique<SequencePorts>(spec_.config, inputs, outputs, spec_.folder);
   if (ports_->max_batch() > ports_->step_rows())
     throw Error(Code::kInvalidArgument, where_ + ": sequence_batching: max_batch_size is more than the bundle's rows");
-  const size_t places = instances_.size() * rows_per_instance();
+  const size_t places = static_cast<size_t>(instances) * rows_per_instance();
   const auto candidates = config.oldest().max_candidate_sequences();
   if (candidates < 0)
     throw Error(Code::kInvalidArgument, where_ + ": sequence_batching: max_candidate_sequences must not be negative");

@@ -128,6 +128,13 @@ class LocalServer final : public Server {
     return shared_->read(region, buffers_);
   }
   std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) override;
+  void refused(const std::string& model, const std::string& version, Code code,
+               Clock::time_point received) noexcept override {
+    try {
+      context_->table.find(model, version)->executor->refused(code, received);
+    } catch (const std::exception&) {  // there is no such model, so nothing counts its requests
+    }
+  }
   bool drain(std::chrono::milliseconds timeout) override;
 
  private:
@@ -227,8 +234,9 @@ inference::ModelStatisticsResponse LocalServer::statistics(const std::string& na
 std::string LocalServer::metrics() const {
   std::vector<ModelMetrics> models;
   for (const ServedPtr& served : context_->table.served("", ""))
-    models.push_back({served->executor->statistics(), served->executor->pending(), served->executor->failures()});
-  return metrics_text(models);
+    models.push_back({served->executor->statistics(), served->executor->pending(), served->executor->failures(),
+                      served->executor->latencies()});
+  return metrics_text(models, context_->options.metrics);
 }
 
 inference::RepositoryIndexResponse LocalServer::index(bool ready_only) const {

@@ -106,6 +106,15 @@ class FakeServer : public Server {
     return std::make_shared<Handle>(*this, asked);
   }
 
+  void refused(const std::string& model, const std::string&, Code code, Clock::time_point) noexcept override {
+    const std::lock_guard lock(mutex);
+    refusals.emplace_back(model, code);
+  }
+  std::vector<std::pair<std::string, Code>> all_refused() {
+    const std::lock_guard lock(mutex);
+    return refusals;
+  }
+
   std::map<std::string, LoadOverrides> all_loaded() {
     const std::lock_guard lock(mutex);
     return loaded;
@@ -138,6 +147,7 @@ class FakeServer : public Server {
   std::function<void()> region_asked;  // called in between, while a request is read
   std::map<std::string, LoadOverrides> loaded;
   std::vector<std::pair<std::string, bool>> unloaded;
+  std::vector<std::pair<std::string, Code>> refusals;
   mutable BufferPool buffers{1 << 20};
 
  private:

@@ -1,4 +1,6 @@
 // Answers in parts: each step of a request is a response, told before the next step has run.
+#include <numeric>
+
 #include "fixture.h"
 
 namespace sluice::serving::test {
@@ -84,6 +86,36 @@ TEST_F(DecoupledTest, TheFirstResponseComesBeforeTheLastStepHasRun) {
   }
   EXPECT_EQ(executor->statistics().execution_count(), 3u);
   EXPECT_EQ(executor->pending(), 0u);
+}
+
+TEST_F(DecoupledTest, ResponsesAreCountedByTheirNumber) {
+  options_.metrics.histograms = true;
+  const auto executor = steps();
+  EXPECT_EQ(executor->statistics().response_stats_size(), 0);
+  EXPECT_EQ(Parts(*executor, from(0.125, 2)).all().size(), 2u);
+  EXPECT_EQ(Parts(*executor, from(0.125, 1)).all().size(), 1u);
+  const Parts cancelled(*executor, from(0.5, 100));
+  EXPECT_EQ(entered(), 1);
+  cancelled.cancel();
+  open_door();
+  EXPECT_EQ(cancelled.all().size(), 2u);
+  const auto statistics = executor->statistics();
+  ASSERT_EQ(statistics.response_stats_size(), 2);
+  const auto& first = statistics.response_stats().at("0");
+  const auto& second = statistics.response_stats().at("1");
+  EXPECT_EQ(first.success().count(), 3u);
+  EXPECT_EQ(first.compute_infer().count(), 3u);
+  EXPECT_EQ(first.compute_output().count(), 3u);
+  EXPECT_GT(first.compute_infer().ns(), 0u);
+  EXPECT_EQ(first.success().ns(), first.compute_infer().ns() + first.compute_output().ns());
+  EXPECT_EQ(second.success().count(), 1u);
+  EXPECT_EQ(second.cancel().count(), 1u);
+  EXPECT_EQ(second.fail().count(), 0u);
+  EXPECT_TRUE(second.has_empty_response());  // clients expect all of them
+  // Of each request the first response alone.
+  const auto histogram = executor->latencies().first_response;
+  ASSERT_TRUE(histogram.has_value());
+  EXPECT_EQ(std::accumulate(histogram->counts.begin(), histogram->counts.end(), uint64_t{0}), 3u);
 }
 
 TEST_F(DecoupledTest, WhatIsFedBackIsToldToWhoAsksForIt) {

@@ -73,6 +73,62 @@ TEST_F(MetricsTest, CountersMoveAsTheyMeanAfterAHundredRequests) {
   EXPECT_EQ(value(*executor, "nv_cache_num_hits_per_model"), 0);
 }
 
+TEST_F(MetricsTest, SummariesAndHistogramsAreThereWhereTheyAreAskedFor) {
+  const auto page = [&](const Executor& executor) {
+    return metrics_text({{executor.statistics(), executor.pending(), executor.failures(), executor.latencies()}},
+                        options_.metrics);
+  };
+  const std::string config = R"(
+    input { name: "x" data_type: TYPE_FP32 dims: [1, 3] } output { name: "y" data_type: TYPE_FP32 dims: [1, 3] } )";
+  const auto plain = make(bundle("d1", doubling(1)), config);
+  EXPECT_EQ(page(*plain).find("summary"), std::string::npos);
+  EXPECT_EQ(page(*plain).find("histogram"), std::string::npos);
+  options_.metrics.summaries = options_.metrics.histograms = true;
+  options_.metrics.counters = false;
+  options_.metrics.quantiles = {0, 0.5, 1};
+  const auto executor = make(bundle("d1", doubling(1)), config + R"(model_metrics { metric_control {
+    metric_identifier { family: "nv_inference_first_response_histogram_ms" }
+    histogram_options { buckets: [0.000001, 1e6] } } })");
+  const std::string labels = R"({model="m",version="1")", histogram = "nv_inference_first_response_histogram_ms";
+  EXPECT_NE(page(*executor).find("nv_inference_request_summary_us" + labels + ",quantile=\"0.5\"} NaN\n"),
+            std::string::npos);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Call(*executor, request(floats("x", {1, 3}, {1, 2, 3}))).error(), "");
+  EXPECT_EQ(Call(*executor, request(floats("x", {1, 2}, {1, 2}))).code(),
+            Code::kInvalidArgument);  // it has no response
+  const std::string text = page(*executor);
+  for (const char* what : {"request", "queue", "compute_input", "compute_infer", "compute_output"}) {
+    const std::string name = std::string("nv_inference_") + what + "_summary_us";
+    EXPECT_NE(text.find("# TYPE " + name + " summary\n"), std::string::npos);
+    EXPECT_NE(text.find(name + "_count" + labels + "} 3\n"), std::string::npos) << text;
+    EXPECT_NE(text.find(name + "_sum" + labels + "} "), std::string::npos);
+    for (const char* quantile : {"0", "0.5", "1"})
+      EXPECT_NE(text.find(name + labels + ",quantile=\"" + quantile + "\"} "), std::string::npos) << text;
+  }
+  EXPECT_EQ(text.find("nv_cache_hit_summary_us" + labels), std::string::npos);  // it has no cache
+  EXPECT_EQ(text.find("nv_inference_request_duration_us"), std::string::npos);
+  EXPECT_NE(text.find(histogram + "_count" + labels + "} 3\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(histogram + "_bucket" + labels + ",le=\"1e-06\"} 0\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(histogram + "_bucket" + labels + ",le=\"1000000\"} 3\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(histogram + "_bucket" + labels + ",le=\"+Inf\"} 3\n"), std::string::npos) << text;
+}
+
+TEST_F(MetricsTest, BoundsThatAreNoneAreRefused) {
+  const auto refused = [&](const std::string& family, const std::string& buckets) {
+    return refusal(bundle("d1", doubling(1)),
+                   "input { name: 'x' data_type: TYPE_FP32 dims: [1, 3] } output { name: 'y' "
+                   "data_type: TYPE_FP32 dims: [1, 3] } model_metrics { metric_control { "
+                   "metric_identifier { family: '" +
+                       family +
+                       "' } histogram_options { "
+                       "buckets: [" +
+                       buckets + "] } } }");
+  };
+  const std::string known = "nv_inference_first_response_histogram_ms";
+  EXPECT_EQ(refused("x", "1"), "model 'm': model_metrics: family 'x'; only " + known + " can be controlled");
+  for (const char* buckets : {"", "1, 1", "2, 1", "nan", "1, inf"})
+    EXPECT_NE(refused(known, buckets).find("buckets must be bounds in milliseconds"), std::string::npos) << buckets;
+}
+
 TEST_F(MetricsTest, HitsOfTheCacheAreRequestsWithoutInference) {
   options_.response_cache_bytes = 1 << 20;
   const auto executor = make(bundle("d1", doubling(1)), R"(
