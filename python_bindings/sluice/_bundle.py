@@ -16,6 +16,16 @@ from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.families import FamilyCall
 
 
+def _path(where: str, directory: Any) -> str:
+    """The path of a bundle as text, which has to be UTF-8 to be handed on."""
+    path = os.fsdecode(directory)
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise _C.ValueError(f"{where}: {os.fsencode(path)!r}: this path is no UTF-8; the paths of bundles are") from None
+    return path
+
+
 def save_graph(graph: Any, directory: Any, fetch: Any = None, freeze: bool = False) -> None:
     """Writes plan.json, graph.txt, weights.safetensors and meta.json of a compiled nn.Graph (or a loaded one).
 
@@ -38,16 +48,16 @@ def save_graph(graph: Any, directory: Any, fetch: Any = None, freeze: bool = Fal
     if isinstance(graph, (list, tuple)):
         if fetch is not None:
             raise TypeError("save_graph: fetch is for a graph with one plan; got a list of graphs")
-        return _save_shapes(graph, str(directory), freeze)
+        return _save_shapes(graph, _path("save", directory), freeze)
     if not isinstance(graph, (Graph, LoadedGraph)):
         raise TypeError(f"save_graph: expected an nn.Graph: got {type(graph).__name__}; save() writes everything else")
     if not graph.is_compiled:
         raise RuntimeError(f"save: graph '{graph.name}' is not compiled; call it once, or compile(*inputs)")
     graph.synchronize()
     if fetch is None and not freeze:
-        graph._call.save(str(directory))
+        graph._call.save(_path("save", directory))
     else:
-        _export(graph, str(directory), fetch, freeze)
+        _export(graph, _path("save", directory), fetch, freeze)
 
 
 def _export(graph: Any, directory: str, fetch: Any, freeze: bool) -> None:
@@ -75,9 +85,10 @@ def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
     functions: the Python functions of its host streams, by name; of sources also generator functions (see host_function).
     options: as GraphConfig sets them; `arenas` is a sluice.SharedArenas.
     """
-    if os.path.exists(os.path.join(directory, "shapes.json")):
-        return ShapedGraphs(str(directory), functions or {}, options)
-    return LoadedGraph(str(directory), functions or {}, options)
+    path = _path("load_graph", directory)
+    if os.path.exists(os.path.join(path, "shapes.json")):
+        return ShapedGraphs(path, functions or {}, options)
+    return LoadedGraph(path, functions or {}, options)
 
 
 def _save_shapes(graphs: Any, directory: str, freeze: bool) -> None:

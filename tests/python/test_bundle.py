@@ -40,6 +40,23 @@ def test_bundle_holds_ir_plan_and_weights(saved):  # SRV-01
     assert json.loads((directory / "plan.json").read_text())["name"] == "classify"
 
 
+def test_paths_may_be_bytes_and_say_where_they_are_no_utf8(saved, tmp_path, monkeypatch):
+    directory, images, result = saved
+    monkeypatch.chdir(tmp_path)
+    graph = sl.load_graph(os.fsencode(directory))
+    assert graph(images)["logits"].tolist() == result["logits"].tolist()
+    sl.save(graph, os.fsencode(tmp_path / "grün"))
+    assert sorted(os.listdir(tmp_path)) == sorted(["model", "images.npy", "logits.npy", "grün"])
+    for path in (b"model\xff", os.fsdecode(b"model\xff")):
+        with pytest.raises(ValueError, match=r"save: b'model\\xff': this path is no UTF-8"):
+            sl.save(graph, path)
+        with pytest.raises(ValueError, match=r"load_graph: b'model\\xff': this path is no UTF-8"):
+            sl.load_graph(path)
+    tensors = os.fsdecode(b"tensors\xff.pt")
+    sl.save({"a": images}, tensors)
+    assert sl.load(tensors)["a"].tolist() == images.tolist()
+
+
 def test_loaded_in_a_new_process_results_are_bitwise_equal(saved, run_script):  # SRV-02
     directory, images, result = saved
     source = f"""

@@ -69,7 +69,8 @@ def written(f: Any) -> Iterator[Writer]:
     target = f"{path}.{os.getpid()}.part" if plain else path
     try:
         with open(target, "wb") as file:
-            with contextlib.closing(Writer(file, os.path.splitext(os.path.basename(path))[0] or "archive")) as writer:
+            inside = os.fsencode(os.path.splitext(os.path.basename(path))[0]).decode(errors="replace")
+            with contextlib.closing(Writer(file, inside or "archive")) as writer:
                 yield writer
         if plain:
             os.replace(target, path)
