@@ -56,6 +56,9 @@ std::string onednn_isa() {
 
 std::string highway_target() {
   const int64_t targets = hwy::SupportedTargets();
+  // Highway chooses among all that the processor has, disabled or not, when it is asked, and leaves it to its caller to
+  // choose again. Kernels that are dispatched later would take what limit_instruction_sets() has forbidden.
+  hwy::GetChosenTarget().Update(targets);
   return hwy::TargetName(targets & -targets);  // the lowest bit is the best
 }
 
