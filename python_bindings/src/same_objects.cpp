@@ -17,6 +17,11 @@ PyObject* in_class(const nb::type_object& owner, const nb::str& name) {
   return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner.ptr()), name.ptr());
 }
 
+// Borrowed; null: there is no such entry, or no dict.
+PyObject* in_dict(nb::handle table, nb::handle key) {
+  return table.is_valid() && PyDict_Check(table.ptr()) ? PyDict_GetItemWithError(table.ptr(), key.ptr()) : nullptr;
+}
+
 std::array<PyObject*, 3> parts_of(const nb::object& function) {
   PyObject* f = function.ptr();
   return {PyFunction_GetCode(f), PyFunction_GetDefaults(f), PyFunction_GetKwDefaults(f)};
@@ -24,10 +29,12 @@ std::array<PyObject*, 3> parts_of(const nb::object& function) {
 
 }  // namespace
 
-SameObjects::SameObjects(const Watched& watched) {
+SameObjects::SameObjects(const Watched& watched, nb::handle own) {
   for (const nb::dict& table : watched.tables) tables_.push_back({table, values_of(table)});
-  for (const auto& [table, key] : watched.entries)
-    entries_.push_back({table, key, nb::borrow(PyDict_GetItemWithError(table.ptr(), key.ptr()))});
+  for (const auto& [table, key] : watched.entries) {
+    const nb::handle in = table.is_none() ? own : nb::handle(table);
+    entries_.push_back({table.is_none() ? nb::object() : table, key, nb::borrow(in_dict(in, key))});
+  }
   for (const nb::handle_t<Tensor>& tensor : watched.tensors) {
     const Tensor& t = *nb::inst_ptr<Tensor>(tensor);
     tensors_.push_back({nb::borrow(tensor), t, t.requires_grad()});
@@ -41,13 +48,17 @@ SameObjects::SameObjects(const Watched& watched) {
     Function& added = functions_.emplace_back(Function{function, {}});
     for (size_t i = 0; i < added.parts.size(); ++i) added.parts[i] = nb::borrow(parts_of(function)[i]);
   }
+  for (const nb::object& container : watched.containers) containers_.emplace_back(container);
 }
 
-bool SameObjects::hold() const {
+bool SameObjects::hold(nb::handle own) const {
   for (const Table& t : tables_)
     if (!holds(t)) return false;
-  for (const Entry& e : entries_)
-    if (PyDict_GetItemWithError(e.table.ptr(), e.key.ptr()) != e.value.ptr()) return false;
+  for (const Entry& e : entries_) {
+    PyObject* table = e.table.ptr();
+    PyObject* now = table != nullptr ? PyDict_GetItemWithError(table, e.key.ptr()) : in_dict(own, e.key);
+    if (now != e.value.ptr()) return false;
+  }
   for (const Memory& m : tensors_) {
     const Tensor& t = *nb::inst_ptr<Tensor>(m.tensor);
     if (t.impl() != m.memory.impl() || t.requires_grad() != m.requires_grad) return false;
@@ -63,11 +74,14 @@ bool SameObjects::hold() const {
     for (size_t i = 0; i < now.size(); ++i)
       if (now[i] != f.parts[i].ptr()) return false;
   }
+  for (const SameContents& c : containers_)
+    if (!c.hold()) return false;
   return true;
 }
 
 bool SameObjects::holds(const Table& t) {
-  if (static_cast<size_t>(PyDict_Size(t.table.ptr())) != t.values.size()) return false;
+  if (static_cast<size_t>(PyDict_GET_SIZE(t.table.ptr())) != t.values.size()) return false;
+  if (t.values.empty()) return true;
   PyObject *key = nullptr, *value = nullptr;
   size_t i = 0;
   for (Py_ssize_t at = 0; PyDict_Next(t.table.ptr(), &at, &key, &value);)
@@ -101,6 +115,10 @@ int SameObjects::visit(visitproc visit, void* arg) const {
     Py_VISIT(f.function.ptr());
     for (const nb::object& part : f.parts) Py_VISIT(part.ptr());
   }
+  for (const SameContents& c : containers_) {
+    const int stopped = c.visit(visit, arg);
+    if (stopped != 0) return stopped;
+  }
   return 0;
 }
 
@@ -113,18 +131,21 @@ void bind_watch(nb::module_& m) {
                           "Objects as they are now, to be compared by address later.")
       .def(
           "__init__",
-          [](SameObjects* self, std::vector<nb::dict> tables, std::vector<std::pair<nb::dict, nb::str>> entries,
+          [](SameObjects* self, std::vector<nb::dict> tables, std::vector<std::pair<nb::object, nb::str>> entries,
              std::vector<nb::handle_t<Tensor>> tensors, std::vector<nb::object> cells,
              std::vector<std::pair<nb::type_object, nb::str>> classes, std::vector<nb::object> typed,
-             std::vector<nb::object> functions) {
+             std::vector<nb::object> functions, std::vector<nb::object> containers, nb::handle own) {
             new (self) SameObjects({std::move(tables), std::move(entries), std::move(tensors), std::move(cells),
-                                    std::move(classes), std::move(typed), std::move(functions)});
+                                    std::move(classes), std::move(typed), std::move(functions), std::move(containers)},
+                                   own);
           },
           nb::kw_only(), nb::arg("tables") = nb::make_tuple(), nb::arg("entries") = nb::make_tuple(),
           nb::arg("tensors") = nb::make_tuple(), nb::arg("cells") = nb::make_tuple(),
           nb::arg("classes") = nb::make_tuple(), nb::arg("typed") = nb::make_tuple(),
-          nb::arg("functions") = nb::make_tuple())
-      .def("hold", &SameObjects::hold, "Whether all are the same objects, with the same memory.");
+          nb::arg("functions") = nb::make_tuple(), nb::arg("containers") = nb::make_tuple(),
+          nb::arg("own") = nb::none())
+      .def("hold", &SameObjects::hold, nb::arg("own") = nb::none(),
+           "Whether all are the same objects, with the same memory. own: the dict of entries without one.");
 }
 
 }  // namespace sluice::python

@@ -6,23 +6,26 @@
 #include <vector>
 
 #include "bindings.h"
+#include "same_contents.h"
 
 namespace sluice::python {
 
 struct Watched {
-  std::vector<nb::dict> tables;                              // all of whose values are meant
-  std::vector<std::pair<nb::dict, nb::str>> entries;         // (dict, key), which may be absent
-  std::vector<nb::handle_t<Tensor>> tensors;                 // their memory and requires_grad
-  std::vector<nb::object> cells;                             // what closures hold, which may be nothing
+  std::vector<nb::dict> tables;                         // all of whose values are meant
+  std::vector<std::pair<nb::object, nb::str>> entries;  // (dict, key), which may be absent; None: the dict of hold()
+  std::vector<nb::handle_t<Tensor>> tensors;            // their memory and requires_grad
+  std::vector<nb::object> cells;                        // what closures hold, which may be nothing
   std::vector<std::pair<nb::type_object, nb::str>> classes;  // what a class or a base has under a name, if anything
   std::vector<nb::object> typed;                             // objects that stay of their class
   std::vector<nb::object> functions;                         // of Python: their code and defaults
+  std::vector<nb::object> containers;                        // what is in them
 };
 
 class SameObjects {
  public:
-  explicit SameObjects(const Watched& watched);
-  bool hold() const;
+  // own: the dict of those entries that have none, which is not kept.
+  SameObjects(const Watched& watched, nb::handle own);
+  bool hold(nb::handle own = {}) const;
   // Of the garbage collector.
   int visit(visitproc visit, void* arg) const;
   void clear();
@@ -33,7 +36,7 @@ class SameObjects {
     std::vector<nb::object> values;
   };
   struct Entry {
-    nb::dict table;
+    nb::object table;  // null: `own`
     nb::str key;
     nb::object value;  // null: there is none
   };
@@ -62,6 +65,7 @@ class SameObjects {
   std::vector<Cell> cells_;
   std::vector<Attribute> attributes_;
   std::vector<Function> functions_;
+  std::vector<SameContents> containers_;
   std::vector<std::pair<nb::object, nb::object>> typed_;  // with its class
 };
 

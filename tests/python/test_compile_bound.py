@@ -1,5 +1,6 @@
 """sluice.compile: calls that need no Python to see that nothing has changed give what other calls give."""
 
+import collections
 import gc
 import threading
 import time
@@ -195,15 +196,17 @@ def test_closures_and_tensors_from_outside_are_seen():
 
 
 def test_what_identity_does_not_tell_is_left_to_python():
-    compiled = sl.compile(lambda x: x * len(LIST))
-    try:
-        for n in (1, 2, 3):
-            for _ in range(3):
-                assert compiled(sl.ones(1)).item() == n
-            assert bound(compiled) is None
-            LIST.append(1.0)
-    finally:
-        del LIST[1:]
+    ordered = collections.OrderedDict(a=1.0)
+    for kept, more in ((LIST, LIST.append), (ordered, lambda n: ordered.update({len(ordered): n}))):
+        compiled = sl.compile(lambda x: x * len(kept))  # noqa: B023
+        try:
+            for n in (1, 2, 3):
+                for _ in range(3):
+                    assert compiled(sl.ones(1)).item() == n
+                assert (bound(compiled) is None) == (kept is ordered)  # the order of which no address tells
+                more(1.0)
+        finally:
+            del LIST[1:]
 
 
 def test_results_of_any_nest():

@@ -53,7 +53,7 @@ class Backward:
             self._there = [g is not None for g in grads]
             return [g for g in grads if g is not None]
 
-        self.graph = Traced(f"{program.name}_backward", program.reached, program.outer, build)
+        self.graph = Traced(f"{program.name}_backward", program.reached, program.outer, build, program.environment)
         program.settings.configure(self.graph, program.device)
         likes = [example_of(t) for t in outs] + [self._example(program, distinct[i]) for i in self._fed]
         with tracing_lock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import functools
 import logging
-import os
 import random
 import sys
 import threading
@@ -19,13 +18,7 @@ import numpy
 import sluice
 from sluice import _C
 from sluice._C import Tensor
-
-_HERE = os.path.dirname(os.path.abspath(sluice.__file__)) + os.sep
-_HERE_TOO = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
-
-
-def is_ours(file: str) -> bool:
-    return file.startswith((_HERE, _HERE_TOO, "<frozen", "<string>"))
+from sluice._guards.code import is_ours
 
 
 class Break(_C.RuntimeError):

@@ -49,10 +49,10 @@ class Traced(Graph):
     _tensors: Any
     _run: Any
 
-    def __init__(self, name: str, modules: Any, tensors: Any, run: Any) -> None:
+    def __init__(self, name: str, modules: Any, tensors: Any, run: Any, environment: Any) -> None:
         super().__init__(name=name)
         self._blocks.update(modules)
-        self.__dict__.update(_tensors=tensors, _run=run, _signature=inspect.signature(self.build))
+        self.__dict__.update(_tensors=tensors, _run=run, _environment=environment, _signature=inspect.signature(self.build))
         self.__dict__["_own"] = frozenset(self.__dict__) | {"_own"}
 
     def build(self, *tensors: Tensor) -> Any:

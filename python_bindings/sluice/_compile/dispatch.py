@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from sluice import _C
+from sluice._guards.environment import Environment
 from sluice._trace import state as trace_state, tracing_lock
 from sluice.nn.graph import eager
 from sluice.nn.modules.module import Module
@@ -13,7 +14,6 @@ from sluice.nn.modules.module import Module
 from sluice._compile import debugging, guards, logs, sizes
 from sluice._compile.backends import BackendError
 from sluice._compile.breaks import as_break, Break, listing, warn
-from sluice._compile.environment import Environment
 from sluice._compile.nests import Arguments
 from sluice._compile.program import Program
 from sluice._compile.report import Counter

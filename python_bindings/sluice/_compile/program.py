@@ -91,8 +91,8 @@ class Program:
             plan = graph.planned(arguments, trace, [])
         return plan.submit
 
-    def _check_effects(self, attributes: Attributes) -> None:
-        changed = attributes.changed() or self.environment.changed()
+    def _check_effects(self, attributes: Attributes, graph: Traced) -> None:
+        changed = attributes.changed() or self.environment.changed() or next(iter(graph._watch.effects), None)
         if changed:
             raise Break("effect", f"it changes {changed}, which a plan would do once only; keep it in a buffer that is written in place, "
                                   "or change it outside")
@@ -103,10 +103,10 @@ class Program:
         self.device = next((t._device for t in (*variables, *tensors) if t.device.type != "cpu"), None)
 
         def traced(run: Run) -> Any:
-            graph = Traced(name, self.reached, self.outer, run)
+            graph = Traced(name, self.reached, self.outer, run, self.environment)
             self.settings.configure(graph, self.device, exchange=wants)
             made = graph.traced(tensors)
-            self._check_effects(attributes)
+            self._check_effects(attributes, graph)
             return graph, made
 
         run = Run(function, arguments, variables, wants, name)
@@ -156,7 +156,7 @@ class Program:
 
         outs = [t for t, o in zip(run.results.tensors, run.outputs) if o.kind == "plan" and o.grad]
         leaves = [t for t in run.inputs if t.requires_grad] + self.leaves
-        _, trace = Traced(f"{self.name}_backward", self.reached, self.outer, build).traced(
+        _, trace = Traced(f"{self.name}_backward", self.reached, self.outer, build, self.environment).traced(
             [example_of(t) for t in outs] + [example_of(t) for t in run.saved if t._traced])
         self.backward_ops = [node["op"] for node in trace.captured.nodes()]
         return sorted(read)

@@ -123,7 +123,7 @@ def axes_of(function: Any, arguments: Any, environment: Any, places: list[tuple[
     inside = {id(t) for m in environment.modules.values() for t in (*m.parameters(), *m.buffers())}
     try:
         with tracing_lock:
-            graph = Traced(f"{name}_rows", environment.modules, {n: t for n, t in outer.items() if id(t) not in inside}, build)
+            graph = Traced(f"{name}_rows", environment.modules, {n: t for n, t in outer.items() if id(t) not in inside}, build, environment)
             captured = graph.traced(others)[1].captured
     except Exception as error:
         raise as_break(error) from error

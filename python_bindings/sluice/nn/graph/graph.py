@@ -57,6 +57,7 @@ class Graph(Inspection):
     config: GraphConfig
     name: str
     _MANY_CHANGES = 5  # after which it warns that it is compiled again and again
+    _environment: Any = None  # guards that somebody has besides, of the code that build() calls
     _several_shapes: tuple[int, bool] | None = None  # the size of a cache of plans per shape, and whether they share memory
 
     @staticmethod
@@ -414,7 +415,7 @@ class Graph(Inspection):
             traced = [t.to_global(g.placement, g.sbp) if g._global else t for t, g in zip(traced, leaves)]
             bound = self._bound(structure.build(iter(traced)))
             with (self.config.zero or Zero(restore_level=0)).restored(self._blocks.values()):
-                with self._watch.reading(self, Graph, self._own), self.config.precision():
+                with self._watch.reading(self, Graph, self._own, self._named_modules(), self._environment), self.config.precision():
                     result = self.build(*bound.args, **bound.kwargs)
             self._updates.trace()
             outputs, output_names = [], []
@@ -431,7 +432,8 @@ class Graph(Inspection):
             trace_state.optimizers = trace_state.schedules = ()
             trace_state.__dict__.update(previous)
             scope.close()
-        self._watch.finish(self, list(self._named_modules()), variables, captured)
+        del bound, result, outputs, named  # objects that are nowhere else are of this trace alone
+        self._watch.finish(self, list(self._named_modules()), variables, captured, traced[-1])
         return traced
 
     def _named_modules(self) -> Any:

@@ -15,7 +15,7 @@ from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.report import Report
 from sluice.nn.graph.shape_cache import LayoutCache, ShapeCache
 
-_FORMAT = 1
+_FORMAT = 2
 # Options that say what is done with a plan, and not which one it is.
 _FREE = {"device", "cost_file", "cost_cache", "dump_dir", "dump", "trace", "check_numerics", "sync_check", "cuda_graphs",
          "submit_timeout", "wait_timeout", "stop_timeout", "inline_up_to"}
@@ -23,7 +23,7 @@ _TEXTS, _TENSORS = {str: str}, {str: Tensor}
 # What a state is made of. {str: form}: a dict of any names; [form]: a list of these; a tuple: a list of that length.
 _FORM: dict[Any, Any] = {
     "format": int, "kind": str, "graph_name": str, "device": str, "options": _TEXTS, "updates": _TEXTS,
-    "watched": {"autocast": str, "classes": [(str, str)], "reads": [(str, str, str)], "modes": [(str, bool)]},
+    "watched": {"autocast": str, "classes": [(str, str)], "reads": [(str, str, str)], "others": [(str, str)], "modes": [(str, bool)]},
     "plans": [{"files": _TEXTS, "donated": [str], "random": [str], "inputs": [(str, str, [int])], "tensors": _TENSORS}]}
 _KINDS: dict[type, str] = {GraphCall: "one", ShapeCache: "shapes", LayoutCache: "layouts"}
 

@@ -2,81 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import operator
-import threading
-import types
 import warnings
 from contextlib import contextmanager
 from typing import Any, Iterator
 
 from sluice import _C
 from sluice._C import Tensor
+from sluice._guards.environment import Environment
+from sluice._guards.reads import Guards, Reads
+from sluice._guards.values import copy_of, ENTRIES, MISSING, text_of, values_differ
 from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules._hooks import of_all
 from sluice.nn.modules.module import Module
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_OURS = frozenset(dir(Module))
-_FUNCTIONS = (types.MethodType, types.FunctionType)
-_NOTHING = object()
-
-
-def _in_class(cls: type, name: str) -> Any:
-    """What a class or the first of its bases has under a name, as it lies there; _NOTHING: none has."""
-    for base in cls.__mro__:
-        if name in vars(base):
-            return vars(base)[name]
-    return _NOTHING
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, _PLAIN) or (isinstance(value, (tuple, frozenset)) and all(map(_is_plain, value)))
-
-
-def _copy(value: Any) -> Any:
-    """What a later value is compared with; _NOTHING: it is not watched."""
-    if _is_plain(value) or isinstance(value, Tensor):
-        return value
-    if type(value) in (list, dict, set) and all(map(_is_plain, value.values() if isinstance(value, dict) else value)):
-        return value.copy()
-    return _NOTHING
-
-
-def text_of(value: Any) -> str:
-    """A plain value, a nest of them, or a tensor, as a text that is the same in every process; of other objects their type."""
-    if isinstance(value, Tensor):
-        content = hashlib.sha256(value.detach().cpu().contiguous().reshape(-1).view(_C.uint8).numpy()).hexdigest()
-        return f"{value.dtype.name}{value._shape} with the content {content[:16]}"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{text_of(k)}: {text_of(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (list, tuple, set, frozenset)):
-        parts = list(map(text_of, value))
-        return f"{type(value).__name__}({', '.join(sorted(parts) if isinstance(value, (set, frozenset)) else parts)})"
-    return repr(value) if isinstance(value, (*_PLAIN, _C.dtype)) else type(value).__name__
-
-
-def _differs(now: Any, then: Any) -> bool:
-    if now is then:
-        return False
-    if isinstance(now, Tensor) or isinstance(then, Tensor) or type(now) is not type(then):
-        return True
-    if isinstance(now, (float, complex)):
-        return repr(now) != repr(then)  # NaN is itself, and -0.0 is not 0.0
-    if isinstance(now, (list, tuple)):
-        return len(now) != len(then) or any(map(_differs, now, then))
-    if isinstance(now, dict):
-        return list(now) != list(then) or any(_differs(value, then[key]) for key, value in now.items())
-    return bool(now != then)
+_OURS = frozenset(dir(Module)) - {"forward"}
 
 
 class Watch:
     """Of one version of a graph; traces of several plans add to it.
 
     Watched are: the parameters, buffers, submodules and hooks of its modules, by identity; memory (`w.data = x`) and
-    requires_grad of its variables; plain attributes that build() has read, numbers, texts and lists of them, by value, unless
-    build() changes them itself; methods that it has called and attributes that it has missed, by identity; hooks of all
-    modules; tensors that it has captured, by identity and version. The mode (`train()`, `eval()`) stays that
+    requires_grad of its variables; attributes of modules that build() has read, numbers, texts and lists of them, by value, unless
+    build() changes them itself, and that there is none where it has met none, or a registered member; hooks of all
+    modules; tensors that it has captured, by identity and version; and all else that it has read (`sluice._guards`): other
+    objects and their classes, lists and dicts, globals, closures, functions. The mode (`train()`, `eval()`) stays that
     of the first call, so that two graphs of one model have a mode each; it is warned of where no graph has the other one.
     """
 
@@ -86,56 +36,44 @@ class Watch:
         self._tables: list[tuple[str, Any, tuple[Any, ...]]] = []
         self._memory: list[tuple[str, Any, int, bool]] = []
         self._taken: list[Any] = []
-        self._reads: dict[tuple[int, str], tuple[Any, str, Any]] = {}
-        self._missed: dict[tuple[int, str], Any] = {}
-        self._called: dict[tuple[int, str], tuple[Any, Any]] = {}
+        self._read: dict[tuple[int, str], tuple[Any, str, Any]] = {}
         self._modes: list[tuple[str, Any, bool]] = []
-        self._plain: list[tuple[str, Any, str, Any]] = []
-        self._methods: list[tuple[str, Any, str, Any]] = []  # with the function, or _NOTHING
-        self._by_value: list[tuple[str, Any, str, Any]] = []  # of lists, which may change, and of the graph, of which nothing is held
+        self._plain: list[tuple[str, Any, str, Any]] = []  # with None in place of the graph, of which nothing is held
+        self._guards: list[Any] = []  # Held
+        self._reads: Any = None  # of the last trace
+        self._roots: list[tuple[str, Any]] = []
+        self._other: Any = None
+        self._of_owner: frozenset[str] = frozenset()
+        self._with_parts: list[Any] = []  # of the guards, those at which Python has to look
+        self.effects: list[str] = []  # what code has changed of objects, where somebody wants to know
 
     @contextmanager
-    def reading(self, graph: Any, owner: type, own: frozenset[str]) -> Iterator[None]:
-        """Notes which attributes of the graph, an `owner`, and of modules this thread reads, but for the graph's `own`.
+    def reading(self, graph: Any, owner: type, own: frozenset[str], modules: Any, other: Any = None) -> Iterator[None]:
+        """Notes what this thread reads of the graph, an `owner`, but for its `own` attributes, of modules, and of objects that they reach.
 
-        REQUIRES: the tracing lock.
+        other: guards (Reach) that somebody has besides, of the code that build() calls. REQUIRES: the tracing lock.
         """
-        here, reads = threading.get_ident(), self._reads
-        plain = {patched: vars(patched).get("__getattribute__") for patched in (owner, Module)}  # another's, of a graph within one
-        read = plain[Module] or object.__getattribute__
-
-        def noted(this: Any, name: str) -> Any:
-            try:
-                value = read(this, name)
-            except AttributeError:
-                if not name.startswith("__") and threading.get_ident() == here and isinstance(this, Module):
-                    self._missed.setdefault((id(this), name), this)
-                raise
-            if not name.startswith("__") and (id(this), name) not in reads and threading.get_ident() == here:
-                copy = _NOTHING if this is graph and name in own else _copy(value)
-                if copy is not _NOTHING:
-                    reads[id(this), name] = (None if this is graph else this), name, copy  # it holds this: no cycle
-                elif isinstance(this, Module) and isinstance(value, _FUNCTIONS) and (name == "forward" or name not in _OURS):
-                    self._called.setdefault((id(this), name), (this, _static(this, name)))
-            return value
-
-        for patched in plain:
-            patched.__getattribute__ = noted  # type: ignore[method-assign]
+        self._reads, self._other = Reads(graph, owner, own), other
+        self._of_owner = frozenset(dir(owner)) - (frozenset() if other is not None else {"build"})
+        self._roots = [(f"a hook of {name}", hook) for name, module in modules for table in _HOOKS for hook in vars(module)[table].values()]
+        self._roots += [("a hook of all modules", hook) for hooks in _OF_ALL for hook in hooks.values()]
         try:
-            yield
-        finally:
-            for patched, before in plain.items():
-                if before is None:
-                    del patched.__getattribute__
-                else:
-                    patched.__getattribute__ = before  # type: ignore[method-assign]
+            with self._reads:
+                self._reads.roots(self._roots)
+                for cls in other.classes() if other is not None else ():
+                    self._reads.listen(cls)
+                yield
+        except BaseException:
+            self._reads, self._roots = None, []
+            raise
 
     def saved(self, modules: Any) -> dict[str, Any]:
         """What build() has read, as texts by module and attribute (the graph itself is "")."""
         names = {id(module): name for name, module in modules}
-        places = [("" if this is None else names.get(id(this)), name, value) for _, this, name, value in (*self._plain, *self._by_value)]
+        places = [("" if this is None else names.get(id(this)), name, value) for _, this, name, value in self._plain]
         return {"autocast": text_of(self._autocast),
                 "reads": [[where, name, text_of(value)] for where, name, value in places if where is not None],
+                "others": sorted({(name, text) for guards in self._guards for name, texts in guards.texts().items() for text in texts}),
                 "classes": [[name, type(module).__qualname__] for name, module in modules],
                 "modes": [[names[id(module)], first] for _, module, first in self._modes if id(module) in names]}
 
@@ -154,16 +92,17 @@ class Watch:
                                     "again, or compile the graph anew")
         for where, name, then in saved["reads"]:
             this = there.get(where) if where else None
-            value = _NOTHING if where and this is None else _copy(_attribute(this or graph, name))
+            value = MISSING if where and this is None else copy_of(_attribute(this or graph, name))
             place = f"{where or type(graph).__name__}.{name}"
-            if value is _NOTHING or text_of(value) != then:
-                now = "there is none" if value is _NOTHING else f"it is {text_of(value)}"
+            if value is MISSING or text_of(value) != then:
+                now = "there is none" if value is MISSING else f"it is {text_of(value)}"
                 raise _C.ValueError(f"graph '{graph.name}': {place} was {then} when its plan was made, and {now}; make it so again, "
                                     "or compile the graph anew")
             self._add(place, this, name, value)
             if isinstance(value, Tensor):
                 taken.add(value)
         self._taken.append(taken)
+        self._resume_others(graph, there, saved["others"])
         for where, training in saved["modes"]:
             module = there.get(where)
             if module is None or module.training is not training:
@@ -172,7 +111,18 @@ class Watch:
                                     f"{'train' if training else 'eval'}() first")
             self._modes.append((where, module, training))
             ModuleConfig.of(module).modes.add(training)
-        self._remember()
+        self._remember(graph)
+
+    def _resume_others(self, graph: Any, modules: dict[str, Any], saved: Any) -> None:
+        """Guards that its code says there are, in place of those that a trace finds."""
+        environment = Environment(type(graph).build, list(modules.values()), known=(graph,))
+        environment.of_graph(graph, frozenset(name for _, this, name, _ in self._plain if this is None) | graph._own)
+        now = environment.texts()
+        for name, then in saved:
+            if name in now and then not in now[name]:
+                raise _C.ValueError(f"graph '{graph.name}': {name} was {then} when its plan was made, and it is "
+                                    f"{' or '.join(sorted(now[name]))}; make it so again, or compile the graph anew")
+        self._guards = [environment]
 
     def _begin(self, modules: Any, variables: Any) -> None:
         self._tables = [(f"the {table[1:]} of {name}", entries, tuple(entries.values()))
@@ -181,63 +131,98 @@ class Watch:
                          for hooks in _OF_ALL]
         self._memory = [(name, tensor, tensor._impl, tensor.requires_grad) for name, tensor in variables]
         self._autocast = _C.autocast_state()
-        self._plain, self._by_value, self._modes, self._methods = [], [], [], []
+        self._plain, self._modes = [], []
 
-    def finish(self, graph: Any, modules: Any, variables: Any, captured: Any) -> None:
-        """Ends a trace. modules, variables: the graph's, by name; captured: what it became."""
+    def finish(self, graph: Any, modules: Any, variables: Any, captured: Any, functions: Any) -> None:
+        """Ends a trace. modules, variables: the graph's, by name; captured: what it became; functions: of its host streams, by name."""
         self._begin(modules, variables)
         self._taken.append(captured.taken)
         names = {id(module): name for name, module in modules}
-        for this, name, first in self._reads.values():
+        for this, name, read in self._reads.of_modules():
+            if read.kind in ("own", "class") and copy_of(read.value) is not MISSING:
+                self._read.setdefault((id(this), name), (None if this is graph else this, name, read.value))
+        self.effects = self._reads.changed_attributes() if self._other is not None else []
+        for this, name, first in self._read.values():
             if name == "training" and isinstance(this, Module):
                 self._modes.append((names.get(id(this), type(this).__name__), this, first))
                 ModuleConfig.of(this).modes.add(first)
                 continue
-            last = _copy(_attribute(this or graph, name))
-            if last is _NOTHING or _differs(last, first):
+            last = copy_of(_attribute(this or graph, name))
+            if last is MISSING or values_differ(last, first):
                 continue  # build() changes it itself
             where = f"{names[id(this)]}.{name}" if id(this) in names else f"{type(this or graph).__name__}.{name}"
             if not isinstance(first, Tensor) or not first._traced:  # which is of no step but the traced one
                 self._add(where, this, name, first)
-        seen = [*((this, name, _NOTHING) for (_, name), this in self._missed.items()),
-                *((this, name, function) for (_, name), (this, function) in self._called.items())]
-        self._methods = [(f"{names.get(id(this), type(this).__name__)}.{name}", this, name, then) for this, name, then in seen
-                         if _static(this, name) is then and not any(name in vars(this)[table] for table in _ENTRIES)]
-        self._remember()
+        for guards in self._guards:
+            guards.drop_changed(vars(graph))
+        self._add_guards(self._reads.guards(self._is_known_of(graph), names, functions.values(), self._roots), names)
+        self._reads, self._roots = None, []
+        self._remember(graph)
+
+    def _is_known_of(self, graph: Any) -> Any:
+        def known(this: Any, name: str, read: Any) -> bool:
+            """Whether the guards need not look at a read."""
+            if (id(this), name) in self._read:
+                return True
+            if this is graph:
+                return read.kind == "class" and name in self._of_owner
+            return isinstance(this, Module) and (name in _TABLES or (read.kind == "class" and name in _OURS))
+
+        return known
+
+    def _add_guards(self, guards: Guards, names: dict[int, str]) -> None:
+        for held in (*self._guards, self._other):
+            if held is not None:
+                guards.drop_what(held)
+        self._guards.append(guards)
+        for module in guards.modules:  # of which the graph does not know
+            if id(module) not in names:
+                self._tables += [(f"the {table[1:]} of {type(module).__name__}", vars(module)[table], tuple(vars(module)[table].values()))
+                                 for table in _TABLES]
+        known = {id(tensor) for _, tensor, _, _ in self._memory}
+        self._memory += [(where, tensor, tensor._impl, tensor.requires_grad) for where, tensor in guards.tensors.items()
+                         if id(tensor) not in known and not tensor._traced]
 
     def _add(self, where: str, this: Any, name: str, value: Any) -> None:
         if isinstance(value, Tensor):
             self._memory.append((where, value, value._impl, value.requires_grad))
-        by_value = this is None or isinstance(value, (list, dict, set))
-        (self._by_value if by_value else self._plain).append((where, this, name, value))
+        self._plain.append((where, this, name, value))
 
     def changed(self, graph: Any) -> str | None:
         """The name of something that is not as it was; None: all is."""
-        if any(taken.changed() for taken in self._taken):
-            return "a tensor that build() has captured"
+        for taken in self._taken:
+            if taken.changed():
+                return "a tensor that build() has captured"
         if _C.autocast_state() != self._autocast:
             return "the region of mixed precision (autocast) around the call"
-        for where, this, name, value in self._by_value:
-            if _differs(_attribute(this or graph, name), value):
-                return where
-        if not self._objects.hold():
+        if not self._objects.hold(vars(graph)):
             where = self._difference(graph)
             if where is not None:
                 return where
-            self._remember()  # other objects of the same value
-        return None
+            self._remember(graph)  # other objects of the same value
+        return next((where for guards in self._with_parts if (where := guards.difference_of_parts())), None) if self._with_parts else None
 
     def identities(self) -> tuple[Any, list[Any]] | None:
         """(SameObjects, TakenContents) that say whether anything has changed; None where that takes more."""
-        return None if self._by_value else (self._objects, self._taken)
+        own = any(this is None for _, this, _, _ in self._plain) or any(guards.has_own() for guards in self._guards)
+        return None if own or self._with_parts else (self._objects, self._taken)
 
-    def _remember(self) -> None:
-        read = [(this, name) for _, this, name, _ in (*self._plain, *self._methods)]
+    def _remember(self, graph: Any) -> None:
+        read = [(this, name) for _, this, name, _ in self._plain if this is not None]
+        of_guards = [guards.objects(vars(graph)) for guards in self._guards]
+        more = {kind: [thing for objects in of_guards for thing in objects[kind]] for kind in
+                ("entries", "cells", "classes", "typed", "functions", "containers")}
+        values = [_attribute(this or graph, name) for _, this, name, _ in self._plain]
+        self._with_parts = [guards for guards in self._guards if guards.has_parts()]
+        entries = [(None if this is None else vars(this), name) for _, this, name, _ in self._plain] + more["entries"]
+        entries += [(vars(this), "training") for _, this, _ in self._modes]
         self._objects = _C.SameObjects(
             tables=[entries for _, entries, _ in self._tables], tensors=[tensor for _, tensor, _, _ in self._memory],
-            entries=[(vars(this), name) for this, name in read] + [(vars(this), "training") for _, this, _ in self._modes],
-            classes=list({(type(this), name) for this, name in read if name not in vars(this)}),
-            typed=list({id(this): this for this, _ in read}.values()))
+            entries=sorted(entries, key=lambda entry: id(entry[0])),  # what lies together is looked at together
+            classes=list({(type(this), name) for this, name in read if name not in vars(this)} | set(more["classes"])),
+            typed=list({id(this): this for this in (*(this for this, _ in read), *more["typed"])}.values()),
+            cells=more["cells"], functions=more["functions"], own=vars(graph),
+            containers=[value for value in values if isinstance(value, (list, dict, set))] + more["containers"])
 
     def _difference(self, graph: Any) -> str | None:
         for where, table, values in self._tables:
@@ -247,10 +232,11 @@ class Watch:
             if tensor._impl != impl or tensor.requires_grad is not requires_grad:
                 return where
         for where, this, name, value in self._plain:
-            if _differs(_attribute(this, name), value):
+            if values_differ(_attribute(this or graph, name), value):
                 return where
-        for where, this, name, function in self._methods:
-            if _static(this, name) is not function:
+        for guards in self._guards:
+            where = guards.difference(vars(graph))
+            if where is not None:
                 return where
         for where, module, training in self._modes:
             if module.training is not training and module.training not in ModuleConfig.of(module).modes:
@@ -268,15 +254,9 @@ def _mode(training: bool) -> str:
 
 def _attribute(this: Any, name: str) -> Any:
     own = vars(this)
-    return own[name] if name in own else getattr(type(this), name, _NOTHING)
+    return own[name] if name in own else getattr(type(this), name, MISSING)
 
 
-def _static(this: Any, name: str) -> Any:
-    """As it lies in the object or in its class: a function, where reading it gives a method."""
-    own = vars(this)
-    return own[name] if name in own else _in_class(type(this), name)
-
-
-_ENTRIES = ("_parameters", "_buffers", "_modules")
-_TABLES = (*_ENTRIES, "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_TABLES = (*ENTRIES, *_HOOKS)
 _OF_ALL = (of_all.forward_pre, of_all.forward, of_all.backward_pre, of_all.backward)

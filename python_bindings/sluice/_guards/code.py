@@ -1,0 +1,94 @@
+"""What code says of what it reads, found without running it."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+import sys
+import sysconfig
+import types
+from typing import Any, NamedTuple
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_HERE_TOO = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
+_STANDARD = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen")
+_LIBRARY = (*_STANDARD, sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+
+
+def is_ours(file: str) -> bool:
+    return file.startswith((_HERE, _HERE_TOO, "<frozen", "<string>"))
+
+
+@functools.lru_cache(maxsize=4096)
+def is_standard(file: str) -> bool:
+    """Code of Python itself."""
+    return file.startswith(_STANDARD) and "site-packages" not in file and "dist-packages" not in file
+
+
+@functools.lru_cache(maxsize=4096)
+def is_users(file: str) -> bool:
+    """Code of the user, not of a library."""
+    if file == "<string>":  # of `python -c`, and what exec() was given
+        return True
+    return bool(file) and not is_ours(file) and not file.startswith(_LIBRARY) and "site-packages" not in file
+
+
+def origin_of(cls: type) -> str:
+    """The module of a class; of one of C code that does not say so, Python's core."""
+    return cls.__module__ if isinstance(cls.__module__, str) else "builtins"
+
+
+def is_users_class(cls: type) -> bool:
+    return origin_of(cls) == "__main__" or is_users(getattr(sys.modules.get(origin_of(cls)), "__file__", "") or "")
+
+
+def is_foreign(cls: type) -> bool:
+    """Classes of Python's core and of ours."""
+    return origin_of(cls).partition(".")[0] in ("sluice", "builtins")
+
+
+@functools.lru_cache(maxsize=4096)
+def reads_grad(code: types.CodeType) -> int:
+    """The line where code reads `.grad` of something that is not called autograd, func or torch; 0: it does not."""
+    before, line = None, 0
+    for i in dis.get_instructions(code):
+        line = getattr(i, "line_number", i.starts_line) or line  # Python 3.13 says it otherwise
+        if i.opname == "LOAD_ATTR" and i.argval == "grad" and before not in ("autograd", "func", "torch", "sl", "sluice"):
+            return line
+        before = i.argval
+    return next((found for c in code.co_consts if isinstance(c, types.CodeType) and (found := reads_grad(c))), 0)
+
+
+class Names(NamedTuple):
+    """What code names: globals that it reads, attributes, and modules that it imports."""
+
+    read: frozenset[str]
+    attributes: frozenset[str]
+    imported: frozenset[str]
+
+
+def names_of(code: types.CodeType, without: frozenset[Any] = frozenset()) -> Names:
+    """Of code and of what is defined in it, but for code `without`."""
+    names = _own_names_of(code)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType) and constant not in without:
+            names = Names(*map(frozenset.union, names, names_of(constant, without)))
+    return names
+
+
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD", "IMPORT_FROM")
+
+
+@functools.lru_cache(maxsize=4096)
+def _own_names_of(code: types.CodeType) -> Names:
+    named: dict[str, set[str]] = {"read": set(), "attributes": set(), "imported": set()}
+    for i in dis.get_instructions(code):
+        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            named["read"].add(i.argval)
+        elif i.opname in _ATTRIBUTES:
+            named["attributes"].add(i.argval)
+        elif i.opname == "IMPORT_NAME":
+            named["imported"].add(i.argval)
+    named["attributes"].update(c for c in code.co_consts if isinstance(c, str) and c.isidentifier())  # of getattr
+    return Names(**{kind: frozenset(names) for kind, names in named.items()})
