@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <exception>
+#include <string>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -29,7 +31,7 @@ class HostAllocator final : public Allocator {
     if (memory_.release == nullptr) {
       deallocate_host(data);
     } else {
-      memory_.release(data, at_least_one(bytes));
+      release_by_caller(data, bytes);
     }
     counted_.remove(bytes);
     if (total_ != nullptr) total_->remove(bytes);
@@ -40,15 +42,39 @@ class HostAllocator final : public Allocator {
  private:
   static uint64_t at_least_one(uint64_t bytes) { return std::max<uint64_t>(bytes, 1); }
   void* allocate_by_caller(uint64_t bytes) const {
-    void* data = memory_.allocate(at_least_one(bytes), plan::kAlignment);
+    void* const data = call_caller(bytes);
     SLUICE_CHECK_KIND(kMemory, data != nullptr,
                       "memory: out of memory in host: {} bytes requested; the program's allocate() gave none", bytes);
     if (reinterpret_cast<uintptr_t>(data) % plan::kAlignment != 0) {
-      memory_.release(data, at_least_one(bytes));
+      release_by_caller(data, bytes);
       fail(ErrorKind::kMemory, "memory: the program's allocate() gave {}; it must be a multiple of {}", data,
            plan::kAlignment);
     }
     return data;
+  }
+
+  // The functions are the program's. What they throw would end a thread that knows nothing of it.
+  void* call_caller(uint64_t bytes) const {
+    std::string thrown;
+    try {
+      return memory_.allocate(at_least_one(bytes), plan::kAlignment);
+    } catch (const std::exception& error) {
+      thrown = error.what();
+    } catch (...) {
+      thrown = "what is no std::exception";
+    }
+    fail(ErrorKind::kMemory,
+         "memory: out of memory in host: {} bytes requested; the program's allocate() threw: {}; it must return null",
+         bytes, thrown);
+  }
+  void release_by_caller(void* data, uint64_t bytes) const noexcept {
+    try {
+      memory_.release(data, at_least_one(bytes));
+    } catch (const std::exception& error) {
+      log(LogLevel::kError, LogArea::kMemory, "host: the program's release() threw: {}; it must not", error.what());
+    } catch (...) {
+      log(LogLevel::kError, LogArea::kMemory, "host: the program's release() threw what is no std::exception");
+    }
   }
 
   const std::shared_ptr<CountedBytes> total_;

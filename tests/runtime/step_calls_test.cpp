@@ -324,6 +324,31 @@ TEST_F(StepCalls, MemoryThatIsNotGivenIsAnError) {
   alignas(64) static char block[1 << 16];
   none.allocate = [](size_t, size_t) -> void* { return block + 8; };
   EXPECT_THAT(load(), HasSubstr("it must be a multiple of 64"));
+  none.allocate = [](size_t, size_t) -> void* { throw std::runtime_error("not today"); };
+  EXPECT_THAT(load(), HasSubstr("the program's allocate() threw: not today; it must return null"));
+  none.allocate = [](size_t, size_t) -> void* { throw 7; };
+  EXPECT_THAT(load(), HasSubstr("threw: what is no std::exception"));
+}
+
+TEST_F(StepCalls, FunctionsForMemoryThatThrowFailWhatAskedForIt) {
+  Counting counting;
+  api::HostMemory memory = counting.functions();
+  std::atomic<bool> throws{false};
+  memory.allocate = [&, usual = memory.allocate](size_t bytes, size_t alignment) {
+    if (throws) throw 7;
+    return usual(bytes, alignment);
+  };
+  memory.release = [&, usual = memory.release](void* data, size_t bytes) {
+    usual(data, bytes);
+    if (throws) throw std::runtime_error("nor that");
+  };
+  {
+    api::Engine engine({.cores = 1, .memory = memory});
+    api::Session session = api::Session::load(engine, folder_.path());
+    throws = true;
+    EXPECT_THAT(what_of([&] { api::Session::load(engine, folder_.path()); }), HasSubstr("allocate() threw"));
+  }
+  EXPECT_EQ(counting.now, 0u);
 }
 
 struct InC {
