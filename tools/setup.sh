@@ -26,7 +26,7 @@ packages=(
 )
 requirements=(requirements-demo.txt)
 if [ "$wanted" != demo ]; then
-  packages+=(protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev zlib1g-dev)
+  packages+=(protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev libssl-dev zlib1g-dev)
   requirements+=(requirements-serving.txt)
 fi
 case "$wanted" in

@@ -13,6 +13,20 @@
 
 namespace sluice::serving {
 
+namespace {
+
+// It goes into a header, of which clients take 8 KiB, and where a byte may become three.
+std::string clipped(std::string text) {
+  constexpr size_t kMost = 2048;
+  if (text.size() <= kMost) return text;
+  size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0u) == 0x80u) --end;  // not within a character
+  text.resize(end);
+  return text + " ...";
+}
+
+}  // namespace
+
 grpc::Status status_of(const Error& error) {
   const auto code = [&] {
     switch (error.code()) {
@@ -30,7 +44,7 @@ grpc::Status status_of(const Error& error) {
     }
     return grpc::StatusCode::UNKNOWN;
   }();
-  return {code, error.what()};
+  return {code, clipped(error.what())};
 }
 
 grpc::Status status_of_current() {
@@ -66,6 +80,22 @@ void Cancellation::cancel() {
 
 namespace {
 
+// Of a request that never came to the server.
+grpc::Status refusal_of_current(Server& server, const inference::ModelInferRequest& message,
+                                Clock::time_point received) {
+  const Code code = [] {
+    try {
+      throw;
+    } catch (const Error& error) {
+      return error.code();
+    } catch (...) {
+      return Code::kInternal;
+    }
+  }();
+  server.refused(message.model_name(), message.model_version(), code, received);
+  return status_of_current();
+}
+
 // A request as its message and as the tensors copied from it.
 uint64_t memory_of(const inference::ModelInferRequest& message) { return 2 * message.ByteSizeLong(); }
 
@@ -83,7 +113,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
       memory_.take(memory_of(message));
       request = request_of(message, with.server, with.buffers);
     } catch (...) {
-      return Finish(status_of_current());
+      return Finish(refusal_of_current(with.server, message, received));
     }
     request.received = received;
     request.read = Clock::now();
@@ -203,7 +233,7 @@ class StreamCall final
       share.take(memory_of(message_));
       request = request_of(message_, with_.server, with_.buffers);
     } catch (...) {
-      return answer(number, id, {}, true, status_of_current().error_message(), {});
+      return answer(number, id, {}, true, refusal_of_current(with_.server, message_, received).error_message(), {});
     }
     request.received = received;
     request.read = Clock::now();
@@ -303,6 +333,17 @@ class StreamCall final
 };
 
 }  // namespace
+
+grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* refuse_stream(
+    const grpc::Status& status) {
+  class Refusal final
+      : public grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse> {
+   public:
+    explicit Refusal(const grpc::Status& status) { Finish(status); }
+    void OnDone() override { delete this; }
+  };
+  return new Refusal(status);
+}
 
 grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, const CallContext& with,
                                      const inference::ModelInferRequest& message,

@@ -46,4 +46,8 @@ grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, const
 grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* stream_call(
     grpc::CallbackServerContext& context, const CallContext& with, size_t most);
 
+// Ends a stream before it has begun.
+grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* refuse_stream(
+    const grpc::Status& status);
+
 }  // namespace sluice::serving

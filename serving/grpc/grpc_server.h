@@ -3,13 +3,32 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "serving/core/memory_budget.h"
+#include "serving/core/restrictions.h"
 #include "serving/core/server.h"
+#include "serving/core/tls.h"
 
 namespace sluice::serving {
+
+// What Triton's users tune of connections: its option, gRPC's name for it, and what it is.
+struct GrpcTuning {
+  const char *option, *argument, *what;
+};
+inline constexpr GrpcTuning kGrpcTuning[] = {
+    {"--grpc-keepalive-time", "grpc.keepalive_time_ms", "ms without a sign of a client, until it is asked for one"},
+    {"--grpc-keepalive-timeout", "grpc.keepalive_timeout_ms", "ms that it has to give one"},
+    {"--grpc-keepalive-permit-without-calls", "grpc.keepalive_permit_without_calls", "1: also without calls under way"},
+    {"--grpc-http2-max-pings-without-data", "grpc.http2.max_pings_without_data", "asked in a row; 0: any number"},
+    {"--grpc-http2-min-recv-ping-interval-without-data", "grpc.http2.min_ping_interval_without_data_ms",
+     "ms between signs that clients may send without being asked"},
+    {"--grpc-http2-max-ping-strikes", "grpc.http2.max_ping_strikes", "of those too early, until it is let go; 0: any"},
+    {"--grpc-max-connection-age", "grpc.max_connection_age_ms", "ms until a client has to connect again"},
+    {"--grpc-max-connection-age-grace", "grpc.max_connection_age_grace_ms", "ms that its calls have then"},
+};
 
 struct GrpcOptions {
   std::string address = "127.0.0.1";
@@ -19,6 +38,11 @@ struct GrpcOptions {
   // metadata "authorization: Bearer TOKEN". "": everybody.
   bool management = true;
   std::string management_token = {};
+  // Groups of calls that need metadata "triton-grpc-protocol-HEADER", which is what Triton's clients send.
+  Restrictions restrictions = {};
+  TlsOptions tls = {};
+  bool reuse_port = false;                 // other processes may listen there, too
+  std::map<std::string, int> tuning = {};  // of gRPC's own, by its names: kGrpcTuning
   // What requests hold until they are answered: twice their size. Null: 1 GiB of its own.
   std::shared_ptr<MemoryBudget> memory = {};
 };

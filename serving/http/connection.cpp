@@ -15,11 +15,14 @@
 #include <deque>
 #include <functional>
 
+#include "serving/core/secret.h"
 #include "serving/core/trace.h"
 #include "serving/http/infer_json.h"
 #include "serving/http/named_json.h"
+#include "serving/http/presence.h"
 #include "serving/http/request_check.h"
 #include "serving/http/request_reader.h"
+#include "serving/http/response_head.h"
 #include "serving/http/routes.h"
 
 namespace sluice::serving {
@@ -44,7 +47,8 @@ struct Written {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, std::shared_ptr<HttpState> state)
-      : state_(std::move(state)), reader_(std::move(socket), state_->options, state_->memory, state_->draining) {}
+      : state_(std::move(state)),
+        reader_(std::move(socket), state_->tls.get(), state_->options, state_->memory, state_->draining) {}
 
   void start() {
     asio::co_spawn(
@@ -64,13 +68,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Task = asio::awaitable<T>;
 
   Task<void> run() {
-    for (bool more = true; more;) {
+    bool more = co_await stream().greet(state_->options.header_timeout);
+    while (more) {
       try {
         more = co_await serve_one();
       } catch (const boost::system::system_error&) {  // the client is gone, or too slow
         more = false;
       }
     }
+    co_await stream().say_goodbye();
     error_code ignored;
     stream().socket().shutdown(tcp::socket::shutdown_both, ignored);
   }
@@ -87,31 +93,48 @@ class Connection : public std::enable_shared_from_this<Connection> {
     HttpReply refusal;
     try {
       keep_alive_ = false;
+      route_ = {};
+      handed_over_ = false;
       if (!co_await reader_.next()) co_return false;
       keep_alive_ = reader_.keeps_alive();
-      route_ = route_of(text_of(reader_.header().method_string()), path(), state_->options.metrics_only);
+      route_ = route();
       check_rights();
       co_await reader_.say_continue();
       if (route_.call == Call::kInfer) co_return co_await infer();
       if (route_.call == Call::kPredict || route_.call == Call::kGenerate) co_return co_await infer_named();
       if (route_.call == Call::kGenerateStream) co_return co_await stream_events();
       const std::string body = co_await reader_.whole_body();
-      co_return co_await write(co_await answer_of_call(body));
+      co_return co_await write(
+          co_await done_by(route_.slow, [this, &body] { return answer(state_->server, route_, body); }));
     } catch (const boost::system::system_error&) {
       throw;
     } catch (...) {
       refusal = reply_of_current();
     }
+    if (!handed_over_) count_refusal(refusal.status);
     if (keep_alive_) keep_alive_ = co_await reader_.skip_body();
     const bool more = co_await write(std::move(refusal));
     if (!more) co_await reader_.linger();
     co_return more;
   }
 
+  Route route() const {
+    return route_of(text_of(reader_.header().method_string()), path(), state_->options.metrics_only);
+  }
+
+  // Of a request whose header was refused the model is known, too, where its first line could be read.
+  void count_refusal(int status) const {
+    try {
+      const Route asked = route();
+      if (api_of(asked.call) == Api::kInference)
+        state_->server.refused(asked.model, asked.version, code_of(status), reader_.received());
+    } catch (const HttpError&) {  // it asks for nothing
+    }
+  }
+
   std::string_view path() const {
     const beast::string_view target = reader_.header().target();
-    std::string_view path(target.data(), target.size());
-    path = path.substr(0, path.find('?'));
+    std::string_view path = path_of({target.data(), target.size()});
     const std::string& base = state_->options.base_path;
     if (base.empty()) return path;
     if (!path.starts_with(base)) throw HttpError(404, "Not Found");
@@ -119,16 +142,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void check_rights() const {
-    if (!route_.changes) return;
     const HttpOptions& o = state_->options;
+    if (const auto api = api_of(route_.call))
+      check_restriction(o.restrictions, *api, "", [this](const auto& name) { return text_of(reader_.header()[name]); });
+    if (!route_.changes) return;
     if (!o.management) throw Error(Code::kForbidden, "management: this server does not take such calls");
     if (o.management_token.empty()) return;
-    if (!same_secret(reader_.field(http::field::authorization), "Bearer " + o.management_token))
+    if (!is_bearer(reader_.field(http::field::authorization), o.management_token))
       throw HttpError(401, "management: the request needs the token, as 'Authorization: Bearer TOKEN'");
-  }
-
-  Task<HttpReply> answer_of_call(const std::string& body) {
-    co_return co_await done_by(route_.slow, [this, &body] { return answer(state_->server, route_, body); });
   }
 
   // What `work` gives; where it takes long, other connections of this thread go on meanwhile.
@@ -257,12 +278,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   // What an engine's thread leaves for the coroutine.
-  struct Waiting {
-    explicit Waiting(const beast::tcp_stream::executor_type& executor) : ready(executor, Clock::time_point::max()) {}
+  struct Waiting : Presence {
+    explicit Waiting(const ClientStream::executor_type& executor) : ready(executor, Clock::time_point::max()) {}
     asio::steady_timer ready;
     std::deque<InferResponse> responses;
-    bool last = false;  // is among them, or was
-    bool gone = false;  // the client
+    bool gone = false;      // the client
+    bool told = false;      // the beginning of the answer has been sent
+    bool doubtful = false;  // whether the client is there is to be found out
   };
   static uint64_t bytes_of(const InferResponse& response) {
     uint64_t bytes = 0;
@@ -274,6 +296,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // has too much of it, loses the connection.
   std::shared_ptr<Waiting> begin(InferRequest request, bool in_parts = false) {
     const auto waiting = std::make_shared<Waiting>(stream().get_executor());
+    handed_over_ = true;
     stream().expires_never();
     handle_ = state_->server.infer(
         std::move(request), [self = shared_from_this(), waiting, in_parts](InferResponse response, bool last) {
@@ -282,12 +305,26 @@ class Connection : public std::enable_shared_from_this<Connection> {
                          [self, waiting, in_parts, last, response = std::move(response)]() mutable {
                            if (in_parts && !self->has_room(*waiting, bytes_of(response))) response.outputs.clear();
                            waiting->responses.push_back(std::move(response));
-                           waiting->last |= last;
+                           waiting->over |= last;
                            waiting->ready.cancel();
                          });
         });
-    if (!waiting->last && !reader_.ahead()) watch(waiting);
+    if (!waiting->over && !reader_.ahead()) watch_for(*waiting, waiting);
     return waiting;
+  }
+  // Cancels the request when the client closes the connection. Clients of HTTP/1.0 pass over nothing, and are answered.
+  void watch_for(Waiting& of, std::shared_ptr<Presence> presence) {
+    of.can_be_asked = reader_.header().version() != 10;
+    of.on_gone = [this, &of] {
+      of.gone = true;
+      if (handle_ != nullptr) handle_->cancel();
+    };
+    of.on_half_end = [this, &of] {
+      keep_alive_ = false;
+      of.doubtful = of.can_be_asked;
+      of.ready.cancel();
+    };
+    watch(shared_from_this(), stream(), std::move(presence));
   }
   bool has_room(Waiting& waiting, uint64_t bytes) {
     if (waiting.gone) return false;
@@ -302,7 +339,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
   }
   Task<void> wait(std::shared_ptr<Waiting> waiting, bool for_all) {
-    while (for_all ? !waiting->last : waiting->responses.empty()) {
+    while (for_all ? !waiting->over : waiting->responses.empty()) {
+      if (std::exchange(waiting->doubtful, false)) {
+        // A comment between events, or what stands before an answer.
+        co_await send_text(waiting->told ? "3\r\n:\n\n\r\n" : "HTTP/1.1 100 Continue\r\n\r\n");
+        continue;
+      }
       error_code ignored;
       co_await waiting->ready.async_wait(redirect_error(asio::use_awaitable, ignored));
     }
@@ -317,7 +359,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Task<std::optional<InferResponse>> ask(InferRequest request) {
     const std::shared_ptr<Waiting> waiting = begin(std::move(request));
     co_await wait(waiting, false);
-    const bool several = !waiting->last;
+    const bool several = !waiting->over;
     if (several && handle_ != nullptr) handle_->cancel();
     co_await wait(waiting, true);
     end_watch();
@@ -344,7 +386,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       InferResponse response = std::move(waiting->responses.front());
       waiting->responses.pop_front();
       reader_.memory().give(bytes_of(response));
-      more = !(waiting->last && waiting->responses.empty());
+      more = !(waiting->over && waiting->responses.empty());
       if (gone || waiting->gone) {
         gone = true;
         continue;  // until the request is over
@@ -360,23 +402,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
         end_watch();
         co_return co_await write(std::move(reply));
       }
-      std::string text = begun ? "" : events_head();
+      if (state_->draining && !begun) keep_alive_ = false;
+      std::string text = begun ? "" : events_head(keep_alive_);
       const std::string event = "data: " + reply.body + "\n\n";
       text += fmt::format("{:x}\r\n{}\r\n{}", event.size(), event, more ? "" : "0\r\n\r\n");
-      begun = true;
+      begun = waiting->told = true;
       gone = !co_await send_text(std::move(text));
       if (gone && handle_ != nullptr) handle_->cancel();
     }
     end_watch();
     reader_.memory().clear();
     co_return !gone && keep_alive_;
-  }
-  std::string events_head() {
-    if (state_->draining) keep_alive_ = false;
-    return fmt::format(
-        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
-        "Transfer-Encoding: chunked\r\nConnection: {}\r\n\r\n",
-        keep_alive_ ? "keep-alive" : "close");
   }
   // False when the client does not take it.
   Task<bool> send_text(std::string text) {
@@ -387,23 +423,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     co_return !error;
   }
 
-  // Cancels the request when the client closes the connection.
-  void watch(const std::shared_ptr<Waiting>& waiting) {
-    stream().socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(), waiting](error_code error) {
-      if (error || waiting->last) return;
-      char c = 0;
-      const ssize_t n = ::recv(self->stream().socket().native_handle(), &c, 1, MSG_PEEK | MSG_DONTWAIT);
-      if (n > 0) return;                                                              // its next request
-      if (n < 0 && (errno == EAGAIN || errno == EINTR)) return self->watch(waiting);  // woken for nothing
-      waiting->gone = true;
-      if (self->handle_ != nullptr) self->handle_->cancel();
-    });
-  }
-
   Task<bool> write(HttpReply reply) {
     Written out;
     out.json = std::move(reply.body);
-    out.head = head_text(reply.status, reply.type, out.json.size(), reply.headers);
+    out.head = head_of({reply.status, reply.type, out.json.size(), reply.headers});
+    if (reader_.header().method() == http::verb::head) out.json.clear();
     return send(std::move(out));
   }
 
@@ -424,21 +448,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     size_t bytes = out.json.size();
     for (const Tensor& tensor : out.tensors) bytes += tensor.bytes;
-    out.head = head_text(200, type, bytes, headers);
+    out.head = head_of({200, type, bytes, headers});
     return send(std::move(out));
   }
 
-  std::string head_text(int status, const std::string& type, size_t bytes,
-                        const std::vector<std::pair<std::string, std::string>>& headers) {
+  std::string head_of(ResponseHead head) {
     if (state_->draining) keep_alive_ = false;
-    const auto reason = http::obsolete_reason(static_cast<http::status>(status));
-    std::string head = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n", status,
-                                   text_of(reason), type, bytes);
-    if (status == 401) head += "WWW-Authenticate: Bearer\r\n";
-    if (status == 501) head += "Accept-Encoding: gzip, deflate\r\n";
-    for (const auto& [name, value] : headers) head += name + ": " + value + "\r\n";
-    head += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
-    return head;
+    head.keep_alive = keep_alive_;
+    return text_of(head);
   }
 
   Task<bool> send(Written out) {
@@ -454,12 +471,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
     co_return keep_alive_;
   }
 
-  beast::tcp_stream& stream() { return reader_.stream(); }
+  ClientStream& stream() { return reader_.stream(); }
 
   const std::shared_ptr<HttpState> state_;
   RequestReader reader_;
   Route route_;
   bool keep_alive_ = false;
+  bool handed_over_ = false;  // the server has the request, and counts it
   std::shared_ptr<RequestHandle> handle_;
 };
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "serving/core/buffers.h"
+#include "serving/http/client_stream.h"
 #include "serving/http/http_server.h"
 
 namespace sluice::serving {
@@ -25,6 +26,7 @@ struct HttpState {
       options.memory != nullptr ? options.memory : std::make_shared<MemoryBudget>(uint64_t{1} << 30);
   BufferPool buffers{size_t{256} << 20};
   boost::asio::thread_pool workers{2};  // for what takes long
+  const std::shared_ptr<TlsContext> tls = make_tls(options.tls);
   std::atomic<bool> draining{false};
 
   std::mutex mutex;

@@ -38,6 +38,8 @@ struct HttpServer::Impl {
     const tcp::endpoint endpoint(address, o.port);
     acceptor.open(endpoint.protocol(), error);
     if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
+    if (!error && o.reuse_port) acceptor.set_option(ReusePort(true), error);
     if (!error) acceptor.bind(endpoint, error);
     if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
     if (error)

@@ -7,22 +7,27 @@
 #include <string>
 
 #include "serving/core/memory_budget.h"
+#include "serving/core/restrictions.h"
 #include "serving/core/server.h"
+#include "serving/core/tls.h"
 
 namespace sluice::serving {
 
 struct HttpOptions {
   std::string address = "127.0.0.1";
-  uint16_t port = 0;  // 0: one that is free
-  int threads = 0;    // each has connections of its own; 0: by the number of cores
+  uint16_t port = 0;        // 0: one that is free
+  bool reuse_port = false;  // other processes may listen there, too; the system deals out the connections
+  int threads = 0;          // each has connections of its own; 0: by the number of cores
   bool metrics_only = false;
+  TlsOptions tls = {};
   std::string base_path;                // before /v2 in every path; "" or "/serving"
   size_t max_input = size_t{64} << 20;  // bytes of a body, also unpacked
   int max_connections = 4096;           // one more is told so and closed
   // What requests hold while they come and run; of one of them at most 8 x max_input. Null: 1 GiB of its own.
   std::shared_ptr<MemoryBudget> memory = {};
-  bool management = true;        // whether clients may load models, change settings, register shared memory
-  std::string management_token;  // who may: "Authorization: Bearer TOKEN"; "": everybody
+  bool management = true;          // whether clients may load models, change settings, register shared memory
+  std::string management_token;    // who may: "Authorization: Bearer TOKEN"; "": everybody
+  Restrictions restrictions = {};  // groups of calls that need a header
   std::chrono::milliseconds header_timeout{10000};    // from the first byte of a request to the end of its header
   std::chrono::milliseconds body_timeout{30000};      // without a byte of the body; all of it: this and 1 s per 10 KB
   std::chrono::milliseconds idle_timeout{120000};     // of a connection between requests

@@ -49,11 +49,4 @@ std::optional<uint64_t> head_length_of(const std::vector<std::string>& values) {
   return length;
 }
 
-bool same_secret(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i % b.size()]);
-  return difference == 0;
-}
-
 }  // namespace sluice::serving

@@ -16,7 +16,5 @@ void check_framing(unsigned version, const std::vector<std::string>& hosts,
                    const std::vector<std::string>& transfer_encodings, const std::vector<std::string>& content_lengths);
 // Of the JSON at the begin of a body: decimal digits, once; nothing where there is none.
 std::optional<uint64_t> head_length_of(const std::vector<std::string>& values);
-// In a time that does not tell how much is equal.
-bool same_secret(std::string_view a, std::string_view b);
 
 }  // namespace sluice::serving

@@ -166,6 +166,7 @@ RequestReader::Task<std::string> RequestReader::whole_body() {
 
 RequestReader::Task<void> RequestReader::linger() {
   error_code error;
+  co_await stream_.say_goodbye();
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
   std::vector<char> away(size_t{16} << 10);
   stream_.expires_after(std::chrono::seconds(2));

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <optional>
@@ -12,6 +11,7 @@
 
 #include "serving/core/memory_budget.h"
 #include "serving/core/request.h"
+#include "serving/http/client_stream.h"
 #include "serving/http/compression.h"
 #include "serving/http/http_server.h"
 #include "serving/http/request_head.h"
@@ -28,9 +28,9 @@ class RequestReader {
   using Parser = RequestHead::Parser;
   using Fields = boost::beast::http::request_header<>;
 
-  RequestReader(boost::asio::ip::tcp::socket socket, const HttpOptions& options, std::shared_ptr<MemoryBudget> memory,
-                const std::atomic<bool>& draining)
-      : stream_(std::move(socket)),
+  RequestReader(boost::asio::ip::tcp::socket socket, TlsContext* tls, const HttpOptions& options,
+                std::shared_ptr<MemoryBudget> memory, const std::atomic<bool>& draining)
+      : stream_(std::move(socket), tls),
         options_(options),
         draining_(draining),
         memory_(std::move(memory), uint64_t{8} * options.max_input) {}
@@ -65,7 +65,7 @@ class RequestReader {
   // Lets the client read the answer before the connection is reset over what it still sends.
   Task<void> linger();
 
-  boost::beast::tcp_stream& stream() { return stream_; }
+  ClientStream& stream() { return stream_; }
 
  private:
   // Everything up to the empty line, in the buffer. Nothing when the client goes before.
@@ -74,7 +74,7 @@ class RequestReader {
   Task<std::string> chunked_body();
   HttpError too_large() const;
 
-  boost::beast::tcp_stream stream_;
+  ClientStream stream_;
   const HttpOptions& options_;
   const std::atomic<bool>& draining_;
   boost::beast::flat_buffer buffer_{size_t{16} << 10};  // no header is longer

@@ -115,7 +115,8 @@ bool matches(const Pattern& pattern, const std::vector<std::string_view>& path, 
     if (wanted[i][0] != '*') continue;
     std::string name = decoded(path[i].substr(0, path[i].size() - (wanted[i].size() - 2)));
     if (wanted[i][1] == 'r') {
-      if (name.empty() || name.size() > 256) throw HttpError(400, "shared memory: a name has 1 to 256 characters");
+      if (name.empty() || name.size() > 256 || !is_utf8(name))
+        throw HttpError(400, "shared memory: a name has 1 to 256 characters of UTF-8");
       route.region = std::move(name);
       continue;
     }
@@ -131,6 +132,47 @@ bool matches(const Pattern& pattern, const std::vector<std::string_view>& path, 
 
 }  // namespace
 
+std::optional<Api> api_of(Call call) {
+  switch (call) {
+    case Call::kLive:
+    case Call::kReady:
+    case Call::kModelReady:
+    case Call::kModelStatus: return Api::kHealth;
+    case Call::kServerMetadata:
+    case Call::kModelMetadata: return Api::kMetadata;
+    case Call::kModelConfig: return Api::kModelConfig;
+    case Call::kStatistics: return Api::kStatistics;
+    case Call::kInfer:
+    case Call::kGenerate:
+    case Call::kGenerateStream:
+    case Call::kPredict: return Api::kInference;
+    case Call::kIndex:
+    case Call::kLoad:
+    case Call::kUnload: return Api::kModelRepository;
+    case Call::kTraceSettings: return Api::kTrace;
+    case Call::kLogSettings: return Api::kLogging;
+    case Call::kSharedMemoryStatus:
+    case Call::kSharedMemoryRegister:
+    case Call::kSharedMemoryUnregister:
+    case Call::kCudaSharedMemory: return Api::kSharedMemory;
+    case Call::kMetrics: break;
+  }
+  return std::nullopt;
+}
+
+std::string_view path_of(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (target.size() < scheme.size() || !std::equal(scheme.begin(), scheme.end(), target.begin(), [](char a, char b) {
+          return a == std::tolower(static_cast<unsigned char>(b));
+        }))
+      continue;
+    target.remove_prefix(std::min(target.find_first_of("/?", scheme.size()), target.size()));
+    if (target.empty() || target.front() == '?') return "/";
+    break;
+  }
+  return target.substr(0, target.find('?'));
+}
+
 Route route_of(std::string_view method, std::string_view path, bool metrics_only) {
   if (!path.starts_with('/')) throw HttpError(400, "request: its target must begin with '/'");
   const std::vector<std::string_view> segments = segments_of(path.substr(1));
@@ -138,7 +180,7 @@ Route route_of(std::string_view method, std::string_view path, bool metrics_only
     for (const Pattern& pattern : patterns) {
       Route route;
       if (!matches(pattern, segments, route)) continue;
-      if (method == pattern.gets) return route;
+      if ((method == "HEAD" ? "GET" : method) == pattern.gets) return route;
       route.changes = method == pattern.posts;
       if (!route.changes) throw HttpError(405, "Method Not Allowed");
       return route;
@@ -148,6 +190,10 @@ Route route_of(std::string_view method, std::string_view path, bool metrics_only
   const std::optional<Route> route = metrics_only ? search(kMetricsPatterns) : search(kPatterns);
   if (!route) throw HttpError(404, "Not Found");
   return *route;
+}
+
+Code code_of(int status) {
+  return status == 429 ? Code::kOverloaded : status == 500 ? Code::kInternal : Code::kInvalidArgument;
 }
 
 HttpReply error_reply(int status, const std::string& message) {

@@ -1,10 +1,12 @@
 #pragma once
 // What is asked for by a method and a path, and the answers to all that is no inference. No network here.
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "serving/core/restrictions.h"
 #include "serving/core/server.h"
 
 namespace sluice::serving {
@@ -48,7 +50,13 @@ struct HttpReply {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
-// `path`: as the client sent it, behind the server's base path, without a query. Throws HttpError.
+// The group of calls that it belongs to; nothing of the page of metrics.
+std::optional<Api> api_of(Call call);
+
+// The path of a request's target, which may name the server, too ("http://host/v2"). Without a query.
+std::string_view path_of(std::string_view target);
+// `path`: behind the server's base path. HEAD is as GET: what is sent of the answer is the caller's affair. Throws
+// HttpError.
 Route route_of(std::string_view method, std::string_view path, bool metrics_only);
 
 // A refusal of HTTP's own.
@@ -61,6 +69,8 @@ class HttpError : public std::runtime_error {
   int status_;
 };
 
+// What a request that was refused with `status` counts as.
+Code code_of(int status);
 HttpReply error_reply(int status, const std::string& message);
 HttpReply reply_of(const Error& error);
 // Of whatever is being handled.

@@ -30,6 +30,102 @@ TEST_F(Grpc, AnswersWithWhatTheServerGives) {
   EXPECT_EQ(response.parameters().at("d").double_param(), 0.5);
 }
 
+TEST_F(Grpc, ALongRefusalIsCutAndArrives) {
+  server.at_once = [](const InferRequest& request) {
+    InferResponse response = echo(request);
+    response.outputs.clear();
+    std::string text = "infer: ";
+    for (int i = 0; i < 20000; ++i) text += "\xc3\xbc";  // six bytes in a header
+    response.error = Error(Code::kNotFound, text);
+    return response;
+  };
+  start();
+  const grpc::Status status = infer(floats("", {1}));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_TRUE(status.error_message().starts_with("infer: \xc3\xbc")) << status.error_message();
+  EXPECT_TRUE(status.error_message().ends_with("\xc3\xbc ...")) << status.error_message().substr(2000);
+}
+
+TEST_F(Grpc, RequestsThatNeverComeToTheServerAreCounted) {
+  server.at_once = echo;
+  start();
+  auto wrong = floats("", {1});
+  wrong.mutable_inputs(0)->set_datatype("FP31");
+  EXPECT_EQ(infer(wrong).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(infer(floats("", {1})).ok());
+  const auto context = Grpc::context();
+  const auto stream = stub->ModelStreamInfer(context.get());
+  EXPECT_TRUE(stream->Write(wrong));
+  inference::ModelStreamInferResponse response;
+  EXPECT_TRUE(stream->Read(&response));
+  EXPECT_NE(response.error_message(), "");
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(server.all_refused(), (std::vector<std::pair<std::string, Code>>{{"echo", Code::kInvalidArgument},
+                                                                             {"echo", Code::kInvalidArgument}}));
+}
+
+TEST_F(Grpc, RestrictedGroupsOfCallsNeedTheirMetadata) {
+  server.at_once = echo;
+  GrpcOptions options;
+  parse_restriction("--grpc-restricted-protocol", "health,inference:Key=secret", options.restrictions);
+  start(options);
+  const auto codes = [&](const std::string& value) {
+    const auto with = [&] {
+      auto made = Grpc::context();
+      if (!value.empty()) made->AddMetadata("triton-grpc-protocol-key", value);
+      return made;
+    };
+    inference::ServerLiveResponse live;
+    inference::ServerMetadataResponse metadata;
+    ModelInferResponse response;
+    grpc::health::v1::HealthCheckResponse health;
+    const auto of_stream = with();
+    const auto stream = stub->ModelStreamInfer(of_stream.get());
+    stream->WritesDone();
+    return std::vector<int>{stub->ServerLive(with().get(), {}, &live).error_code(),
+                            grpc::health::v1::Health::NewStub(channel)->Check(with().get(), {}, &health).error_code(),
+                            stub->ModelInfer(with().get(), floats("", {1}), &response).error_code(),
+                            stream->Finish().error_code(),
+                            stub->ServerMetadata(with().get(), {}, &metadata).error_code()};
+  };
+  constexpr int kNo = grpc::StatusCode::PERMISSION_DENIED;
+  EXPECT_EQ(codes(""), (std::vector<int>{kNo, kNo, kNo, kNo, 0}));
+  EXPECT_EQ(codes("other"), (std::vector<int>{kNo, kNo, kNo, kNo, 0}));
+  EXPECT_EQ(codes("secret"), (std::vector<int>{0, 0, 0, 0, 0}));
+}
+
+TEST_F(Grpc, WithinTlsTheSame) {
+  const auto file = [](const std::string& name) { return std::string(SLUICE_SOURCE_DIR "/tests/serving/tls/") + name; };
+  const auto read = [&](const char* name) { return read_pem("test", "file", file(name)); };
+  server.at_once = echo;
+  GrpcOptions options;
+  options.tls = {true, file("server.pem"), file("server.key"), file("ca.pem"), true};
+  start(options);
+  const auto ask = [&](const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+    const auto within = inference::GRPCInferenceService::NewStub(
+        grpc::CreateChannel("127.0.0.1:" + std::to_string(front->port()), credentials));
+    inference::ServerLiveResponse live;
+    return within->ServerLive(context().get(), {}, &live).ok();
+  };
+  EXPECT_TRUE(ask(grpc::SslCredentials({read("ca.pem"), read("client.key"), read("client.pem")})));
+  EXPECT_FALSE(ask(grpc::SslCredentials({read("ca.pem"), "", ""})));
+  EXPECT_FALSE(ask(grpc::InsecureChannelCredentials()));
+  const auto refused = [&](const TlsOptions& tls) {
+    GrpcOptions wrong;
+    wrong.tls = tls;
+    try {
+      GrpcServer other(server, wrong);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused({true, file("server.pem"), "", "", false}), "grpc: TLS needs the server's certificate and its key");
+  EXPECT_EQ(refused({true, "/no/such", file("server.key"), "", false}),
+            "grpc: certificate '/no/such': No such file or directory");
+}
+
 TEST_F(Grpc, MemoryOfInputsIsAligned) {
   server.at_once = [](const InferRequest& request) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(request.inputs.at(0).data.get()) % 64, 0u);

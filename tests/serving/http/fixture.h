@@ -102,6 +102,14 @@ class Wire {
     return text;
   }
   bool closed() { return rest_.empty() && !more(); }
+  // Sends nothing more, but goes on reading.
+  void end() { ::shutdown(socket_, SHUT_WR); }
+  std::string byte() {
+    if (rest_.empty() && !more()) ADD_FAILURE() << "the server has closed the connection";
+    const std::string first = rest_.substr(0, 1);
+    rest_.erase(0, 1);
+    return first;
+  }
 
  private:
   bool more() {

@@ -1,0 +1,21 @@
+#pragma once
+// The header of a response. No network here.
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace sluice::serving {
+
+struct ResponseHead {
+  int status = 200;
+  std::string_view type = "application/json";
+  size_t bytes = 0;  // of the body
+  std::vector<std::pair<std::string, std::string>> headers = {};
+  bool keep_alive = true;
+};
+std::string text_of(const ResponseHead& head);
+// Of a body in chunks, each an event.
+std::string events_head(bool keep_alive);
+
+}  // namespace sluice::serving
