@@ -112,13 +112,19 @@ void RepositoryState::begin(Self* actor, ContextPtr with, Started call) {
 void RepositoryState::start_with(const std::set<std::string>& names) {
   const Started call = std::exchange(started_, nullptr);
   if (names.empty()) return call(names);
-  const auto left = std::make_shared<std::atomic<size_t>>(names.size());
+  // Shared by the operations, for there may be tens of thousands of both.
+  struct Start {
+    std::set<std::string> names;
+    Started call;
+    std::atomic<size_t> left;
+  };
+  const auto start = std::make_shared<Start>(names, call, names.size());
   for (const std::string& name : names) model(name);
   for (const std::string& name : names) {
     const OperationPtr operation = load_of(name);
     operation->stays = true;
-    operation->done = [left, call, names](const std::optional<Error>&) {
-      if (--*left == 0) call(names);
+    operation->done = [start](const std::optional<Error>&) {
+      if (--start->left == 0) start->call(start->names);
     };
     send(operation);
   }

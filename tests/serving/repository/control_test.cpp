@@ -1,4 +1,6 @@
 // Loading and unloading: by clients, by looking at folders, by a list; what is broken takes nothing down.
+#include <sys/resource.h>
+
 #include "tests/serving/repository/fixture.h"
 
 namespace sluice::serving::test {
@@ -73,6 +75,28 @@ TEST_F(ControlTest, ClientsLoadAndUnload) {
   server_->load("a", {});
   EXPECT_EQ(factor("a"), 20);
   EXPECT_EQ(refusal([&] { server_->unload("x", false); }), "unload: model 'x': it is not loaded");
+}
+
+// Of ten thousands of models, too: what a start and an end cost grows as their number does, and not as its square.
+TEST_F(ControlTest, AStartThatIsEndedAtOnceCostsAsMuchAsItHasModels) {
+  options_.startup_models = {"*"};
+  set_log_settings({.info = false, .warning = false, .error = false});
+  const auto cost = [&](int models) {
+    for (int m = 0; m < models; ++m) fs::create_directories(repository_ / ("m" + std::to_string(m)) / "1");
+    rusage before{}, after{};
+    getrusage(RUSAGE_SELF, &before);
+    serve();
+    server_ = nullptr;
+    getrusage(RUSAGE_SELF, &after);
+    const auto seconds = [](const timeval& time) {
+      return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+    };
+    return seconds(after.ru_utime) - seconds(before.ru_utime);
+  };
+  cost(100);
+  const double few = cost(1500), many = cost(6000);
+  set_log_settings({});
+  EXPECT_LT(many, 8 * few + 0.2) << few;  // as the square it would be 16 times as much
 }
 
 TEST_F(ControlTest, OnlyExplicitServersTakeOrders) {
