@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "serving/grpc/grpc_server.h"
 #include "serving/program/arguments.h"
 #include "serving/program/check.h"
 #include "serving/program/serve.h"
@@ -20,8 +21,8 @@ constexpr const char* kAbout =
     "  sluice-serve --model-repository models                        all models, at 127.0.0.1:8000 (HTTP) and 8001 "
     "(gRPC)\n"
     "  sluice-serve check models                                     what is wrong with them, without serving\n"
-    "  sluice-serve --model-repository models --http-address 0.0.0.0 for other machines: put a proxy with TLS before "
-    "it\n"
+    "  sluice-serve --model-repository models --http-address 0.0.0.0 for other machines: read docs/security.md "
+    "first\n"
     "  sluice-serve --model-repository models --model-control-mode poll --repository-poll-secs 5\n"
     "                                                                new versions are served when their folder "
     "appears\n"
@@ -35,6 +36,8 @@ struct Texts {
   std::string control = "none", memory = "0", cache = "0", availability = "preserve";
   std::string max_input = "64MiB", request_memory = "1GiB";
   std::string log_format = "default", request_log, request_log_max = "1GiB";
+  std::vector<std::string> metrics;
+  std::vector<std::string> http_restricted, grpc_restricted;
   std::vector<std::string> rate_limits, trace, cache_config, tensorrt, openvino;
   double poll_s = 15, request_log_share = 0.01;
   int64_t exit_timeout_s = 30;
@@ -47,6 +50,9 @@ void add_models(CLI::App& app, Arguments& args, Texts& texts) {
   app.add_option(
          "--model-config-file", args.server.model_config_file,
          "a list of more models, as TensorFlow Serving's: model_config_list { config { name: .. base_path: .. } }")
+      ->group(group);
+  app.add_flag("--follow-links", args.server.follow_links,
+               "links in repositories are followed, where they stay beneath: Kubernetes' volumes have such")
       ->group(group);
   app.add_option("--model-control-mode", texts.control,
                  "none: all models, once; explicit: those that clients ask for; poll: as the folders change")
@@ -63,6 +69,11 @@ void add_models(CLI::App& app, Arguments& args, Texts& texts) {
                  "preserve: a new version is loaded before the old one goes; save-memory: after")
       ->check(CLI::IsMember({"preserve", "save-memory"}))
       ->capture_default_str()
+      ->group(group);
+  app.add_option("--id", args.server.name, "of the server, in its metadata")->capture_default_str()->group(group);
+  app.add_option_function<bool>(
+         "--strict-model-config", [&args](bool strict) { args.server.auto_config = !strict; },
+         "true: as --disable-auto-complete-config")
       ->group(group);
   app.add_flag("--disable-auto-complete-config{false}", args.server.auto_config,
                "serve models with a whole config.pbtxt only")
@@ -93,6 +104,29 @@ void add_endpoints(CLI::App& app, Arguments& args, Texts& texts) {
   endpoint("http", args.http, "HTTP");
   endpoint("grpc", args.grpc, "gRPC");
   endpoint("metrics", args.metrics, "the page of metrics for Prometheus");
+  const auto tls = [&](const std::string& name, TlsOptions& tls) {
+    app.add_flag("--" + name + "-use-ssl", tls.on, "TLS; it needs the certificate and the key")->group(group);
+    app.add_flag("--" + name + "-use-ssl-mutual", tls.mutual, "clients need certificates, too")->group(group);
+    app.add_option("--" + name + "-server-cert", tls.certificate, "file of the server's certificates, in PEM")
+        ->group(group);
+    app.add_option("--" + name + "-server-key", tls.key, "file of its key, in PEM")->group(group);
+    app.add_option("--" + name + "-root-cert", tls.root, "file of certificates that clients' must be signed by")
+        ->group(group);
+  };
+  app.add_option("--reuse-http-port", args.http.reuse_port, "whether other processes may listen at it, too")
+      ->group(group);
+  app.add_option("--reuse-grpc-port", args.grpc.reuse_port, "the same of gRPC's")->group(group);
+  for (const GrpcTuning& tuning : kGrpcTuning)
+    app.add_option_function<int>(
+           tuning.option, [&args, &tuning](int value) { args.grpc_tuning[tuning.argument] = value; }, tuning.what)
+        ->check(CLI::NonNegativeNumber)
+        ->group(group);
+  tls("http", args.http.tls);
+  tls("grpc", args.grpc.tls);
+  app.add_option("--metrics-config", texts.metrics,
+                 "summary_latencies=true: quantiles of the last minute (summary_quantiles=0.5,0.99); "
+                 "histogram_latencies=true: of the time to the first response; counter_latencies=false: no sums")
+      ->group(group);
   app.add_option("--http-base-path", args.http_base_path, "before /v2 in every URL")->group(group);
   app.add_option("--http-max-input-size", texts.max_input, "of a request's body, also unpacked")
       ->capture_default_str()
@@ -107,6 +141,13 @@ void add_endpoints(CLI::App& app, Arguments& args, Texts& texts) {
       ->group(group);
   app.add_flag("--exit-with-stdin", args.exit_with_stdin,
                "end, as by SIGTERM, when standard input does: with the program that started it")
+      ->group(group);
+  app.add_option(
+         "--http-restricted-api", texts.http_restricted,
+         "APIS:HEADER=VALUE, as in model-repository,logging:admin-key=secret: groups of calls that need a header")
+      ->group(group);
+  app.add_option("--grpc-restricted-protocol", texts.grpc_restricted,
+                 "the same over gRPC, where clients send it as triton-grpc-protocol-HEADER")
       ->group(group);
   app.add_option(
          "--management-token-file", args.token_file,
@@ -173,6 +214,31 @@ void add_log(CLI::App& app, Arguments& args, Texts& texts) {
   app.add_option("--request-log-max", texts.request_log_max, "bytes of the file")->capture_default_str()->group(group);
 }
 
+// Triton's, of GPUs, of threads and buffers that are not here, of other backends.
+constexpr const char* kPassedOver[] = {"--pinned-memory-pool-byte-size",
+                                       "--cuda-memory-pool-byte-size",
+                                       "--cuda-virtual-address-size",
+                                       "--min-supported-compute-capability",
+                                       "--buffer-manager-thread-count",
+                                       "--model-load-gpu-limit",
+                                       "--grpc-infer-thread-count",
+                                       "--grpc-infer-allocation-pool-size",
+                                       "--grpc-max-response-pool-size",
+                                       "--enable-peer-access",
+                                       "--host-policy",
+                                       "--backend-config",
+                                       "--backend-directory",
+                                       "--allow-gpu-metrics",
+                                       "--allow-cpu-metrics",
+                                       "--metrics-interval-ms"};
+
+void add_passed_over(CLI::App& app, Arguments& args) {
+  for (const char* option : kPassedOver)
+    app.add_option_function<std::vector<std::string>>(
+           option, [&args, option](const std::vector<std::string>&) { args.passed_over.emplace_back(option); })
+        ->group("");
+}
+
 [[noreturn]] void refuse(const std::string& text) { throw std::runtime_error(text); }
 
 void apply(Arguments& args, const Texts& texts) {
@@ -203,10 +269,16 @@ void apply(Arguments& args, const Texts& texts) {
   if (args.http_max_input_bytes == 0) refuse("--http-max-input-size: it must be above 0");
   args.request_memory_bytes = parse_bytes("--request-memory", texts.request_memory);
   if (args.request_memory_bytes == 0) refuse("--request-memory: it must be above 0");
+  for (const std::string& text : texts.metrics) parse_metrics(text, args.server.metrics);
+  for (const std::string& text : texts.http_restricted)
+    parse_restriction("--http-restricted-api", text, args.http_restrictions);
+  for (const std::string& text : texts.grpc_restricted)
+    parse_restriction("--grpc-restricted-protocol", text, args.grpc_restrictions);
   for (const std::string& text : texts.rate_limits) parse_rate_limit(text, args.server.rate_limits);
   for (const std::string& text : texts.trace) parse_trace(text, args.server.trace);
   if (!texts.request_log.empty())
     parse_request_log(texts.request_log, texts.request_log_share, texts.request_log_max, args.server.request_log);
+  for (TlsOptions* tls : {&args.http.tls, &args.grpc.tls}) tls->on |= tls->mutual;
   args.log.iso8601 = texts.log_format == "ISO8601";
   args.exit_timeout = std::chrono::seconds(texts.exit_timeout_s);
 }
@@ -225,12 +297,17 @@ int main(int argc, char** argv) {
   add_endpoints(app, args, texts);
   add_limits(app, args, texts);
   add_log(app, args, texts);
+  add_passed_over(app, args);
   CheckArguments check_args;
   CLI::App* check_command = app.add_subcommand("check", "Says what is wrong with a repository, without serving it.");
   check_command->add_option("repository", check_args.repositories, "folders of models")->required();
   check_command->add_option("--model", check_args.models, "only these");
-  std::string check_limit = "0";
+  std::string check_limit = "0", check_cache = "0";
+  std::vector<std::string> check_rates;
   check_command->add_option("--memory-limit", check_limit, "that all together must fit into, as in 2GiB; 0: none");
+  check_command->add_option("--response-cache,--response-cache-byte-size", check_cache, "as it will be served");
+  check_command->add_option("--rate-limit-resource", check_rates, "as it will be served");
+  check_command->add_flag("--follow-links", check_args.follow_links, "as it will be served");
   check_command->add_flag("--load", check_args.load, "also load every version, one at a time, and run its warm-up");
   check_command->add_flag("--json", check_args.json, "for programs: models, how they are served, problems");
   check_command->footer("Exit status: 0 when every model can be served; 1 when not, with every problem listed.");
@@ -238,6 +315,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     if (check_command->parsed()) {
       check_args.memory_limit = parse_bytes("--memory-limit", check_limit);
+      check_args.response_cache_bytes = parse_bytes("--response-cache", check_cache);
+      for (const std::string& text : check_rates) parse_rate_limit(text, check_args.rate_limits);
       return check(check_args);
     }
     apply(args, texts);

@@ -6,6 +6,10 @@
 
 namespace sluice::serving {
 
+std::string failure_of(const std::string& model, const std::string& reason) {
+  return reason.find(model) != std::string::npos ? reason : fmt::format("model '{}': {}", model, reason);
+}
+
 Loaded look(const Server& server) {
   struct Model {
     std::string versions, reason;
@@ -30,9 +34,7 @@ Loaded look(const Server& server) {
     if (!model.versions.empty())
       loaded.ready += (loaded.ready.empty() ? "" : ", ") + name + model.versions;
     else if (model.failed)
-      loaded.failures.push_back(model.reason.find(name) != std::string::npos
-                                    ? model.reason
-                                    : fmt::format("model '{}': {}", name, model.reason));
+      loaded.failures.push_back(failure_of(name, model.reason));
   }
   loaded.done = !loading && (ready || !loaded.failures.empty());
   return loaded;

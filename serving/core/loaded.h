@@ -15,4 +15,7 @@ struct Loaded {
 
 Loaded look(const Server& server);
 
+// Why a model cannot be served, with its name where the reason does not have it.
+std::string failure_of(const std::string& model, const std::string& reason);
+
 }  // namespace sluice::serving

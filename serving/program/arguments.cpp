@@ -107,6 +107,39 @@ void parse_trace(const std::string& text, TraceOptions& trace) {
   }
 }
 
+void parse_metrics(const std::string& text, MetricsOptions& metrics) {
+  const size_t equals = text.find('=');
+  const std::string key = text.substr(0, equals), value = equals == std::string::npos ? "" : text.substr(equals + 1);
+  const auto flag = [&] {
+    if (value != "true" && value != "false") wrong("--metrics-config {}: '{}'; it must be true or false", key, value);
+    return value == "true";
+  };
+  if (key == "counter_latencies") {
+    metrics.counters = flag();
+  } else if (key == "summary_latencies") {
+    metrics.summaries = flag();
+  } else if (key == "histogram_latencies") {
+    metrics.histograms = flag();
+  } else if (key == "summary_quantiles") {
+    metrics.quantiles.clear();
+    std::istringstream parts(value);
+    for (std::string part; std::getline(parts, part, ',');) {
+      double quantile = -1;  // an error behind ':' says how exact Triton is to be; ours are to 3 %
+      const std::string number = part.substr(0, part.find(':'));
+      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), quantile);
+      if (error != std::errc() || end != number.data() + number.size() || !(quantile >= 0 && quantile <= 1))
+        wrong("--metrics-config {}: '{}'; it must be like 0.5:0.05,0.99:0.001", key, part);
+      metrics.quantiles.push_back(quantile);
+    }
+    if (metrics.quantiles.empty()) wrong("--metrics-config {}: none; it must be like 0.5:0.05,0.99:0.001", key);
+  } else {
+    wrong(
+        "--metrics-config: '{}' is no setting; there are counter_latencies, summary_latencies, summary_quantiles and "
+        "histogram_latencies",
+        key);
+  }
+}
+
 void parse_request_log(const std::string& file, double share, const std::string& max_bytes, RequestLogOptions& log) {
   if (!(share > 0 && share <= 1)) wrong("--request-log-share: {}; it must be above 0 and at most 1", share);
   log.file = file;

@@ -7,6 +7,8 @@
 
 #include "serving/core/log.h"
 #include "serving/core/options.h"
+#include "serving/core/restrictions.h"
+#include "serving/core/tls.h"
 
 namespace sluice::serving {
 
@@ -14,6 +16,8 @@ struct Endpoint {
   bool on = true;
   std::string address = "127.0.0.1";
   uint16_t port = 0;  // 0: any that is free
+  TlsOptions tls = {};
+  bool reuse_port = false;
 };
 
 struct Arguments {
@@ -26,6 +30,9 @@ struct Arguments {
   std::chrono::seconds exit_timeout{30};
   bool exit_with_stdin = false;
   bool exit_on_error = true;
+  std::map<std::string, int> grpc_tuning;
+  std::vector<std::string> passed_over;  // options that tune what is not here
+  Restrictions http_restrictions, grpc_restrictions;
   std::string token_file;  // of who may change the server: load and unload models, settings, shared memory
   LogSettings log;
   std::string log_file;
@@ -38,6 +45,9 @@ void parse_rate_limit(const std::string& text, std::map<std::string, uint32_t>& 
 // "file=t.json", "rate=100", "level=TIMESTAMPS", several of them separated by commas; "triton," or
 // "opentelemetry," may stand before.
 void parse_trace(const std::string& text, TraceOptions& trace);
+// "counter_latencies=true", "summary_latencies=true", "summary_quantiles=0.5:0.05,0.99:0.001",
+// "histogram_latencies=true".
+void parse_metrics(const std::string& text, MetricsOptions& metrics);
 void parse_request_log(const std::string& file, double share, const std::string& max_bytes, RequestLogOptions& log);
 // The token in a file that nobody else can read.
 std::string read_token(const std::string& file);

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "serving/core/json_string.h"
+#include "serving/core/loaded.h"
 #include "serving/execution/scheduling.h"
 #include "serving/repository/catalog.h"
 #include "serving/repository/context.h"
@@ -83,7 +84,7 @@ class Check {
       try {
         model(name);
       } catch (const std::exception& e) {
-        problems_.emplace_back(e.what());
+        problems_.push_back(failure_of(name, e.what()));
       }
     }
     if (args_.models.empty()) strange_names();
@@ -119,14 +120,14 @@ class Check {
     for (const VersionFiles& files : draft.versions) {
       if (good == draft.most) break;
       if (!files.error.empty()) {
-        problems_.push_back(files.error);
+        problems_.push_back(failure_of(name, files.error));
         continue;
       }
       try {
         version(draft, files);
         ++good;
       } catch (const std::exception& e) {
-        problems_.emplace_back(e.what());
+        problems_.push_back(failure_of(name, e.what()));
       }
     }
     if (draft.versions.empty())
@@ -137,7 +138,7 @@ class Check {
   }
 
   void version(const Draft& draft, const VersionFiles& files) {
-    const Prepared prepared = prepare(draft, files, options_.auto_config);
+    Prepared prepared = prepare(draft, files, options_.auto_config);
     const inference::ModelConfig& config = prepared.spec.config;
     for (const auto& step : config.ensemble_scheduling().step()) {
       const auto known = catalog_.names();
@@ -146,8 +147,10 @@ class Check {
                                                         who(draft.source.name, files.number), step.model_name()));
     }
     const bool ensemble = prepared.spec.bundle.empty();
+    std::vector<Prepared> held;  // whose folders the steps are read from
+    prepared.spec.step = [&](const std::string& model, int64_t number) { return step_of(model, number, held); };
     const uint64_t bytes = ensemble ? 0 : ledger_of(prepared.spec);
-    if (args_.load && !ensemble) load(prepared.spec);
+    use(prepared.spec);
     const Scheduling scheduling = scheduling_of(config, options_.max_queue_size);
     bytes_ += bytes;
     models_.push_back(model_json(config, prepared.spec.version, prepared.spec.bundle, bytes, scheduling));
@@ -157,14 +160,29 @@ class Check {
                      std::to_string(instances_of(config)), ensemble ? "of its steps" : bytes_text(bytes)});
   }
 
-  // As the server would, warm-up included.
-  void load(const ExecutorSpec& spec) {
+  // The version that a step of an ensemble means; the newest that can be served.
+  ExecutorSpec::Step step_of(const std::string& model, int64_t number, std::vector<Prepared>& held) const {
+    const Draft draft = read_draft(catalog_.find(model));
+    for (const VersionFiles& files : draft.versions) {
+      if (!files.error.empty() || (number >= 0 && files.number != number)) continue;
+      held.push_back(prepare(draft, files, options_.auto_config));
+      return {nullptr, held.back().spec.bundle, held.back().spec.config};
+    }
+    throw Error(Code::kNotFound, number < 0 ? fmt::format("model '{}': it has no version", model)
+                                            : who(model, number) + ": it is not there");
+  }
+
+  // As the server would: looks for what it refuses, or loads it, warm-up included.
+  void use(const ExecutorSpec& spec) {
     if (!engine_) {
       engine_ = std::make_unique<api::Engine>();
       actors_ = std::make_unique<ActorHome>();
+      shared_ = make_shared_resources(options_);
     }
+    const Machine machine{*engine_, actors_->system(), options_, shared_};
     ActorHome::on_own_thread([&] {  // which makes actors
-      const auto executor = make_executor(Machine{*engine_, actors_->system(), options_}, spec);
+      if (!args_.load) return check_executor(machine, spec);
+      const auto executor = make_executor(machine, spec);
       executor->drain(std::chrono::seconds(10));
     });
   }
@@ -194,6 +212,7 @@ class Check {
   std::vector<std::string> names_, problems_, models_;
   std::vector<Row> rows_;
   uint64_t bytes_ = 0;
+  std::shared_ptr<SharedResources> shared_;
   std::unique_ptr<api::Engine> engine_;
   std::unique_ptr<ActorHome> actors_;  // ends first
 };
@@ -203,6 +222,9 @@ class Check {
 int check(const CheckArguments& args) try {
   ServerOptions options;
   options.repositories = args.repositories;
+  options.follow_links = args.follow_links;
+  options.response_cache_bytes = args.response_cache_bytes;
+  options.rate_limits = args.rate_limits;
   return Check(args, std::move(options)).run();
 } catch (const std::exception& e) {
   std::fprintf(stderr, "sluice-serve: %s\n", e.what());

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -7,7 +8,10 @@ namespace sluice::serving {
 
 struct CheckArguments {
   std::vector<std::string> repositories, models;
-  uint64_t memory_limit = 0;
+  // As the server will be given them.
+  uint64_t memory_limit = 0, response_cache_bytes = 0;
+  std::map<std::string, uint32_t> rate_limits;
+  bool follow_links = false;
   bool load = false;
   bool json = false;  // for programs, plan-viz among them, instead of the table
 };

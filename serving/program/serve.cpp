@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <google/protobuf/stubs/logging.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <memory>
 #include <stdexcept>
@@ -63,6 +65,15 @@ void end_with_stdin() {
   }).detach();
 }
 
+// Every connection is a descriptor. The soft limit is low for programs that use select(), which this one does not.
+void allow_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    log_warning(fmt::format("the limit of open files stays low: {}", std::strerror(errno)));
+}
+
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1" || address == "localhost";
 }
@@ -76,7 +87,10 @@ class Program {
     google::protobuf::SetLogHandler(nullptr);  // a line for every message that is none would be the clients' to write
     if (!args_.log_file.empty()) set_log_file(args_.log_file);
     if (!args_.token_file.empty()) token_ = read_token(args_.token_file);
+    for (const std::string& option : args_.passed_over)
+      log_warning(option + ": it tunes what is not here, and changes nothing");
     if (args_.exit_with_stdin) end_with_stdin();
+    allow_descriptors();
     server_ = make_server(args_.server);
     listen();
     warn_of_strangers();
@@ -114,8 +128,12 @@ void Program::listen() {
     options.max_input = args_.http_max_input_bytes;
     options.threads = args_.http_threads;
     options.management_token = token_;
+    options.restrictions = args_.http_restrictions;
+    options.tls = args_.http.tls;
+    options.reuse_port = args_.http.reuse_port;
     http_ = std::make_unique<HttpServer>(*server_, options);
-    print(fmt::format("http     http://{}:{}{}", args_.http.address, http_->port(), args_.http_base_path));
+    print(fmt::format("http     {}://{}:{}{}", args_.http.tls.on ? "https" : "http", args_.http.address, http_->port(),
+                      args_.http_base_path));
   }
   if (args_.grpc.on) {
     GrpcOptions options;
@@ -124,6 +142,10 @@ void Program::listen() {
     options.port = args_.grpc.port;
     options.max_message = args_.http_max_input_bytes;
     options.management_token = token_;
+    options.restrictions = args_.grpc_restrictions;
+    options.tls = args_.grpc.tls;
+    options.reuse_port = args_.grpc.reuse_port;
+    options.tuning = args_.grpc_tuning;
     grpc_ = std::make_unique<GrpcServer>(*server_, options);
     print(fmt::format("grpc     {}:{}", args_.grpc.address, grpc_->port()));
   }

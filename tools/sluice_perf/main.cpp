@@ -10,6 +10,7 @@
 #include <fstream>
 #include <optional>
 
+#include "sluice/version.h"
 #include "tools/sluice_perf/inputs.h"
 #include "tools/sluice_perf/load.h"
 #include "tools/sluice_perf/report.h"
@@ -297,6 +298,7 @@ void add_options(CLI::App& app, Arguments& args) {
 
 int main(int argc, char** argv) {
   CLI::App app(kAbout, "sluice-perf");
+  app.set_version_flag("--version", "sluice-perf " SLUICE_VERSION);
   app.footer(
       "Exit status: 0; 1 when a level had no good answer, or --expect found a difference; 2 for what cannot be done.");
   Arguments args;

@@ -108,9 +108,11 @@ def test_several_outputs_and_batches(server, repository):
 
 
 def test_bytes_as_base64(server):
+    word = base64.b64encode(b"\0grau78").decode()
+    assert predict(server, "text", {"inputs": [{"b64": word}]}) == (200, {"outputs": ["\0grau78\0"]})
     word = base64.b64encode(b"\0\xff345678").decode()
     status, answer = predict(server, "text", {"inputs": [{"b64": word}]})
-    assert status == 200, answer
+    assert status == 400 and "element 0 is no UTF-8, which strings of JSON are" in answer["error"], answer
     status, answer = predict(server, "text", {"instances": ["abcdefgh"]})
     assert (status, answer) == (200, {"predictions": ["abcdefgh"]})
     assert predict(server, "text", {"inputs": [{"b64": "%"}]}) == (400, {"error": "predict: b64 is no base64"})

@@ -46,6 +46,12 @@ def repository(tmp_path_factory):
     return folder, save(folder)
 
 
+@pytest.mark.parametrize("program", ["sluice-serve", "sluice-perf", "sluice-run", "sluice-info", "sluice-bench"])
+def test_programs_tell_their_version(program):
+    status, out, err = run("--version", program=program)
+    assert status == 0 and sl.__version__ in out, (out, err)
+
+
 @pytest.mark.parametrize("program", ["sluice-serve", "sluice-perf"])
 def test_help_is_as_golden(program, request):
     status, out, _ = run("--help", program=program)
@@ -70,6 +76,11 @@ def test_help_is_as_golden(program, request):
     (["--model-repository", "{models}", "--allow-http", "false", "--allow-grpc", "false"], 2, "neither HTTP nor gRPC"),
     (["--model-repository", "{models}", "--http-address", "nowhere.invalid"], 1, "nowhere.invalid"),
     (["--model-repository", "{models}", "--management-token-file", "{models}"], 1, "--management-token-file"),
+    (["--model-repository", "{models}", "--http-use-ssl"], 1, "http: TLS needs the server's certificate and its key"),
+    (["--model-repository", "{models}", "--grpc-server-cert", "x"], 1, "grpc: there is a certificate or a key, and TLS is off"),
+    (["--model-repository", "{models}", "--http-restricted-api", "all:k=v"], 2, "--http-restricted-api: 'all:k': 'all' is no group of calls"),
+    (["--model-repository", "{models}", "--grpc-restricted-protocol", "health"], 2, "it must be APIS:HEADER=VALUE"),
+    (["--model-repository", "{models}", "--metrics-config", "summary_quantiles=2"], 2, "--metrics-config summary_quantiles: '2'"),
     (["--model-repository", "{models}", "--log-file", "/no/such/folder/log"], 1, "/no/such/folder/log"),
     (["--model-repository", "{models}", "--model-control-mode", "explicit", "--load-model", "ghost", *"--http-port 0 --grpc-port 0 --metrics-port 0".split()], 1, "ghost"),
 ])
@@ -105,7 +116,8 @@ def test_check_lists_models_and_every_problem(tmp_path):
     save(bad, "fine")
     save(bad, "dims", config="input { name: 'INPUT_0' data_type: TYPE_FP32 dims: [1, 17] }\n")
     save(bad, "text", config="max_batch_size: many\n")
-    save(bad, "field", config="optimization { }\n")
+    save(bad, "field", config="optimisation { }\n")
+    save(bad, "tuned", config="optimization { graph { level: 1 } }\n")
     save(bad, "cut")
     (bad / "cut/1/model/plan.json").write_text("{")
     (bad / "empty").mkdir()
@@ -116,10 +128,45 @@ def test_check_lists_models_and_every_problem(tmp_path):
     problems = [line for line in out.splitlines() if line.startswith("problem: ")]
     for name in ("dims", "text", "field", "cut", "empty", "no_bundle", "sp ace"):
         assert any(name in problem for problem in problems), (name, out)
-    assert not any("'fine'" in problem for problem in problems)
+    assert not any("'fine'" in problem or "'tuned'" in problem for problem in problems)
     assert str(tmp_path) not in out  # a path of this machine says nothing to who reads the report
     status, out, _ = run("check", bad, "--model", "fine")
     assert status == 0, out
+
+
+REFUSED = {
+    "cache": "response_cache { enable: true }",
+    "timeout": "parameters { key: 'step_timeout_ms' value { string_value: 'soon' } }",
+    "limits": "instance_group { rate_limiter { resources { name: 'disk' count: 2 } } }",
+    "parts": "model_transaction_policy { decoupled: true }",
+    "warmup": "model_warmup { name: 'w' inputs { key: 'INPUT_0' value { data_type: TYPE_FP32 dims: [1, 16] } } }",
+    "sequences": "sequence_batching { control_input { name: 'START' control { fp32_false_true: [0, 1] } } }",
+    "batching": "parameters { key: 'batching_parameters_file' value { string_value: 'none.txt' } }",
+    "lengths": "parameters { key: 'string_lengths' value { string_value: 'INPUT_0:n' } }",
+    "metrics": "model_metrics { metric_control { metric_identifier { family: 'x' } } }",
+    "gpu": "instance_group { kind: KIND_GPU }",
+}
+
+
+def test_check_refuses_what_serving_refuses(tmp_path):
+    models = tmp_path / "models"
+    for name, config in REFUSED.items():
+        save(models, name, config=config)
+    save(models, "fine")
+    (models / "whole/1").mkdir(parents=True)
+    (models / "whole/config.pbtxt").write_text("""ensemble_scheduling { step { model_name: "fine" model_version: -1
+        input_map { key: "INPUT_0" value: "x" } output_map { key: "OUTPUT_7" value: "y" } } }
+        input { name: "x" data_type: TYPE_FP32 dims: [1, 16] } output { name: "y" data_type: TYPE_FP32 dims: [1, 3] }""")
+    limits = ["--rate-limit-resource", "disk:1"]
+    status, out, _ = run("check", models, *limits)
+    problems = sorted(line.removeprefix("problem: ") for line in out.splitlines() if line.startswith("problem: "))
+    assert status == 1
+    status, _, err = run("--model-repository", models, *limits, *"--http-port 0 --grpc-port 0 --metrics-port 0".split())
+    assert status == 1
+    served_problems = sorted(line.removeprefix("sluice-serve: ") for line in err.splitlines() if line.startswith("sluice-serve: "))
+    assert problems == served_problems and len(problems) == len(REFUSED) + 1, (problems, served_problems)
+    assert not [line for line in run("check", models, "--model", "cache", "--response-cache", "1MiB")[1].splitlines() if "problem" in line]
+    assert run("check", models, "--model", "limits", "--rate-limit-resource", "disk:2")[0] == 0
 
 
 def test_models_that_cannot_be_loaded_end_the_start_unless_told_otherwise(tmp_path):
