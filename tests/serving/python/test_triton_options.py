@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import ssl
 import urllib.error
 import urllib.request
@@ -135,6 +136,29 @@ def test_tls_for_both(repository, tmp_path):
             tensor.set_data_from_numpy(x)
             np.testing.assert_array_equal(client.infer("net", [tensor]).as_numpy("OUTPUT_0"), answer)
         assert server.stop() == 0
+
+
+def test_several_servers_share_a_port_where_they_are_told_to(repository, tmp_path):
+    shared = ["--reuse-http-port", "true", "--reuse-grpc-port", "true"]
+    with served(repository, *shared, folder=tmp_path) as first:
+        ports = [a for name in ("http", "grpc") for a in (f"--{name}-port", getattr(first, name).rpartition(":")[2])]
+        with served(repository, *shared, *ports, folder=tmp_path) as second:
+            assert second.http == first.http and second.grpc == first.grpc
+            assert first.stop() == 0
+            with triton_http.InferenceServerClient(second.http) as client:
+                assert client.is_server_ready()
+
+
+def test_the_limit_of_descriptors_is_what_the_system_allows(repository, tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with served(repository, folder=tmp_path) as server:
+            with open(f"/proc/{server.process.pid}/limits") as file:
+                limits = next(line for line in file if line.startswith("Max open files")).split()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert limits[3] == limits[4] and hard > 256
 
 
 def test_links_are_followed_where_they_stay_beneath(tmp_path):
