@@ -99,10 +99,19 @@ struct Response {
 // change.
 enum class Control { kNone, kExplicit, kPoll };
 
+// Files in PEM.
+struct Tls {
+  bool on = false;
+  std::string certificate = "", key = "";  // the server's
+  std::string root = "";                   // of the authorities whose clients are let in, with `mutual`
+  bool mutual = false;                     // clients need certificates, too
+};
+
 struct Listen {
   bool on = false;
   std::string address = "127.0.0.1";
   uint16_t port = 0;  // 0: one that is free
+  Tls tls = {};       // of HTTP and gRPC
 };
 
 struct Options {

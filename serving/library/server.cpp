@@ -38,6 +38,8 @@ class Responding {
 milliseconds left(core::Clock::time_point until) {
   return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(until - core::Clock::now()));
 }
+core::TlsOptions tls_of(const Tls& tls) { return {tls.on, tls.certificate, tls.key, tls.root, tls.mutual}; }
+
 core::Clock::time_point after(milliseconds timeout) {
   return core::Clock::now() + std::min<milliseconds>(timeout, std::chrono::hours(24 * 365));
 }
@@ -65,6 +67,7 @@ struct Server::Impl {
     given.address = options.grpc.address;
     given.port = options.grpc.port;
     given.max_message = options.max_input_bytes;
+    given.tls = tls_of(options.grpc.tls);
     given.management_token = options.management_token;
     grpc = std::make_unique<core::GrpcServer>(*server, given);
   }
@@ -75,6 +78,7 @@ struct Server::Impl {
     given.address = where.address;
     given.port = where.port;
     given.metrics_only = metrics_only;
+    given.tls = tls_of(where.tls);
     given.max_input = options.max_input_bytes;
     if (metrics_only)
       given.threads = 1;

@@ -94,6 +94,18 @@ TEST_F(LibraryServer, MayEndWithinRespond) {
   EXPECT_TRUE(first.stop(milliseconds(0)));
 }
 
+TEST_F(LibraryServer, ListensWithinTls) {
+  const std::string files = SLUICE_SOURCE_DIR "/tests/serving/tls/";
+  const Tls tls{.on = true, .certificate = files + "server.pem", .key = files + "server.key"};
+  options.http = {.on = true, .tls = tls};
+  options.grpc = {.on = true, .tls = tls};
+  Server server(options);
+  EXPECT_NE(server.http_port(), 0);
+  EXPECT_NE(server.grpc_port(), 0);
+  options.grpc.tls.key = files + "none";
+  EXPECT_THAT(refused([&] { Server other(options); }), HasSubstr("grpc: key '" + files + "none': No such file"));
+}
+
 TEST_F(LibraryServer, WhatHasBeenMovedFromSaysSo) {
   Server from(options);
   Server server = std::move(from);
