@@ -152,6 +152,21 @@ def fill_modules(net, numbers):
             p.data.copy_(numbers(tuple(p.shape), dtype, ["normal", zlib.crc32(name.encode())]))
 
 
+def lay_contiguous(torch, net):
+    """torch's batch norm of one sample takes inputs and gradients that are not contiguous for those of other elements."""
+    def before(module, arguments):
+        return tuple(a.clone(memory_format=torch.contiguous_format) for a in arguments)
+
+    def behind(module, arguments, result):
+        if result.requires_grad:
+            result.register_hook(lambda grad: grad.clone(memory_format=torch.contiguous_format))
+
+    for module in net.modules():
+        if "BatchNorm" in type(module).__name__:
+            module.register_forward_pre_hook(before)
+            module.register_forward_hook(behind)
+
+
 def clip_groups(torch, optimizer):
     """Sluice's clip_grad_max_norm of a parameter group."""
     for group in optimizer.param_groups:
@@ -224,6 +239,8 @@ def run(torch, source, program, in_graph=False, noise=0):
         with numbers.blurring():
             exec(compile(source, "program.py", "exec"), namespace)
             net = namespace["Net"]()
+            if library_of(torch) == "torch":
+                lay_contiguous(torch, net)
             fill_modules(net, numbers)
             net.train(program["training"])
             optimizers = namespace["optimizers"](net)

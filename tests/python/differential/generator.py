@@ -13,6 +13,7 @@ from differential.fields import Fields, Retry
 from differential.program import source
 
 LARGEST = 240  # elements of a tensor
+ONES = 0.2  # the share of programs of one sample, whose dims of one element have strides that mean nothing
 BOUND = 50.0  # of a value, so that nothing grows without end
 PASSES = ["common_subexpressions", "fold_constants", "fuse_activation", "fuse_convolution", "fuse_elementwise", "fuse_pad", "fuse_bias",
           "fuse_rows", "simplify"]  # "decompose" is needed: some ops have no kernel
@@ -161,6 +162,12 @@ class Draft:
 
     # Training
 
+    def is_normalized(self, name):
+        """Whether a batch norm gives it: the gradient of its sum is 0, and what rounding leaves of that has any sign."""
+        code = next((s["code"] for s in self.program["body"] if s["code"].startswith(f"{name} = ")), "")
+        module = re.search(r"= (m\d+)\(", code)
+        return module is not None and "BatchNorm" in type(self.scope[module[1]]).__name__
+
     def trainable(self):
         """What gradients can be taken of, after all the writes."""
         leaves = [t for t in self.tensors.values() if t.requires_grad and t.is_leaf]
@@ -181,8 +188,8 @@ class Draft:
         if not names:
             return False
         chosen = self.draw.sample(names[-6:], min(self.draw.randint(1, 3), len(names[-6:])))
-        forms = ["{t}.mean()", "{t}.square().mean()", "({t} * 0.3).sum()", "{t}.sum()", "{t}.tanh().sum()"]
-        code = " + ".join(self.draw.choice(forms).format(t=name) for name in chosen)
+        forms = ["{t}.mean()", "({t} * 0.3).sum()", "{t}.sum()", "{t}.square().mean()", "{t}.tanh().sum()"]
+        code = " + ".join(self.draw.choice(forms[3:] if self.is_normalized(name) else forms).format(t=name) for name in chosen)
         if self.draw.random() < 0.15 and len(chosen) > 1:  # two backward passes, whose gradients add up
             one, two = code.split(" + ", 1)
             body = [f"({one}).backward(retain_graph=True)", f"({two}).backward()"]
@@ -237,9 +244,11 @@ class Generator:
         draft.placed = draw.random() < 0.3
         numbers = Numbers(torch)
         extents = [draw.randint(1, 5) for _ in range(3)]
+        draft.ones = draw.random() < ONES
 
         def shape(rank):
-            return [draw.choice(extents) for _ in range(rank)]
+            """In programs of one sample the first dim is mostly 1, and each other one often."""
+            return [1 if draft.ones and draw.random() < (0.4 if i else 0.8) else draw.choice(extents) for i in range(rank)]
 
         for i in range(draw.randint(1, 4)):
             name = f"w{i}"
@@ -269,7 +278,7 @@ class Generator:
             kind = draw.choice([dtype] * 5 + ["int64", "int64", "bool", "float32"])
             entry = {"name": f"x{next(number)}", "shape": shape(draw.choice([0, 1, 2, 2, 2, 3, 4])), "dtype": kind,
                      "data": self._data(draw, kind)}
-            if draw.random() < 0.2:
+            if draw.random() < (0.5 if draft.ones else 0.2):
                 entry["strided"] = True
             draft.add(entry["name"], numbers(tuple(entry["shape"]), kind, entry["data"], entry.get("strided", False)))
             return ["leaf", entry]
