@@ -10,7 +10,14 @@ import numpy as np
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 COMPLEX = ("complex64", "complex128")
 INTEGERS = ("int64", "int32", "uint8", "int8", "int16")
-LAYOUTS = ("plain", "transposed", "strided", "offset", "expanded", "channels_last")
+LAYOUTS = ("plain", "transposed", "strided", "offset", "expanded", "channels_last", "loose")
+# Strides of dims of one element, which mean nothing. torch's tensors do not get them: some of its kernels choose by them how a
+# tensor lies, and give the gradients of other elements, as batch_norm's of one sample does.
+LOOSE = (0, 1, 7, 2**40)
+
+
+def is_ours(library: Any) -> bool:
+    return hasattr(library.nn, "Graph")
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class Array:
         if not self.values.size:
             return replace(self, layout="plain")
         fits = {"plain": True, "transposed": rank >= 2, "strided": rank >= 1, "offset": rank >= 1, "channels_last": rank == 4,
-                "expanded": rank >= 1 and sizes[0] > 0}[self.layout]
+                "expanded": rank >= 1 and sizes[0] > 0, "loose": 1 in sizes}[self.layout]
         if not fits:
             return replace(self, layout="plain")
         if self.layout == "expanded":
@@ -77,6 +84,9 @@ class Array:
             return tensor(v[:1]).expand(v.shape)
         if self.layout == "channels_last":
             return tensor(np.moveaxis(v, 1, -1)).permute(0, 3, 1, 2)
+        if self.layout == "loose" and is_ours(module):
+            made = tensor(v)
+            return made.as_strided(v.shape, [LOOSE[i % 4] if n == 1 else s for i, (n, s) in enumerate(zip(v.shape, made.stride()))])
         return tensor(v)
 
     def __repr__(self) -> str:

@@ -22,6 +22,7 @@ DTYPES = {"any": [("float32", 8), ("float64", 6), ("int64", 4), ("int32", 1), ("
 # Ranges from which floating numbers come; of integers those parts that are whole numbers.
 DOMAINS = {"any": (-3.0, 3.0), "unit": (-0.95, 0.95), "positive": (0.2, 3.0), "prob": (0.05, 0.95), "above1": (1.1, 4.0),
            "small": (-1.0, 1.0), "large": (-20.0, 20.0), "shape": (2.1, 6.0)}
+ONES = 0.2  # the share of cases of one sample
 SPECIAL = (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0, -1.0, 1e-30, 65000.0)
 
 
@@ -32,6 +33,9 @@ class Draw:
         self.layouts = True  # whether tensors may lie otherwise than contiguous, and at another place than the first
         self.complex = 0.0  # the share of complex numbers where floating ones may be
         self.complexity = random.Random(f"{seed} complex")  # of its own, so that it changes no case of real numbers
+        self.loosening = random.Random(f"{seed} one")  # of its own, so that it changes no other case
+        # In a share of the cases dims are often of one element, whose strides may be anything, and the first is.
+        self.ones = self.loosening.random() < ONES
         self.numbers = np.random.RandomState(self.random.getrandbits(32))
 
     def chance(self, p: float) -> bool:
@@ -53,6 +57,8 @@ class Draw:
         return self.random.choices(names, weights)[0]
 
     def size(self) -> int:
+        if self.ones and self.loosening.random() < 0.5:
+            return 1
         return self.random.choices((0, 1, 2, 3, 4, 5), (1, 4, 8, 8, 5, 3))[0]
 
     def shape(self, ranks: Sequence[int] = (0, 1, 1, 2, 2, 2, 3, 3, 4)) -> tuple[int, ...]:
@@ -68,8 +74,13 @@ class Draw:
     def layout(self) -> str:
         if not self.layouts:
             return "plain"
+        if self.ones and self.loosening.random() < 0.6:
+            return "loose"
         return self.random.choices(("plain", "transposed", "strided", "offset", "expanded", "channels_last"),
                                    (12, 2, 2, 1, int(self.ties), 1))[0]
+
+    def batch(self, most: int) -> int:
+        return 1 if self.ones else self.whole(1, most)
 
     def values(self, shape: Sequence[int], dtype: str, domain: str = "any", special: float = 0.0) -> np.ndarray:
         """special: the chance of values on which functions have their edges."""

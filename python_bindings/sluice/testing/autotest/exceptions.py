@@ -63,6 +63,7 @@ DIFFERENCES: list[Difference] = [
                "how long the result is depends on values, which a plan does not wait for"),
     Difference(r".*", "eager", r"argument '\w+' \(position \d\) must be Tensor, not (int|float|bool)",
                "torch takes numbers for some tensors, as torch.mul(2, 3)"),
+    Difference(r"Tensor\.(stride|dim_order)", "eager", "output", "of a dim of one element, whose stride means nothing", call=r"\bloose\("),
     Difference(r"special\..*", "eager|graph|global", "gradient \\d: torch has none",
                "torch gives no gradient of these functions"),
     Difference(r"ldexp", "eager|graph|global", "gradient", "torch's gradient takes 2 to a negative integer for 0"),

@@ -19,7 +19,7 @@ def _some(draw: Draw, dims: int, low: int, high: int) -> Any:
 
 
 def image(draw: Draw, dims: int, channels: int, least: int = 4, most: int = 7, dtype: str = "", domain: str = "any") -> Array:
-    shape = (draw.whole(1, 2), channels, *(draw.whole(least, most if dims < 3 else least + 1) for _ in range(dims)))
+    shape = (draw.batch(2), channels, *(draw.whole(least, most if dims < 3 else least + 1) for _ in range(dims)))
     return draw.array(shape if draw.chance(0.85) else shape[1:], dtype or draw.random.choices(("float32", "float64", "bfloat16", "float16"), (8, 5, 1, 1))[0], domain)
 
 
@@ -97,7 +97,7 @@ def adaptive(dims: int, kind: str) -> Callable[[Draw], Any]:
 
 def unpool(dims: int) -> Callable[[Draw], Any]:
     def made(draw: Draw) -> Any:
-        shape = (draw.whole(1, 2), 2, *(draw.whole(1, 3) for _ in range(dims)))
+        shape = (draw.batch(2), 2, *(draw.whole(1, 3) for _ in range(dims)))
         x = draw.array(shape, draw.dtype("wide"))
         n = int(np.prod(shape[2:]))
         index = np.stack([draw.numbers.permutation(n * 2**dims)[:n] for _ in range(shape[0] * 2)]).reshape(shape)
@@ -110,7 +110,7 @@ def fold(draw: Draw) -> Any:
     kernel, stride, pad = draw.whole(1, 3), draw.whole(1, 2), draw.whole(0, 1)
     size = (draw.whole(3, 5), draw.whole(3, 5))
     blocks = int(np.prod([(n + 2 * pad - kernel) // stride + 1 for n in size]))
-    x = draw.array((draw.whole(1, 2), 2 * kernel * kernel, blocks), draw.dtype("floats"))
+    x = draw.array((draw.batch(2), 2 * kernel * kernel, blocks), draw.dtype("floats"))
     return [x, size, kernel], {"stride": stride, "padding": pad}, FLAGS
 
 
@@ -165,7 +165,8 @@ def pad(draw: Draw) -> Any:
 
 def batch_norm(draw: Draw) -> Any:
     c = draw.whole(1, 4)
-    x = draw.array((draw.whole(2, 3), c, *draw.shape((0, 1, 2))), draw.dtype("wide"))
+    n, places = (1, (1, 2)) if draw.ones else (draw.whole(2, 3), (0, 1, 2))
+    x = draw.array((n, c, *draw.shape(places)), draw.dtype("wide"))
     # Memory of their own: torch writes to what is expanded, and its gradient reads what lies behind expanded weights.
     mean, var = (replace(draw.array((c,), x.dtype, domain, parameter=False), layout="plain") for domain in ("any", "positive"))
     w, b = (replace(draw.array((c,), x.dtype), layout="plain") if draw.chance(0.7) else None for _ in range(2))
@@ -176,7 +177,7 @@ def batch_norm(draw: Draw) -> Any:
 
 def instance_norm(draw: Draw) -> Any:
     c = draw.whole(1, 4)
-    x = draw.array((draw.whole(1, 3), c, *(draw.whole(2, 4) for _ in range(draw.whole(1, 2)))), draw.dtype("wide"))
+    x = draw.array((draw.batch(3), c, *(draw.whole(2, 4) for _ in range(draw.whole(1, 2)))), draw.dtype("wide"))
     w, b = (draw.array((c,), x.dtype) if draw.chance(0.7) else None for _ in range(2))
     return [x], {"weight": w, "bias": b}, FLAGS + " !strict"
 
