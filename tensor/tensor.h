@@ -50,6 +50,13 @@ class TensorImpl : public ValueImpl {
   // Throws kRuntime where it is such a view; `what` is what happens to it.
   void check_recorded(const char* what) const;
 
+  // Only a front end reads and writes this: the object that stands for the tensor, which it does not own, and what is
+  // to outlive such an object.
+  struct FrontEnd {
+    void* object = nullptr;
+    std::shared_ptr<void> kept;
+  } front_end;
+
  protected:
   TensorImpl(TensorSpec spec, DeviceId device, bool traced, std::shared_ptr<uint64_t> version);
   // Makes this a view of `parent`, or of what that is a view of. Versions are shared.

@@ -39,6 +39,7 @@ struct OptionalValue {
   operator const Value&() const { return value; }  // NOLINT: stands for the Value
 };
 
+PyObject* tensor_object(Value value);                   // the one of that tensor; None for an undefined one
 nb::object dtype_object(DType dtype);                   // the one sluice.dtype object
 bool dtype_from(nb::handle object, DType* dtype);       // a sluice.dtype, or Python's bool, int, float
 std::string text_from(nb::handle str);                  // throws kValue for one that UTF-8 cannot say
@@ -114,8 +115,7 @@ struct type_caster<sluice::Value> {
     return value.defined();
   }
   static handle from_cpp(const sluice::Value& v, rv_policy, cleanup_list*) noexcept {
-    if (!v.defined()) return none().release();
-    return nb::cast(sluice::Tensor(v), rv_policy::move).release();
+    return sluice::python::tensor_object(v);
   }
 };
 

@@ -355,14 +355,6 @@ const Tensor* tensor_of(PyObject* object) {
   return tensor->defined() ? tensor : nullptr;
 }
 
-PyObject* tensor_object(Value value) {
-  if (!value.defined()) return nb::none().release().ptr();
-  nb::object made = nb::inst_alloc(reinterpret_cast<PyObject*>(tensor_type));
-  new (nb::inst_ptr<Tensor>(made)) Tensor(std::move(value));
-  nb::inst_mark_ready(made);
-  return made.release().ptr();
-}
-
 bool read_arguments(const BoundOverload& overload, const PythonCall& call, bool takes_out, FormArgs* args,
                     CallExtras* extras) {
   const size_t keywords = call.num_keywords();

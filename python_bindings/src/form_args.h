@@ -42,7 +42,6 @@ struct PythonCall {
 
 void set_tensor_type(nb::handle type);
 const Tensor* tensor_of(PyObject* object);  // null when it is none
-PyObject* tensor_object(Value value);       // None for an undefined one
 bool is_array(PyObject* object);            // a numpy.ndarray
 bool has_arrays(const PythonCall& call);    // among its arguments, or in lists of them
 

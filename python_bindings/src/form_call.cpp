@@ -4,6 +4,7 @@
 #include "graph/autodiff/tape.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/operand.h"
+#include "tensor_object.h"
 
 namespace sluice::python {
 namespace {
@@ -115,7 +116,7 @@ void write_out(const BoundForm& form, PyObject* out, const Value& result) {
                        "%s: out of shape %s was resized to %s, since it had another than the result; resize it first",
                        form.name.c_str(), target->shape().str().c_str(), result.shape().str().c_str()) != 0)
     nb::raise_python_error();
-  *nb::inst_ptr<Tensor>(out) = Tensor(result).to(target->dtype()).contiguous();
+  become_tensor(out, Tensor(result).to(target->dtype()).contiguous());
 }
 
 PyObject* write_outs(const BoundForm& form, PyObject* out, FormResult& result) {
@@ -154,24 +155,26 @@ PyObject* call_with_out(const BoundForm& form, const BoundOverload& overload, Fo
   return write_outs(form, out, result);
 }
 
-// x.t_(): the object becomes the view.
-void become_view(const BoundForm& form, const BoundOverload& overload, FormArgs& args, Tensor* self) {
-  const Tensor old = *self;
+// x.t_(): what the object becomes.
+Value view_in_place(const BoundForm& form, const BoundOverload& overload, FormArgs& args, const Tensor& old) {
   const bool leaf = old.requires_grad() && old.is_leaf();
   SLUICE_CHECK_KIND(kRuntime, !leaf || !grad_enabled(),
                     "{}: a leaf Variable that requires grad is being used in an in-place operation; do it under "
                     "no_grad()",
                     form.name);
   Value view = std::get<Value>(overload.overload->function(args));
-  if (view.impl() == old.impl()) return;
-  *self = Tensor(std::move(view));
-  if (leaf) self->set_requires_grad(true);
+  if (leaf && view.impl() != old.impl()) Tensor(view).set_requires_grad(true);
+  return view;
 }
 
 PyObject* call_in_place(const BoundForm& form, const BoundOverload& overload, FormArgs& args, PyObject* self) {
   if (form.sharing == Sharing::kView) {
-    const Running running(args);
-    become_view(form, overload, args, nb::inst_ptr<Tensor>(self));
+    Value view;
+    {
+      const Running running(args);
+      view = view_in_place(form, overload, args, *nb::inst_ptr<Tensor>(self));
+    }
+    become_tensor(self, std::move(view));
   } else {
     const Running running(args);
     const Value target = *tensor_in(args[0]);

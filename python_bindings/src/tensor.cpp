@@ -1,6 +1,8 @@
 // The class Tensor: data, memory and autograd. Mathematics is added by math.cpp and movement.cpp.
 #include "tensor/tensor.h"
 
+#include <nanobind/stl/shared_ptr.h>
+
 #include <chrono>
 
 #include "bindings.h"
@@ -12,6 +14,7 @@
 #include "graph/ops/movement.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
+#include "tensor_object.h"
 
 namespace sluice::python {
 namespace {
@@ -89,7 +92,8 @@ nb::object item(const Tensor& t) {
 }
 
 // `p.data = x`: the object keeps its identity, flags, gradient and hooks, and gets other memory.
-void set_data(Tensor& self, const Value& data) {
+void set_data(nb::handle_t<Tensor> object, const Value& data) {
+  const Tensor& self = *nb::inst_ptr<Tensor>(object);
   Tensor replaced = Tensor(data).detach();
   const Tensor grad = self.grad();
   if (self.requires_grad()) {
@@ -97,7 +101,7 @@ void set_data(Tensor& self, const Value& data) {
     if (self.is_leaf()) gradient_edge(replaced).node->hooks = std::move(gradient_edge(self).node->hooks);
   }
   if (grad.defined()) replaced.set_grad(grad);
-  self = replaced;
+  become_tensor(object.ptr(), replaced);
 }
 
 // The same memory, whose writes autograd does not see. Inside a graph it must: a view of it is read anew after them.
@@ -153,10 +157,6 @@ Value to_global(const Tensor& t, const std::string& mesh, const std::string& sbp
   return with_global(t, std::make_shared<GlobalTensor>(std::move(global)), type);
 }
 
-struct PyGradNode {
-  std::shared_ptr<GradNode> node;
-};
-
 void bind_autograd_members(nb::class_<Tensor>& t) {
   t.def_prop_rw(
        "requires_grad", [](const Tensor& t) { return t.requires_grad(); },
@@ -173,9 +173,8 @@ void bind_autograd_members(nb::class_<Tensor>& t) {
           "grad", [](const Tensor& t) -> Value { return t.grad(); },
           [](const Tensor& t, const OptionalValue& g) { t.set_grad(g.value); }, nb::for_setter(nb::arg("grad").none()))
       .def_prop_ro("grad_fn",
-                   [](const Tensor& t) -> nb::object {
-                     if (!t.impl()->autograd || !t.impl()->autograd->grad_fn) return nb::none();
-                     return nb::cast(PyGradNode{t.impl()->autograd->grad_fn});
+                   [](const Tensor& t) {
+                     return t.impl()->autograd ? t.impl()->autograd->grad_fn : std::shared_ptr<GradNode>();
                    })
       .def("retain_grad", &Tensor::retain_grad)
       .def_prop_ro("retains_grad",
@@ -204,29 +203,29 @@ void wait_tensors(const std::vector<Tensor>& tensors) {
 }
 
 nb::class_<Tensor> bind_tensor(nb::module_& m) {
-  nb::class_<PyGradNode>(m, "GradNode")
-      .def("name", [](const PyGradNode& n) { return n.node->name(); })
-      .def_prop_ro(
-          "next_functions",
-          [](const PyGradNode& n) {
-            nb::list list;
-            for (const GradNode::Next& next : n.node->next)
-              list.append(nb::make_tuple(next.node ? nb::cast(PyGradNode{next.node}) : nb::none(), next.index));
-            return nb::tuple(list);
-          })
-      .def("__eq__",
-           [](const PyGradNode& n, nb::handle other) {
-             return nb::isinstance<PyGradNode>(other) && nb::inst_ptr<PyGradNode>(other)->node == n.node;
-           })
-      .def("__hash__", [](const PyGradNode& n) { return reinterpret_cast<uintptr_t>(n.node.get()) >> 4; })
-      .def("__repr__", [](const PyGradNode& n) { return "<" + std::string(n.node->name()) + ">"; });
+  nb::class_<GradNode>(m, "GradNode", nb::is_weak_referenceable())
+      .def("name", &GradNode::name)
+      .def_prop_ro("next_functions",
+                   [](const GradNode& node) {
+                     nb::list list;
+                     for (const GradNode::Next& next : node.next) list.append(nb::make_tuple(next.node, next.index));
+                     return nb::tuple(list);
+                   })
+      .def("__repr__", [](const GradNode& node) { return "<" + std::string(node.name()) + ">"; });
   nb::class_<Tensor> t(m, "Tensor", nb::dynamic_attr(), nb::is_weak_referenceable(), nb::type_slots(buffer_slots()),
                        "A multi-dimensional array; see torch.Tensor.");
-  t.def("__init__", [](Tensor* self, const Value& other) { new (self) Tensor(other); })
+  own_tensor_objects(reinterpret_cast<PyTypeObject*>(t.ptr()));
+  t.def("__init__",
+        [](nb::pointer_and_handle<Tensor> self, const Value& other) {
+          new (self.p) Tensor(other);
+          claim_tensor(self.h.ptr());
+        })
       .def("__init__",
-           [](Tensor* self, const nb::args& args, const nb::kwargs& kwargs) {  // torch.Tensor(2, 3), torch.Tensor([1])
+           [](nb::pointer_and_handle<Tensor> self, const nb::args& args,
+              const nb::kwargs& kwargs) {  // torch.Tensor(2, 3), torch.Tensor([1])
              const nb::object made = nb::module_::import_("sluice._dtypes").attr("new_tensor")(*args, **kwargs);
-             new (self) Tensor(nb::cast<Value>(made));
+             new (self.p) Tensor(nb::cast<Value>(made));
+             claim_tensor(self.h.ptr());
            })
       .def_prop_ro("_shape", [](const Tensor& t) { return t.shape(); })
       .def_prop_ro("_traced", [](const Tensor& t) { return t.traced(); })
@@ -258,6 +257,7 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
           },
           nb::arg("memory_format") = "contiguous_format")
       .def("_is_view", &Tensor::is_view)
+      .def_prop_ro("_base", [](const Tensor& t) { return Value(static_cast<TensorImpl*>(t.impl())->base()); })
       .def_prop_ro("_traced", &Tensor::traced)
       .def_prop_ro("_version", [](const Tensor& t) { return t.impl()->version(); })
       .def_prop_ro("_impl", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.impl()); })

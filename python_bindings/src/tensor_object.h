@@ -1,0 +1,17 @@
+#pragma once
+// The Python object of a tensor: there is one as long as anybody has it, whichever way the tensor comes to Python.
+//
+// What an object was besides a tensor, its attributes and its class, stays with the tensor when nobody has the object
+// any more, and the next object has it.
+#include "bindings.h"
+
+namespace sluice::python {
+
+// Takes over how objects of the class Tensor, and of classes derived from it later, end.
+void own_tensor_objects(PyTypeObject* tensor_type);
+// An object that has just been made of a tensor is the one of that.
+void claim_tensor(PyObject* object);
+// From now on `object` stands for another tensor.
+void become_tensor(PyObject* object, Value value);
+
+}  // namespace sluice::python
