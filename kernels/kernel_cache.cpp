@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "kernels/cpu/guarded_kernel.h"
 #include "plan/query.h"
 
 namespace sluice {
@@ -19,7 +20,11 @@ std::string key_of(const KernelDef& def, const plan::KernelQuery& query) {
 std::shared_ptr<const PreparedKernel> KernelCache::get(const plan::KernelQuery& query, const HostFunctions* functions) {
   const KernelDef& def = table_.get(query.op, query.device.kind);
   const PrepareContext context{.threads = std::max(query.cores, 1), .functions = functions, .kernels = &table_};
-  if (!def.function.empty()) return def.prepare(query, context);
+  const auto prepare = [&]() -> std::shared_ptr<const PreparedKernel> {
+    std::shared_ptr<const PreparedKernel> kernel = def.prepare(query, context);
+    return cpu::guards_all_memory() ? cpu::guarded(std::move(kernel), query) : kernel;
+  };
+  if (!def.function.empty()) return prepare();
   const std::string key = key_of(def, query);
   const std::shared_ptr<Slot> slot = slot_of(key);
   const auto found = [&] {
@@ -38,7 +43,7 @@ std::shared_ptr<const PreparedKernel> KernelCache::get(const plan::KernelQuery& 
     stats_.prepare_ns += static_cast<uint64_t>(took);
   };
   try {
-    std::shared_ptr<const PreparedKernel> kernel = def.prepare(query, context);
+    std::shared_ptr<const PreparedKernel> kernel = prepare();
     count();
     keep(key, slot, kernel);
     return kernel;

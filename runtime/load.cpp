@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "kernels/cpu/collectives.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/guarded_kernel.h"
 #include "kernels/kernel_cache.h"
 #include "plan/ledger.h"
 #include "plan/query.h"
@@ -157,6 +158,7 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
       fail(ErrorKind::kType, "{}: an attribute has the wrong type; the op's definition says which  ({})", kernel.op,
            kernel_where(plan, static_cast<int>(k)));
     }
+    if (loaded.options.memory_guard) loaded.kernels.back() = cpu::guarded(loaded.kernels.back(), query);
     const PreparedKernel& prepared = *loaded.kernels.back();
     const uint64_t workspace = kernel.workspace < 0 ? 0 : plan.buffers[kernel.workspace].bytes;
     SLUICE_CHECK(prepared.workspace_bytes() <= workspace,

@@ -94,10 +94,13 @@ struct SessionOptions {
   Timeout stop_timeout = std::chrono::seconds(5);  // of stop(), and of destroying the session
   bool check_numerics = false;  // a NaN or infinity in a kernel's output fails the step and is dumped to a file
   std::string dump_dir = ".";   // where check_numerics writes
-  bool sync_check = false;      // each kernel ends before the next begins, so that it is named when it fails late
-  std::string dump = "";        // what kernels compute goes to files: a text for parse_dump() (runtime/dump.h)
-  plan::Shards shards = {};     // of inputs and outputs that are several things to the plan, and one to callers
-  bool trace = false;           // record firings, kernels and waits from the start
+  // Kernels of the host run on copies of what they write, and one that writes beyond them fails the step, and is named
+  // (kernels/cpu/guarded_kernel.h). SLUICE_GUARD=1 does so to all kernels of the process.
+  bool memory_guard = false;
+  bool sync_check = false;   // each kernel ends before the next begins, so that it is named when it fails late
+  std::string dump = "";     // what kernels compute goes to files: a text for parse_dump() (runtime/dump.h)
+  plan::Shards shards = {};  // of inputs and outputs that are several things to the plan, and one to callers
+  bool trace = false;        // record firings, kernels and waits from the start
   // Actors of kernels of Sluice's that are predicted to take no longer run in the thread that brings their messages,
   // also in the one that submits: no thread is woken for them. So long submit() may take, whatever its timeout.
   std::chrono::nanoseconds inline_up_to = std::chrono::microseconds(2);

@@ -274,6 +274,7 @@ void GraphSession::Impl::start() {
   session_options.shards = shards;
   session_options.trace = options.trace;
   session_options.check_numerics = options.check_numerics;
+  session_options.memory_guard = options.memory_guard;
   session_options.sync_check = options.sync_check;
   session_options.dump = options.dump;
   session_options.cuda_graphs = options.cuda_graphs;

@@ -29,12 +29,13 @@ using LoadedTensors = std::map<const Storage*, Tensor>;
 
 struct GraphSessionOptions {
   CompileOptions compile;
-  HostFunctions functions;                          // by the `name` of host_function nodes
-  bool trace = false;                               // record firings, kernels and waits from the start
-  bool check_numerics = false, sync_check = false;  // as in SessionOptions
-  std::string dump;                                 // as in SessionOptions
-  bool cuda_graphs = true;                          // as in SessionOptions
-  bool zero_copy = false;                           // as in SessionOptions; donated inputs imply it
+  HostFunctions functions;  // by the `name` of host_function nodes
+  bool trace = false;       // record firings, kernels and waits from the start
+  // As in SessionOptions.
+  bool check_numerics = false, memory_guard = false, sync_check = false;
+  std::string dump;           // as in SessionOptions
+  bool cuda_graphs = true;    // as in SessionOptions
+  bool zero_copy = false;     // as in SessionOptions; donated inputs imply it
   bool device_ports = false;  // as in SessionOptions. REQUIRES: it is not called, for results are tensors of the host
   std::chrono::nanoseconds inline_up_to = std::chrono::microseconds(2);  // as in SessionOptions
   // Of reading a result and of synchronize(); of destroying it.

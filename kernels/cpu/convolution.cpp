@@ -9,6 +9,7 @@
 #include "kernels/cpu/conv_loops.h"
 #include "kernels/cpu/conv_methods.h"
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/guarded_kernel.h"
 #include "kernels/cpu/library_defects.h"
 #include "kernels/cpu/onednn_conv.h"
 #include "kernels/cpu/relu_in_place.h"
@@ -46,7 +47,7 @@ struct Finish {
 };
 
 // Arguments in the order: two inputs, output, bias, the epilogue's rows.
-class ConvKernel final : public PreparedKernel {
+class ConvKernel final : public PreparedKernel, public OfImplementation {
  public:
   ConvKernel(std::unique_ptr<onednn::Primitive> primitive, Port a, Port b, Port out, bool bias, Ports& ports,
              Finish finish = {})
@@ -64,6 +65,8 @@ class ConvKernel final : public PreparedKernel {
          {true, a_.reorder != nullptr, b_.reorder != nullptr, out_.reorder != nullptr, finish_.add_to != nullptr})
       held_bytes_ += made ? onednn::Primitive::kHeldBytes : 0;
   }
+
+  std::string implementation() const override { return primitive_->implementation(); }
 
   void run(const KernelArgs& args) const override {
     void* a = a_.inner(args.inputs[0], args.workspace);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/guarded_kernel.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/onednn_conv.h"
 #include "plan/query.h"
@@ -53,7 +54,7 @@ struct Int8Conv {
 };
 
 // oneDNN's: rows of coefficients, residual and activation are applied to the sums before they are written.
-class Int8Kernel final : public PreparedKernel {
+class Int8Kernel final : public PreparedKernel, public OfImplementation {
  public:
   Int8Kernel(const KernelQuery& q, const Int8Conv& conv, int threads) : conv_(conv) {
     const ConvOperands& o = conv.operands;
@@ -103,6 +104,8 @@ class Int8Kernel final : public PreparedKernel {
     for (const Port* port : {&x_, &w_, &y_, &residual_})
       held_bytes_ += port->reorder ? onednn::Primitive::kHeldBytes : 0;
   }
+
+  std::string implementation() const override { return primitive_->implementation(); }
 
   void run(const KernelArgs& args) const override {
     void* const scratch = args.workspace ? at_offset(args.workspace, scratch_) : nullptr;

@@ -261,15 +261,18 @@ Primitive::Primitive(const dnnl::primitive& primitive, std::vector<Arg> args, co
       threads_(threads) {
   args_.push_back({DNNL_ARG_SCRATCHPAD, scratchpad});
   idle_[0] = make_call().release();
-  if (!log_enabled(LogLevel::kDebug, LogArea::kKernels)) return;
+  if (log_enabled(LogLevel::kDebug, LogArea::kKernels))
+    log(LogLevel::kDebug, LogArea::kKernels, "oneDNN: {} for {} threads, {} bytes of workspace", implementation(),
+        threads_, scratchpad_bytes_);
+}
+
+std::string Primitive::implementation() const {
   const_dnnl_primitive_desc_t description = nullptr;
   const char* name = nullptr;
-  if (dnnl_primitive_get_primitive_desc(primitive.get(), &description) != dnnl_success ||
-      dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) != dnnl_success) {
-    return;
-  }
-  log(LogLevel::kDebug, LogArea::kKernels, "oneDNN: {} for {} threads, {} bytes of workspace", name, threads_,
-      scratchpad_bytes_);
+  if (dnnl_primitive_get_primitive_desc(primitive_.get(), &description) != dnnl_success ||
+      dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) != dnnl_success)
+    return "";
+  return name;
 }
 
 std::unique_ptr<Primitive> Primitive::make_reorder(const Desc& from, const Desc& to, int threads) {

@@ -97,6 +97,7 @@ class Primitive {
   static std::unique_ptr<Primitive> make_reorder(const Desc& from, const Desc& to, int threads);
   ~Primitive();
   size_t scratchpad_bytes() const { return scratchpad_bytes_; }
+  std::string implementation() const;  // oneDNN's name of it
   // About what oneDNN keeps for it: generated code, for the most part.
   static constexpr uint64_t kHeldBytes = 64 << 10;
   // `pointers` in the order of args, then the scratchpad (may be null when it needs none).

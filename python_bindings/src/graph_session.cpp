@@ -93,6 +93,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
     o.compile.components[name] = {parse_mesh(lay.first), parse_sbp(lay.second)};
   read(d, "trace", &o.trace);
   read(d, "check_numerics", &o.check_numerics);
+  read(d, "memory_guard", &o.memory_guard);
   read(d, "sync_check", &o.sync_check);
   read(d, "dump", &o.dump);
   o.compile.keep_ops = o.check_numerics || !o.dump.empty();
@@ -103,6 +104,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   if (d.contains("arenas")) o.arenas = nb::cast<const PyArenas&>(d["arenas"]).arenas;
   if (o.trace) o.recorded.emplace_back("trace", true);
   if (o.check_numerics) o.recorded.emplace_back("check_numerics", true);
+  if (o.memory_guard) o.recorded.emplace_back("memory_guard", true);
   if (o.sync_check) o.recorded.emplace_back("sync_check", true);
   if (!o.dump.empty()) o.recorded.emplace_back("dump", o.dump);
   if (!o.cuda_graphs) o.recorded.emplace_back("cuda_graphs", false);

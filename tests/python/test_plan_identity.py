@@ -163,6 +163,7 @@ SETTERS = {
     "cores": lambda c: c.set_cores(1),
     "check_numerics": lambda c: c.enable_check_numerics(),
     "sync_check": lambda c: c.enable_sync_check(),
+    "memory_guard": lambda c: c.enable_memory_guard(),
     "dump": lambda c: c.set_dump(ops="nothing", directory="out/dump"),
     "trace": lambda c: c.enable_trace(),
     "cuda_graphs": lambda c: c.enable_cuda_graphs(False),

@@ -20,7 +20,7 @@ from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
-            "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "generated_kernels": False, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "devices": [], "cores": 0, "check_numerics": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
+            "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "generated_kernels": False, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "devices": [], "cores": 0, "check_numerics": False, "memory_guard": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "concurrency": 0, "activations": "exact", "updates": "single", "scaled_updates": False, "fuse_add": True, "cast_updates": False, "prims": False, "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "deterministic_convs": True, "deterministic_attention": True, "zero": None, "dims": {}, "donated": [],
             "device_ports": False, "amp": None}
@@ -228,6 +228,12 @@ class GraphConfig(PassOptions):
     def enable_check_numerics(self, mode: bool = True) -> None:
         """Fail the step at the first kernel that writes a NaN or an infinity, and dump it. Elementwise ops are not fused then."""
         self._set("check_numerics", bool(mode))
+
+    def enable_memory_guard(self, mode: bool = True) -> None:
+        """Fail the step at the first kernel of the CPU that writes beyond its results, its variables or its workspace, and name it
+        with its implementation and line. Each kernel then runs on copies, with bytes around them that are looked at behind it.
+        `SLUICE_GUARD=1` does the same to all kernels of a process, eager calls too."""
+        self._set("memory_guard", bool(mode))
 
     def enable_sync_check(self, mode: bool = True) -> None:
         """Wait for each kernel before the next one runs, so that an error which a device reports late names the op that failed."""

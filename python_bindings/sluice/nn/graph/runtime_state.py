@@ -17,7 +17,7 @@ from sluice.nn.graph.shape_cache import LayoutCache, ShapeCache
 
 _FORMAT = 2
 # Options that say what is done with a plan, and not which one it is.
-_FREE = {"device", "cost_file", "cost_cache", "dump_dir", "dump", "trace", "check_numerics", "sync_check", "cuda_graphs",
+_FREE = {"device", "cost_file", "cost_cache", "dump_dir", "dump", "trace", "check_numerics", "memory_guard", "sync_check", "cuda_graphs",
          "submit_timeout", "wait_timeout", "stop_timeout", "inline_up_to"}
 _TEXTS, _TENSORS = {str: str}, {str: Tensor}
 # What a state is made of. {str: form}: a dict of any names; [form]: a list of these; a tuple: a list of that length.
