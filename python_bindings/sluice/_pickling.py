@@ -117,6 +117,21 @@ def _copy(self: Any) -> Any:
     return same
 
 
+def copied(t: Any, memo: Any) -> Tensor:
+    """The values in memory of their own, which copies share as the tensors do that they are made of: torch keeps storages
+    in `memo`. The copy of a view is a view of the copy of its base, so that graphs can follow it."""
+    import copy
+
+    base = t._base
+    if base is not None and base.is_leaf:
+        return _C.viewed_alike(copy.deepcopy(base, memo), t)
+    memory = t.detach()
+    key = ("memory of tensors", _C.memory_of(memory))
+    if key not in memo:
+        memo[key] = _C.copied_memory(memory), memory  # the latter keeps the key's memory alive
+    return _C.seen_alike(memo[key][0], memory)
+
+
 def _deepcopy(self: Any, memo: Any) -> Any:
     import copy
 
@@ -126,7 +141,7 @@ def _deepcopy(self: Any, memo: Any) -> Any:
             raise _C.RuntimeError("deepcopy: Only Tensors created explicitly by the user (graph leaves) support the "
                                   "deepcopy protocol at "
                                   "the moment; use .detach().clone()")
-        data = cloned(self)
+        data = copied(self, memo)
         made = (data if type(self) is Tensor else type(self)(data)).requires_grad_(self.requires_grad)
         memo[id(self)] = made
         if self.grad is not None:

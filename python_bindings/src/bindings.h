@@ -91,6 +91,7 @@ void bind_engine(nb::module_& m);
 void bind_runtime(nb::module_& m);
 void bind_diagnostics(nb::module_& m);
 nb::class_<Tensor> bind_tensor(nb::module_& m);
+void bind_copies(nb::module_& m);
 void bind_op_table(nb::module_& m);
 void bind_creation(nb::module_& fn, nb::class_<Tensor>& tensor);
 void bind_updates(nb::module_& fn);

@@ -309,6 +309,7 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def(
           "_write", [](const Value& t, const Value& source) { write_in_place(t, source); }, Release());
   bind_autograd_members(t);
+  bind_copies(m);
   bind_arrays(m, t);
   bind_dlpack(m, t);
   m.def(

@@ -57,7 +57,7 @@ class Buffer(Tensor):
 
     def __deepcopy__(self, memo: Any) -> Any:
         if id(self) not in memo:
-            memo[id(self)] = type(self)(self.detach().clone(), persistent=self.persistent)
+            memo[id(self)] = type(self)(_pickling.copied(self, memo), persistent=self.persistent)
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
