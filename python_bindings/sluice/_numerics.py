@@ -49,6 +49,30 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     return result if out is None else fn.add(result, 0, out=out)
 
 
+def _letter(subscript: Any) -> str:
+    if subscript is Ellipsis:
+        return "..."
+    number = operator.index(subscript)
+    if not 0 <= number < 52:
+        raise _C.ValueError(f"einsum(): subscript in subscript list is not within the valid range [0, 52): got {number}")
+    return chr(ord("A") + number) if number < 26 else chr(ord("a") + number - 26)
+
+
+def _einsum_by_lists(*args: Any, **keywords: Any) -> Any:
+    """einsum(x, [0, 1], y, [1, 2], [0, 2]): labels are numbers, of each tensor in a list behind it, and of the result last."""
+    tensors, labels = args[:len(args) // 2 * 2:2], args[1::2]
+    lists = (*labels, args[-1]) if len(args) % 2 else labels
+    if keywords or len(args) < 2 or not all(isinstance(t, Tensor) for t in tensors) or not all(isinstance(one, (list, tuple)) for one in lists):
+        return NotImplemented
+    equation = ",".join("".join(map(_letter, of_one)) for of_one in labels)
+    if len(args) % 2:
+        equation += "->" + "".join(map(_letter, args[-1]))
+    return fn.einsum(equation, *tensors)
+
+
+fn.einsum.otherwise = _einsum_by_lists
+
+
 def _product(sizes: Any) -> int:
     n = 1
     for size in sizes:

@@ -276,6 +276,11 @@ PyObject* call_form(const BoundForm& form, const PythonCall& call) {
     if (form.method && tensor_of(call.args[0]) == nullptr)
       fail(ErrorKind::kType, "{}(): descriptor for 'Tensor' objects doesn't apply to a '{}' object", form.name,
            Py_TYPE(call.args[0])->tp_name);
+    if (form.otherwise.is_valid()) {
+      nb::object result = nb::steal(PyObject_Vectorcall(form.otherwise.ptr(), call.args, call.nargs, call.kwnames));
+      if (!result.is_valid()) nb::raise_python_error();
+      if (result.ptr() != Py_NotImplemented) return result.release().ptr();
+    }
     raise_mismatch(form.name, form.overloads, call, form.method, form.takes_out);
   }
   if (extras.out != nullptr && extras.out != Py_None) return call_with_out(form, *overload, args, extras.out);

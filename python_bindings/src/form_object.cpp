@@ -102,6 +102,17 @@ PyObject* get_signatures(PyObject* self, void*) {
   return nb::tuple(lines).release().ptr();
 }
 
+PyObject* get_otherwise(PyObject* self, void*) {
+  const nb::handle otherwise = form_of(self).otherwise;
+  return nb::borrow(otherwise.is_valid() ? otherwise : nb::handle(Py_None)).release().ptr();
+}
+
+// Forms live as long as the process.
+int set_otherwise(PyObject* self, PyObject* function, void*) {
+  form_of(self).otherwise = nb::borrow(function).release();
+  return 0;
+}
+
 PyObject* reduce(PyObject* self, PyObject*) { return text(form_of(self).qualified); }
 
 PyObject* repr(PyObject* self) {
@@ -122,6 +133,7 @@ PyGetSetDef getters[] = {{"__name__", get_name, nullptr, nullptr, nullptr},
                          {"__text_signature__", get_text_signature, nullptr, nullptr, nullptr},
                          {"__nb_signature__", get_stub, nullptr, nullptr, nullptr},
                          {"signatures", get_signatures, nullptr, nullptr, nullptr},
+                         {"otherwise", get_otherwise, set_otherwise, nullptr, nullptr},
                          {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyMethodDef methods[] = {{"__reduce__", reduce, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
 PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(FormObject, vectorcall), READONLY, nullptr},

@@ -30,6 +30,8 @@ struct BoundForm {
   bool reads_once = false;
   Sharing sharing = Sharing::kNothing;
   CastPolicy autocast = CastPolicy::kNone;
+  // Called with arguments that no signature fits, by Python's choice; NotImplemented: they are wrong for it, too.
+  mutable nb::handle otherwise;
 };
 
 // Of the type of named results, as torch has them: svd and linalg.svd have types of their own.
