@@ -597,6 +597,28 @@ def test_what_code_reads_is_as_eager_code_reads_it(holder, make):
     HELD["count"] += len(changes)
 
 
+OF_MODULES = (hidden_parameter, hidden_buffer, hidden_module, hidden_in_a_module_of_ours)
+
+
+@pytest.mark.filterwarnings("ignore:graph .*compiled for the 6th time")
+@pytest.mark.parametrize("holder", [h for h in HOLDERS if h not in OF_MODULES], ids=lambda holder: holder.__name__)
+def test_what_a_graph_holds_itself_is_as_eager_code_reads_it(holder):
+    class Own(nn.Graph):
+        of_class = 2.0
+
+        def build(self, x):
+            return self.function(x)
+
+    graph, x = Own(), sl.tensor([[1.0]])
+    graph.function, changes = holder(graph)
+    with sl.no_grad():
+        for number, change in enumerate([lambda: None, *changes]):
+            change()
+            for call in range(3):
+                assert sl.equal(graph(x), graph.function(x)), f"change {number}, call {call}"
+    HELD["count"] += len(changes)
+
+
 HELD = {"count": 0}
 
 

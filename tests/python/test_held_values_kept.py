@@ -31,11 +31,12 @@ class Plain:
 
 
 def test_what_a_host_function_does_compiles_nothing():
-    counts = Plain(calls=0)
+    counts, kept = Plain(calls=0), []
 
     def build(graph, x):
         def host(a):
             SEEN.append(a)
+            kept.append(a)
             counts.calls += 1
             return a * 2
 
@@ -197,3 +198,20 @@ def test_the_change_is_named():
         for n in range(7):
             config.scale = float(n)
             assert graph(sl.ones(1)).item() == n
+
+
+def test_attributes_of_modules_without_any_item_are_their_own():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList()
+            self.blocks.scale = 2.0
+
+        def forward(self, x):
+            return x * self.blocks.scale
+
+    model = Model()
+    graph = Apply(lambda g, x: model(x), model=model)
+    for scale in (2.0, 3.0):
+        model.blocks.scale = scale
+        assert graph(sl.ones(1)).item() == scale

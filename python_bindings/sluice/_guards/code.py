@@ -61,9 +61,10 @@ def reads_grad(code: types.CodeType) -> int:
 
 
 class Names(NamedTuple):
-    """What code names: globals that it reads, attributes, and modules that it imports."""
+    """What code names: globals and cells that it reads, attributes, and modules that it imports."""
 
     read: frozenset[str]
+    cells: frozenset[str]
     attributes: frozenset[str]
     imported: frozenset[str]
 
@@ -77,15 +78,18 @@ def names_of(code: types.CodeType, without: frozenset[Any] = frozenset()) -> Nam
     return names
 
 
+_CELLS = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD", "IMPORT_FROM")
 
 
 @functools.lru_cache(maxsize=4096)
 def _own_names_of(code: types.CodeType) -> Names:
-    named: dict[str, set[str]] = {"read": set(), "attributes": set(), "imported": set()}
+    named: dict[str, set[str]] = {"read": set(), "cells": set(), "attributes": set(), "imported": set()}
     for i in dis.get_instructions(code):
         if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             named["read"].add(i.argval)
+        elif i.opname in _CELLS:
+            named["cells"].add(i.argval)
         elif i.opname in _ATTRIBUTES:
             named["attributes"].add(i.argval)
         elif i.opname == "IMPORT_NAME":

@@ -152,6 +152,8 @@ class Reach(Held):
         names = names_of(code, self._without)
         self._read |= names.attributes
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+            if name not in names.cells:
+                continue  # it is for code that does not run here
             content = content_of(cell)
             self._cells.append((f"{name} of a closure", cell, content))
             if isinstance(content, types.ModuleType):

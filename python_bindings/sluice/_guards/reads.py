@@ -243,7 +243,7 @@ class Reads:
         """Of all reads for which skip(object, name, read) is False. names: of objects; functions: that the plan calls, and build() does not."""
         changed, self._first = self._first.changed_things(), None
         self._forget_what_is_gone()
-        hosts = [part for f in functions for part in (f, getattr(f, "__self__", f), getattr(f, "fn", f))]
+        hosts = [part for f in functions for part in (f, getattr(f, "__self__", f), getattr(f, "fn", f), getattr(f, "func", f))]
         guards = Guards(self._noted, changed, frozenset(filter(None, map(_code_of, hosts))), (*self.known, *hosts))
         for where, thing in roots:
             guards.reach(thing, where)

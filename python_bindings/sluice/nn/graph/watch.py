@@ -92,7 +92,7 @@ class Watch:
                                     "again, or compile the graph anew")
         for where, name, then in saved["reads"]:
             this = there.get(where) if where else None
-            value = MISSING if where and this is None else copy_of(_attribute(this or graph, name))
+            value = MISSING if where and this is None else copy_of(_attribute(_who(this, graph), name))
             place = f"{where or type(graph).__name__}.{name}"
             if value is MISSING or text_of(value) != then:
                 now = "there is none" if value is MISSING else f"it is {text_of(value)}"
@@ -147,10 +147,10 @@ class Watch:
                 self._modes.append((names.get(id(this), type(this).__name__), this, first))
                 ModuleConfig.of(this).modes.add(first)
                 continue
-            last = copy_of(_attribute(this or graph, name))
+            last = copy_of(_attribute(_who(this, graph), name))
             if last is MISSING or values_differ(last, first):
                 continue  # build() changes it itself
-            where = f"{names[id(this)]}.{name}" if id(this) in names else f"{type(this or graph).__name__}.{name}"
+            where = f"{names[id(this)]}.{name}" if id(this) in names else f"{type(_who(this, graph)).__name__}.{name}"
             if not isinstance(first, Tensor) or not first._traced:  # which is of no step but the traced one
                 self._add(where, this, name, first)
         for guards in self._guards:
@@ -208,11 +208,11 @@ class Watch:
         return None if own or self._with_parts else (self._objects, self._taken)
 
     def _remember(self, graph: Any) -> None:
-        read = [(this, name) for _, this, name, _ in self._plain if this is not None]
+        read = [(_who(this, graph), name) for _, this, name, _ in self._plain]
         of_guards = [guards.objects(vars(graph)) for guards in self._guards]
         more = {kind: [thing for objects in of_guards for thing in objects[kind]] for kind in
                 ("entries", "cells", "classes", "typed", "functions", "containers")}
-        values = [_attribute(this or graph, name) for _, this, name, _ in self._plain]
+        values = [_attribute(_who(this, graph), name) for _, this, name, _ in self._plain]
         self._with_parts = [guards for guards in self._guards if guards.has_parts()]
         entries = [(None if this is None else vars(this), name) for _, this, name, _ in self._plain] + more["entries"]
         entries += [(vars(this), "training") for _, this, _ in self._modes]
@@ -220,7 +220,7 @@ class Watch:
             tables=[entries for _, entries, _ in self._tables], tensors=[tensor for _, tensor, _, _ in self._memory],
             entries=sorted(entries, key=lambda entry: id(entry[0])),  # what lies together is looked at together
             classes=list({(type(this), name) for this, name in read if name not in vars(this)} | set(more["classes"])),
-            typed=list({id(this): this for this in (*(this for this, _ in read), *more["typed"])}.values()),
+            typed=list({id(this): this for this in (*(this for this, _ in read if this is not graph), *more["typed"])}.values()),
             cells=more["cells"], functions=more["functions"], own=vars(graph),
             containers=[value for value in values if isinstance(value, (list, dict, set))] + more["containers"])
 
@@ -232,7 +232,7 @@ class Watch:
             if tensor._impl != impl or tensor.requires_grad is not requires_grad:
                 return where
         for where, this, name, value in self._plain:
-            if values_differ(_attribute(this or graph, name), value):
+            if values_differ(_attribute(_who(this, graph), name), value):
                 return where
         for guards in self._guards:
             where = guards.difference(vars(graph))
@@ -250,6 +250,10 @@ class Watch:
 
 def _mode(training: bool) -> str:
     return "training" if training else "evaluation"
+
+
+def _who(this: Any, graph: Any) -> Any:
+    return graph if this is None else this  # modules may be empty, and false
 
 
 def _attribute(this: Any, name: str) -> Any:
