@@ -103,9 +103,9 @@ Strides channels_last_strides(const Shape& shape) {
 }
 
 bool is_contiguous(const Shape& shape, const Strides& strides) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return true;
   int64_t step = 1;
   for (int i = shape.rank() - 1; i >= 0; --i) {
-    if (shape[i] == 0) return true;
     if (shape[i] != 1 && strides[i] != step) return false;
     if (__builtin_mul_overflow(step, shape[i], &step)) return false;
   }

@@ -1,8 +1,40 @@
 #include "kernels/kernel.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/layout.h"
+
 namespace sluice {
+namespace {
+
+// A kernel chooses its loops and its library's descriptors by strides. Those that mean nothing must not count, and are
+// made canonical here, so that no kernel has to think of them.
+plan::KernelQuery canonical_query(plan::KernelQuery query) {
+  for (TensorSpec& spec : query.inputs) spec = canonical(spec);
+  for (TensorSpec& spec : query.outputs) spec = canonical(spec);
+  return query;
+}
+
+template <class Result, class... Rest>
+void read_canonical(std::function<Result(const plan::KernelQuery&, Rest...)>& of) {
+  if (!of) return;
+  of = [of = std::move(of)](const plan::KernelQuery& query, Rest... rest) -> Result {
+    const bool as_it_is = std::all_of(query.inputs.begin(), query.inputs.end(), is_canonical) &&
+                          std::all_of(query.outputs.begin(), query.outputs.end(), is_canonical);
+    return as_it_is ? of(query, rest...) : of(canonical_query(query), rest...);
+  };
+}
+
+std::shared_ptr<const KernelDef> kept(KernelDef def) {
+  read_canonical(def.prepare);
+  read_canonical(def.layouts);
+  read_canonical(def.implementations);
+  read_canonical(def.source);
+  return std::make_shared<const KernelDef>(std::move(def));
+}
+
+}  // namespace
 
 KernelTable::KernelTable(const KernelTable& other) {
   const std::lock_guard lock(other.mutex_);
@@ -18,7 +50,7 @@ void KernelTable::add(DeviceKind kind, KernelDef def) {
       "cpu may",
       op, kind.str());
   const std::lock_guard lock(mutex_);
-  const bool added = defs_.try_emplace({kind, op}, std::make_shared<const KernelDef>(std::move(def))).second;
+  const bool added = defs_.try_emplace({kind, op}, kept(std::move(def))).second;
   SLUICE_CHECK(added, "kernels: '{}' on {} is registered twice; an op has one kernel per kind of device", op,
                kind.str());
   version_.fetch_add(1, std::memory_order_release);
@@ -26,7 +58,7 @@ void KernelTable::add(DeviceKind kind, KernelDef def) {
 
 void KernelTable::replace(DeviceKind kind, KernelDef def) {
   const std::string op = def.op;
-  auto fresh = std::make_shared<const KernelDef>(std::move(def));
+  std::shared_ptr<const KernelDef> fresh = kept(std::move(def));
   const std::lock_guard lock(mutex_);
   const auto it = defs_.find({kind, op});
   SLUICE_CHECK(it != defs_.end(), "kernels: '{}' on {} has no kernel to replace; add one", op, kind.str());

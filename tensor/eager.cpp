@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/layout.h"
 #include "graph/autodiff/tape.h"
 #include "graph/kernel_check.h"
 #include "graph/made_of.h"
@@ -16,6 +17,7 @@
 #include "kernels/kernel_cache.h"
 #include "memory/core_lease.h"
 #include "memory/counted_bytes.h"
+#include "plan/layout.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
 #include "runtime/extension.h"
@@ -44,15 +46,9 @@ void check_local(const OpDef& op, const EagerImpl& impl, size_t i) {
        op.name, name, impl.global->str());
 }
 
-TensorSpec in_layout(plan::Layout layout, const TensorSpec& spec) {
-  switch (layout) {
-    case plan::Layout::kAny: return spec;
-    case plan::Layout::kContiguous: break;
-    case plan::Layout::kChannelsLast:
-      if (spec.shape.rank() >= 3) return {spec.dtype, spec.shape, channels_last_strides(spec.shape)};
-      break;
-  }
-  return {spec.dtype, spec.shape, contiguous_strides(spec.shape)};
+// The operand as its kernel takes it: as it lies, or as a copy of it will.
+TensorSpec taken(plan::Layout layout, const TensorSpec& given) {
+  return plan::fits(layout, given) ? canonical(given) : plan::with_layout(given, layout);
 }
 
 }  // namespace
@@ -164,16 +160,15 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
 
   plan::KernelQuery query{made->name, name_attrs(*made, attrs), plan->inputs, {}, key.device, key.threads};
   for (const TensorType& type : plan->outputs) query.outputs.push_back(TensorSpec::contiguous(type));
-  if (def->layouts) {
-    const plan::LayoutPreference wanted = def->layouts(query);
-    for (size_t i = 0; i < query.inputs.size(); ++i)
-      query.inputs[i] =
-          in_layout(i < wanted.inputs.size() ? wanted.inputs[i] : plan::Layout::kContiguous, query.inputs[i]);
-    for (size_t i = 0; i < query.outputs.size() && i < wanted.outputs.size(); ++i)
-      query.outputs[i] = in_layout(wanted.outputs[i], query.outputs[i]);
-  } else {
-    for (TensorSpec& input : query.inputs) input = in_layout(plan::Layout::kContiguous, input);
+  plan::LayoutPreference wanted;
+  if (def->layouts) wanted = def->layouts(query);
+  wanted.inputs.resize(query.inputs.size(), plan::Layout::kContiguous);
+  wanted.outputs.resize(query.outputs.size(), plan::Layout::kContiguous);
+  for (size_t i = 0; i < query.inputs.size(); ++i) {
+    query.inputs[i] = taken(wanted.inputs[i], plan->inputs[i]);
+    plan->copied.push_back(!same_layout(query.inputs[i], plan->inputs[i]));
   }
+  for (size_t i = 0; i < query.outputs.size(); ++i) query.outputs[i] = taken(wanted.outputs[i], query.outputs[i]);
   plan->kernel = kernels.get(query, current_functions);
   plan->in_place = def->in_place;
   plan->operands = std::move(query.inputs);
@@ -244,7 +239,7 @@ char* EagerExecutor::overwritten(const CallPlan& plan, std::span<const Value> in
   OverwriteScope& scope = *overwriting;
   if (!scope.reads_old_) {
     const auto& target = static_cast<const EagerImpl&>(*scope.target_.impl());
-    if (scope.done_ || plan.outputs.size() != 1 || !(plan.results[0] == target.spec())) return nullptr;
+    if (scope.done_ || plan.outputs.size() != 1 || !same_layout(plan.results[0], target.spec())) return nullptr;
     scope.done_ = true;
     return target.data();
   }
@@ -253,7 +248,7 @@ char* EagerExecutor::overwritten(const CallPlan& plan, std::span<const Value> in
   if (std::none_of(inputs.begin(), inputs.end(), [&](const Value& v) { return v.impl() == old; })) return nullptr;
   SLUICE_CHECK_KIND(kRuntime, !scope.done_, "{}: reads a tensor that was overwritten in place before", plan.op->name);
   const auto& impl = static_cast<const EagerImpl&>(*old);
-  if (plan.outputs.size() != 1 || !(plan.results[0] == impl.spec()) ||
+  if (plan.outputs.size() != 1 || !same_layout(plan.results[0], impl.spec()) ||
       !is_contiguous(impl.spec().shape, impl.spec().strides))
     return nullptr;
   bool can = false;
@@ -261,7 +256,7 @@ char* EagerExecutor::overwritten(const CallPlan& plan, std::span<const Value> in
     if (!inputs[i].defined()) continue;
     const auto& input = static_cast<const EagerImpl&>(*inputs[i].impl());
     const bool same = input.storage() == impl.storage();
-    if (same && (input.offset() != impl.offset() || !(input.spec() == impl.spec())))
+    if (same && (input.offset() != impl.offset() || !same_layout(input.spec(), impl.spec())))
       return nullptr;  // they may overlap
     if (!same) continue;
     const bool may = std::any_of(plan.in_place.begin(), plan.in_place.end(),
@@ -407,7 +402,7 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     const auto& impl = static_cast<const EagerImpl&>(*inputs[i].impl());
     impl.storage()->before_read();
     in[i] = impl.data();
-    if (impl.spec().strides == plan->operands[i].strides) continue;
+    if (!plan->copied[i]) continue;
     temporaries.push_back(allocate(impl.type(), device));
     impl_->copy_on_host(impl.spec(), impl.data(), plan->operands[i], temporaries.back()->data());
     in[i] = temporaries.back()->data();

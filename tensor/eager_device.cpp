@@ -52,7 +52,7 @@ std::vector<Value> EagerExecutor::call_on_device(const OpDef& op, std::span<cons
     impl.storage()->before_read(&queue);
     queue.check(*impl.storage());
     in[i] = impl.data();
-    if (impl.spec().strides == plan.operands[i].strides) continue;
+    if (!plan.copied[i]) continue;
     temporaries.push_back(allocate(impl.type(), plan.device));
     copy_strided(impl.spec(), impl.data(), plan.operands[i], *temporaries.back());
     in[i] = temporaries.back()->data();

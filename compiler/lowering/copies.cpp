@@ -1,5 +1,6 @@
 #include "compiler/lowering/copies.h"
 
+#include "base/layout.h"
 #include "compiler/collectives.h"
 #include "graph/ops/micro_batches.h"
 #include "graph/ops/movement.h"
@@ -105,7 +106,7 @@ void CopyingRewriter::lay_out(ValueId id, const Strides& strides) {
 
 void CopyingRewriter::remember(ValueId id, const plan::Space& space, const Window& window) {
   if (made_.size() <= static_cast<size_t>(id)) made_.resize(id + 1);
-  made_[id] = {space, window};
+  made_[id] = {space, {window.root, window.offset, canonical(window.spec)}};
 }
 
 void CopyingRewriter::add_original(ValueId value, ValueId id, const plan::Space& space) {

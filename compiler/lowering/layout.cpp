@@ -1,11 +1,14 @@
 // Lays out what kernels write, as they prefer, and reorders what they cannot read as it lies. A kernel that takes any
 // order writes in that of its first operand.
+#include "base/layout.h"
+
 #include <algorithm>
 #include <numeric>
 
 #include "compiler/lowering/copies.h"
 #include "graph/builder.h"
 #include "graph/ops/movement.h"
+#include "plan/layout.h"
 
 namespace sluice::compiler {
 namespace {
@@ -15,7 +18,9 @@ using graph::kNoValue;
 using graph::Node;
 using graph::ValueId;
 using graph::ValueIds;
+using plan::fits;
 using plan::Layout;
+using plan::with_layout;
 
 // Strides of an output: what its kernel wants, else those of the first operand of its shape.
 Strides output_strides(const TensorSpec& spec, Layout layout, const std::vector<TensorSpec>& inputs) {
@@ -181,9 +186,10 @@ std::optional<std::string> misfit(const Graph& graph, const std::vector<Window>&
     }
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       const TensorSpec spec = graph.spec(node.outputs[o]);
-      const bool good = outputs == Outputs::kSuit
-                            ? fits(preference.outputs[o], spec)
-                            : spec.strides == output_strides(spec, preference.outputs[o], query.inputs);
+      const bool good =
+          outputs == Outputs::kSuit
+              ? fits(preference.outputs[o], spec)
+              : same_layout(spec.shape, spec.strides, output_strides(spec, preference.outputs[o], query.inputs));
       if (!good) return named(describe(node), "output", o, spec);
     }
   }

@@ -1,6 +1,7 @@
 #include "compiler/lowering/windows.h"
 
 #include "base/fix.h"
+#include "base/layout.h"
 #include "compiler/collectives.h"
 #include "compiler/lowering/places.h"
 #include "graph/ops/attention.h"
@@ -37,7 +38,7 @@ const Node* see(const Graph& graph, std::vector<Window>& windows) {
     const graph::ValueInfo& info = graph.values()[v];
     const Node* view = info.kind == graph::ValueKind::kNode ? &graph.nodes()[info.index] : nullptr;
     if (!view || !view->op->view) {
-      windows[v] = {value, 0, graph.spec(value)};
+      windows[v] = {value, 0, canonical(graph.spec(value))};
       continue;
     }
     const std::optional<Window> seen = seen_through(*view, windows[view->inputs[0]], info.type.dtype);
@@ -70,7 +71,7 @@ std::optional<Window> seen_through(const Node& view, const Window& input, DType 
   const auto seen = view.op->view(input.spec, view.attrs);
   if (!seen) return std::nullopt;
   const uint64_t offset = static_cast<uint64_t>(seen->offset) * dtype_size(dtype);
-  return Window{input.root, input.offset + offset, {dtype, seen->shape, seen->strides}};
+  return Window{input.root, input.offset + offset, canonical({dtype, seen->shape, seen->strides})};
 }
 
 std::vector<Window> windows(const Graph& graph) {
@@ -88,17 +89,6 @@ std::optional<std::vector<Window>> windows_if_seen(const Graph& graph) {
   return windows;
 }
 
-TensorSpec with_layout(const TensorSpec& spec, Layout layout) {
-  const bool last = layout == Layout::kChannelsLast && spec.shape.rank() >= 3;
-  return {spec.dtype, spec.shape, last ? channels_last_strides(spec.shape) : contiguous_strides(spec.shape)};
-}
-
-bool fits(Layout layout, const TensorSpec& spec) {
-  if (layout == Layout::kAny) return true;
-  if (layout == Layout::kContiguous || spec.shape.rank() < 3) return is_contiguous(spec.shape, spec.strides);
-  return spec.strides == channels_last_strides(spec.shape);
-}
-
 plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::vector<TensorSpec>& inputs,
                                const PassContext& context) {
   const auto cores = context.cores.find(node.placement);
@@ -109,7 +99,7 @@ plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::
                           .device = *node.placement.device,
                           .cores = cores == context.cores.end() ? 1 : cores->second};
   query.outputs.reserve(node.outputs.size());
-  for (ValueId output : node.outputs) query.outputs.push_back(graph.spec(output));
+  for (ValueId output : node.outputs) query.outputs.push_back(canonical(graph.spec(output)));
   if (node.op == &ops::pack_op()) {
     query.op = "concat";
     query.attrs = {{"dim", int64_t{0}}};

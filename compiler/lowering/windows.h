@@ -16,7 +16,7 @@ std::vector<graph::ValueId> roots(const graph::Graph& graph);
 // No micro-batch of a step changes the value: it is a view or a step's copy of a variable.
 bool same_in_all_batches(const graph::Graph& graph, const std::vector<graph::ValueId>& roots, graph::ValueId value);
 
-// A strided window on the memory of a value that is no view.
+// A strided window on the memory of a value that is no view. Its strides are canonical (base/layout.h).
 struct Window {
   graph::ValueId root = graph::kNoValue;
   uint64_t offset = 0;  // bytes
@@ -28,9 +28,6 @@ std::optional<Window> seen_through(const graph::Node& view, const Window& input,
 std::vector<Window> windows(const graph::Graph& graph);
 // The same without an error: none.
 std::optional<std::vector<Window>> windows_if_seen(const graph::Graph& graph);
-
-TensorSpec with_layout(const TensorSpec& spec, plan::Layout layout);
-bool fits(plan::Layout layout, const TensorSpec& spec);
 
 // The kernel that runs a node, for operands that lie so; what its work costs is not said. `pack` takes the values of
 // all micro-batches, `reorder` is a copy.

@@ -2,17 +2,11 @@
 
 #include <algorithm>
 
+#include "base/layout.h"
 #include "kernels/cpu/strided.h"
 
 namespace sluice::cpu {
 namespace {
-
-bool same_layout(const Shape& shape, const Strides& a, const Strides& b) {
-  for (int i = 0; i < shape.rank(); ++i) {
-    if (shape[i] > 1 && a[i] != b[i]) return false;
-  }
-  return true;
-}
 
 template <class T>
 void transpose(const T* from, T* to, int64_t n, int64_t c, int64_t s, int threads) {
