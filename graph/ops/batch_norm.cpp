@@ -29,9 +29,8 @@ std::vector<TensorType> infer_train(Types in, Present present, const Attrs&) {
   const Shape c = channels_of(in[0], "batch_norm_train");
   check_affine(in, present, 1, "weight", c, "batch_norm_train");
   check_affine(in, present, 2, "bias", c, "batch_norm_train");
-  SLUICE_CHECK_KIND(kRuntime, numel(in[0].shape) != c[0],
-                    "batch_norm_train: one value per channel: input is {}; training needs more than one",
-                    in[0].shape.str());
+  SLUICE_CHECK(numel(in[0].shape) != c[0],
+               "batch_norm_train: one value per channel: input is {}; training needs more than one", in[0].shape.str());
   const TensorType stats{stat_dtype(in[0].dtype), c};
   return {in[0], stats, stats};
 }

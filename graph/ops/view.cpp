@@ -206,9 +206,14 @@ const OpDef expand_def{
       ViewSpec v;
       v.shape = expanded_shape(input.shape, attr<Ints>(attrs, 0));
       const int shift = v.shape.rank() - input.shape.rank();
-      for (int i = 0; i < v.shape.rank(); ++i) {
-        const bool kept = i >= shift && input.shape[i - shift] == v.shape[i];
-        v.strides.push_back(kept ? input.strides[i - shift] : 0);
+      v.strides = Shape::filled(v.shape.rank(), 0);
+      for (int i = v.shape.rank() - 1; i >= 0; --i) {
+        const bool behind = i + 1 < v.shape.rank();
+        if (i >= shift && input.shape[i - shift] == v.shape[i])
+          v.strides[i] = input.strides[i - shift];
+        else if (v.shape[i] == 1 &&  // nothing is repeated: as torch, it continues what is behind it
+                 (!behind || __builtin_mul_overflow(v.shape[i + 1], v.strides[i + 1], &v.strides[i])))
+          v.strides[i] = 1;
       }
       return v;
     },
