@@ -554,6 +554,129 @@ def hidden_in_a_module_of_ours(m):
                                 lambda: m.lin.__dict__.update(bias=sl.full((1,), 4.0))]
 
 
+class Meta(type):
+    @property
+    def scale(cls):
+        return cls.own
+
+
+def property_of_a_metaclass(m):
+    class Own(metaclass=Meta):
+        own = 2.0
+
+    return lambda x: x * Own.scale, [lambda: setattr(Own, "own", 3.0)]
+
+
+class Described:
+    def __init__(self):
+        self.value = 2.0
+
+    def __get__(self, instance, owner=None):
+        return self.value
+
+
+def descriptor(m):
+    class Own:
+        scale = Described()
+
+    m.h = Own()
+    return lambda x: x * m.h.scale, [lambda: setattr(vars(Own)["scale"], "value", 3.0)]
+
+
+def descriptor_of_the_model(m):
+    described = Described()
+    type(m).described = described
+    return lambda x: x * m.described, [lambda: setattr(described, "value", 3.0)]
+
+
+class OwnWay:
+    def __init__(self):
+        self.store = [2.0]
+
+    def __getattribute__(self, name):
+        return object.__getattribute__(self, "store")[0] if name == "scale" else object.__getattribute__(self, name)
+
+
+def by_getattribute(m):
+    m.h = OwnWay()
+    return lambda x: x * m.h.scale, [lambda: m.h.store.__setitem__(0, 3.0), lambda: setattr(m.h, "store", [4.0])]
+
+
+def method_of_a_base(m):
+    class Low:
+        factor = 2.0
+
+        def times(self, x):
+            return x * self.factor
+
+    class High(Low):
+        def times(self, x):
+            return super().times(x) + 1
+
+    m.h = High()
+    return lambda x: m.h.times(x), [lambda: setattr(Low, "times", lambda self, x: x * 5.0), lambda: setattr(High, "times", lambda self, x: x)]
+
+
+def forward_of_a_base(m):
+    class Low(nn.Module):
+        def forward(self, x):
+            return x * 2.0
+
+    class High(Low):
+        def forward(self, x):
+            return super().forward(x) + 1
+
+    m.h = High()
+    return lambda x: m.h(x), [lambda: setattr(Low, "forward", lambda self, x: x * 5.0)]
+
+
+def attribute_of_a_tensor(m):
+    m.h = sl.tensor([2.0])
+    m.h.scale = 2.0
+    return lambda x: x * m.h.scale, [lambda: setattr(m.h, "scale", 3.0)]
+
+
+def special_methods(m):
+    class Own:
+        def __init__(self):
+            self.items = [1.0, 2.0]
+
+        def __iter__(self):
+            return iter(self.items)
+
+        def __contains__(self, item):
+            return item in self.items
+
+        def __call__(self, x):
+            return x * self.items[0]
+
+        def __bool__(self):
+            return len(self.items) > 2
+
+    m.h = Own()
+    return lambda x: m.h(x) * sum(m.h) * (5.0 if 7.0 in m.h else 3.0) * (2.0 if m.h else 1.0), [
+        lambda: m.h.items.append(7.0), lambda: m.h.items.__setitem__(0, 9.0)]
+
+
+def instance_of_a_class(m):
+    class Own:
+        instance = None
+
+        @classmethod
+        def get(cls):
+            if cls.instance is None:
+                cls.instance = Plain()
+            return cls.instance
+
+    Own.get()
+    return lambda x: x * Own.get().scale, [lambda: setattr(Own.get(), "scale", 3.0), lambda: setattr(Own, "instance", Plain(4.0))]
+
+
+def one_of_many(m):
+    m.h = [Plain(1.0) for _ in range(600)]
+    return lambda x: x * sum(o.scale for o in m.h), [lambda: setattr(m.h[500], "scale", 3.0), lambda: m.h.__setitem__(599, Plain(4.0))]
+
+
 HOLDERS = [value for name, value in list(globals().items()) if isinstance(value, types.FunctionType) and value.__module__ == __name__
            and value.__code__.co_varnames[:1] == ("m",)]
 

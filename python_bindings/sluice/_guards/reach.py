@@ -17,7 +17,7 @@ from sluice.nn.modules.module import Module
 
 from sluice._guards.code import is_foreign, is_users, is_users_class, names_of, reads_grad
 from sluice._guards.held import content_of, Held, made_of
-from sluice._guards.values import in_class, is_container, is_plain, items_of, MISSING
+from sluice._guards.values import in_class, is_container, is_plain, items_of, MISSING, own_table
 
 # What Python itself calls of an object when it is made or shown: what it reads is no part of a call.
 _NOT_CALLED = frozenset(f"__{name}__" for name in (
@@ -66,6 +66,8 @@ class Reach(Held):
         self._seen[id(thing)] = thing
         if isinstance(thing, Tensor):
             self.tensors[where or "tensor"] = thing
+            for name in sorted(self._read & (own_table(thing) or {}).keys()):  # attributes that somebody has given it
+                self._entry(join(where, name), own_table(thing), name, depth + 1)
         elif isinstance(thing, Module):
             self.module(thing, where or "model", depth)
         elif isinstance(thing, types.MethodType):
@@ -119,6 +121,7 @@ class Reach(Held):
         if (cls, is_called) in self._walked or not is_users_class(cls):
             return
         self._walked.add((cls, is_called))
+        self.class_(type(cls), read)
         own = {name for base in cls.__mro__ if is_users_class(base) for name in vars(base)}
         special = {name for name in own - _NOT_CALLED if name.startswith("__")}
         called = {name for name in special if isinstance(in_class(cls, name), types.FunctionType)}
@@ -136,6 +139,17 @@ class Reach(Held):
         for part in functions_of(found):
             self.function(part, name)
         self.reach(found, f"{cls.__name__}_{name}", 1)
+        for part in (found, *functions_of(found)):
+            if isinstance(part, types.FunctionType) and is_users(part.__code__.co_filename):
+                self._by_super(cls, part)
+
+    def _by_super(self, cls: type, method: types.FunctionType) -> None:
+        """What a method of a class, or of a base, may read of the bases by super()."""
+        names = names_of(method.__code__, self._without)
+        for base in cls.__mro__[1:] if "super" in names.read else ():
+            if is_users_class(base):
+                for name in sorted(names.attributes & vars(base).keys()):
+                    self.of_class(base, name)
 
     def function(self, function: Any, where: str) -> None:
         function = getattr(function, "__wrapped__", function) if not hasattr(function, "__code__") else function

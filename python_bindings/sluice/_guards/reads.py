@@ -48,6 +48,10 @@ class _Known(Reach):
 
     def class_(self, cls: type, read: frozenset[str], is_called: bool = False) -> None:
         self._reads.listen(cls)  # perhaps an object of it is made, or comes from where nobody looks
+        for base in cls.__mro__:
+            for found in vars(base).values() if is_users_class(base) else ():
+                if hasattr(type(found), "__get__"):  # which reads of itself before anybody is told of the attribute
+                    self._reads.listen(type(found))
         super().class_(cls, read, is_called)
 
     def changed_things(self) -> tuple[set[int], set[tuple[int, str]], set[int]]:
@@ -136,6 +140,7 @@ class Reads:
     def __enter__(self) -> Reads:
         for cls in (self._owner, Module):
             self._listen(cls)
+        self._first.class_(type(self._graph), frozenset(), is_called=True)
         return self
 
     def __exit__(self, *exc: Any) -> None:
@@ -158,7 +163,7 @@ class Reads:
             return False
         if issubclass(cls, (Tensor, type, types.ModuleType, BaseException, threading.local)):
             return False
-        if any(origin_of(base).startswith(_OF_OURS) for base in cls.__mro__):
+        if any(origin_of(base).startswith(_OF_OURS) for base in cls.__mro__) or _reads_its_own_way(cls):
             return False
         try:
             self._listen(cls)
@@ -187,6 +192,7 @@ class Reads:
                 note(this, name, value)
             return value
 
+        told._tells_reads = True  # type: ignore[attr-defined]
         type.__setattr__(cls, "__getattribute__", told)
         self._listening.append((cls, before))
 
@@ -254,6 +260,8 @@ class Reads:
             for name, read in self._reads[number].items():
                 if not skip(this, name, read):
                     guards.take(where, this, table, name, read)
+                elif isinstance(read.value, Tensor):
+                    guards.reach(read.value, f"{where}.{name}")
         guards.settle()
         self._objects, self._reads = {}, {}
         return guards
@@ -266,6 +274,12 @@ class Reads:
             for number in list(self._objects):
                 if sys.getrefcount(self._objects[number]) <= 2:  # of the dict, and of the call
                     del self._objects[number], self._reads[number]
+
+
+def _reads_its_own_way(cls: type) -> bool:
+    """Whether a class of the user's has a `__getattribute__`, whose own reads nobody would be told of."""
+    ways = [vars(base)["__getattribute__"] for base in cls.__mro__ if "__getattribute__" in vars(base)]
+    return any(isinstance(way, types.FunctionType) and not hasattr(way, "_tells_reads") for way in ways)
 
 
 def _code_of(function: Any) -> Any:
