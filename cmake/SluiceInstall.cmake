@@ -9,6 +9,18 @@ macro(sluice_install package)
   install(${ARGN} COMPONENT ${package} EXCLUDE_FROM_ALL)
 endmacro()
 
+# Says of a target whose libraries it is to find in the installed tree, wherever that is moved to. In the folders of the
+# system the loader looks anyway, and Debian wants programs that name none.
+function(sluice_finds_libraries target component destination)
+  file(RELATIVE_PATH from /${destination} /${CMAKE_INSTALL_LIBDIR})
+  string(REGEX REPLACE "/$" "" from "$ORIGIN/${from}")
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${from}")
+  set(file $<TARGET_FILE_NAME:${target}>)
+  install(CODE "if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
+                  file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}/usr/${destination}/${file}\")
+                endif()" COMPONENT ${component})
+endfunction()
+
 install(TARGETS sluice_runtime_shared sluice_shared EXPORT sluiceTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp)
 install(TARGETS sluice_runtime_shared sluice_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -29,16 +41,19 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} 
 
 # The server is a component, and a package, of its own: it brings gRPC and protobuf.
 if(TARGET sluice-serve)
-  install(TARGETS sluice-serve RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT serving)
-  if(TARGET sluice-perf)
-    install(TARGETS sluice-perf RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT serving)
-  endif()
+  foreach(program sluice-serve sluice-perf)
+    if(TARGET ${program})
+      install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT serving)
+      sluice_finds_libraries(${program} serving ${CMAKE_INSTALL_BINDIR})
+    endif()
+  endforeach()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/serving/deploy/ COMPONENT serving
           DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice-server PATTERN __pycache__ EXCLUDE PATTERN "*.py" EXCLUDE)
 endif()
 if(TARGET sluice_serving_shared)
   install(TARGETS sluice_serving_shared EXPORT sluiceServingTargets
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT serving)
+  sluice_finds_libraries(sluice_serving_shared serving ${CMAKE_INSTALL_LIBDIR})
   install(FILES ${serving_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice COMPONENT serving)
 endif()
 

@@ -49,7 +49,7 @@ def test_what_is_installed(prefix):
     assert (prefix / "include/sluice/serving.hpp").exists() and (prefix / "include/sluice/sluice_server.h").exists()
     dynamic = run("readelf", "-d", prefix / "lib/libsluice_serving.so")
     major_minor = ".".join(sl.__version__.split(".")[:2])
-    assert f"soname: [libsluice_serving.so.{major_minor}]" in dynamic and "RUNPATH" not in dynamic
+    assert f"soname: [libsluice_serving.so.{major_minor}]" in dynamic and "(RUNPATH)            Library runpath: [$ORIGIN]" in dynamic
     assert f"[libsluice.so.{major_minor}]" in dynamic  # one engine, which the program may use as well
     assert pkg_config(prefix, "--modversion", "sluice_serving") == [sl.__version__]
 
@@ -83,8 +83,7 @@ def embedded(prefix, tmp_path_factory):
 
 
 def test_within_a_program_with_an_http_of_its_own(prefix, embedded, net):  # TRI-16
-    process = subprocess.Popen([embedded, net[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                               env={**os.environ, "LD_LIBRARY_PATH": str(prefix / "lib")})
+    process = subprocess.Popen([embedded, net[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={})
     try:
         port = int(process.stdout.readline())
 
@@ -112,10 +111,9 @@ def test_within_a_program_with_an_http_of_its_own(prefix, embedded, net):  # TRI
 
 
 def test_a_repository_that_cannot_be_served_is_told(prefix, embedded, tmp_path):
-    env = {**os.environ, "LD_LIBRARY_PATH": str(prefix / "lib")}
     for folder, part in ((tmp_path / "nothing", "nothing"), (tmp_path, "broken")):
         (tmp_path / "broken/1/model").mkdir(parents=True, exist_ok=True)
-        done = subprocess.run([embedded, folder], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([embedded, folder], env={}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
         assert done.returncode == 1 and part in done.stderr, done.stderr
 
 

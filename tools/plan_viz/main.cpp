@@ -13,6 +13,7 @@
 #include "plan/machine.h"
 #include "plan/ranks.h"
 #include "plan/verify.h"
+#include "sluice/version.h"
 #include "tools/plan_viz/views.h"
 
 namespace {
@@ -217,6 +218,7 @@ int main(int argc, char** argv) {
       "  plan-viz html PLAN -o plan.html    one page to click through, offline\n"
       "`plan-viz COMMAND --help` tells the options of a command.\n",
       "plan-viz"};
+  app.set_version_flag("--version", SLUICE_VERSION);
   app.require_subcommand(1);
   Arguments args;
   args.text.width = terminal_width();

@@ -8,6 +8,7 @@
 #include "plan/json.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
+#include "sluice/version.h"
 #include "tensor/eager.h"
 #include "tensor/graph_session.h"
 #include "tools/plan_viz/views.h"
@@ -118,6 +119,7 @@ int main(int argc, char** argv) {
       "  sluice-compile MODEL --to mem         every byte of it\n"
       "  sluice-compile MODEL --to c -o M.c    a C11 file, and M.h, that run it without Sluice: for small machines\n",
       "sluice-compile"};
+  app.set_version_flag("--version", SLUICE_VERSION);
   Arguments args;
   std::vector<std::string> stages = {kInput, kPasses, kLowered, kPlan, kMemory, kC};
   for (const std::string& name : stage_names()) stages.push_back(name);
