@@ -85,7 +85,7 @@ def not_run(checks, outcomes):
     ended = {}
     for check in checks:
         path, _, name = check.partition("::")
-        if path.startswith("tests/") and path.endswith((".py", ".cpp")) and (name or path.endswith(".py")):
+        if re.fullmatch(r"tests/.*/test_\w+\.py|tests/.*_test\.cpp", path) and (name or path.endswith(".py")):
             ended[check] = outcomes.get(name if path.endswith(".cpp") else check, set())
     yield from (f"{check}: did not run in the last `make test`" for check, those in ended.items() if not those)
     if ended and all(those == {"skipped"} for those in ended.values()):

@@ -104,6 +104,7 @@ def outcomes(tool, tmp_path):
     (["tests/python/test_a.py"], None),
     (["tests/python/test_a.py::test_gone"], "did not run"),
     (["examples/cpp_runner/main.cpp"], None),
+    (["tests/torch_scripts/resnet18.py", "tests/ops/gradients_test.cpp"], None),
 ])
 def test_a_row_of_skipped_tests_is_refused(tool, outcomes, checks, problem):
     found = list(tool("check_features").not_run(checks, outcomes))
