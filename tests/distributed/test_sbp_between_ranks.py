@@ -29,6 +29,17 @@ print(json.dumps([x.to_global(W, way).to_local().tolist() for way in (S(0), S(1)
     assert [np.shape(part) for part in addends] == [(4, 3)] * 2 and np.array_equal(np.sum(addends, 0), whole)
 
 
+def test_to_local_needs_no_other_rank(ranks):  # GT-04
+    assert ranks(2, WAYS + """
+x = sl.arange(6.0).reshape(3, 2).to_global(W, B).to_global(W, S(0))
+if rank == 1:
+    print(x.to_local().tolist())
+dist.barrier()  # where the other rank is; a call of several would meet another there
+if rank == 0:
+    print(x.to_local().tolist())
+""") == [["[[0.0, 1.0], [2.0, 3.0]]"], ["[[4.0, 5.0]]"]]
+
+
 # The collective of each pair; from a copy that lies everywhere nothing travels.
 PRIMITIVES = {("S0", "S1"): {"all_to_all"}, ("S1", "S0"): {"all_to_all"}, ("S0", "B"): {"all_gather"}, ("S1", "B"): {"all_gather"},
               ("P", "B"): {"all_reduce"}, ("P", "S0"): {"reduce_scatter"}, ("P", "S1"): {"reduce_scatter"},
