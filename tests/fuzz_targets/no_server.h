@@ -35,6 +35,7 @@ class NoServer final : public serving::Server {
     return copy;
   }
   std::shared_ptr<serving::RequestHandle> infer(serving::InferRequest, serving::Respond) override { return nullptr; }
+  void refused(const std::string&, const std::string&, serving::Code, serving::Clock::time_point) noexcept override {}
   bool drain(std::chrono::milliseconds) override { return true; }
 };
 
