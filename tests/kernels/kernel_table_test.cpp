@@ -42,6 +42,36 @@ TEST(KernelTable, OthersSayWhereAKernelIs) {
   EXPECT_EQ(error_of_get(table, "other", DeviceKind::kSim), "other: no kernel on sim; no device has one");
 }
 
+TEST(KernelTable, KernelsSeeCanonicalStrides) {
+  std::string seen;
+  const auto see = [&](const plan::KernelQuery& query) {
+    for (const TensorSpec& spec : query.inputs) seen += spec.strides.str();
+    for (const TensorSpec& spec : query.outputs) seen += spec.strides.str();
+    seen += ";";
+  };
+  KernelTable table;
+  const auto def = [&] {
+    return KernelDef{
+        .op = "mine",
+        .prepare = [&](const plan::KernelQuery& query, const PrepareContext&) -> std::unique_ptr<PreparedKernel> {
+          return see(query), nullptr;
+        },
+        .layouts = [&](const plan::KernelQuery& query) { return see(query), plan::LayoutPreference(); }};
+  };
+  table.add(DeviceKind::kCpu, def());
+  // A batch of one, channels-last; nothing at all; and what is as it should be.
+  const TensorSpec tokens{DType::kFloat32, {1, 8, 10, 10}, {8, 1, 80, 8}};
+  const TensorSpec nothing{DType::kFloat32, {2, 0}, {7, 7}}, matrix{DType::kFloat32, {2, 3}, {1, 2}};
+  const plan::KernelQuery query{"mine", {}, {tokens, matrix}, {nothing}, {}, 1};
+  for (int i = 0; i < 2; ++i) {
+    table.get("mine", DeviceKind::kCpu).prepare(query, {});
+    table.get("mine", DeviceKind::kCpu).layouts(query);
+    EXPECT_EQ(seen, "(800, 1, 80, 8)(1, 2)(1, 1);(800, 1, 80, 8)(1, 2)(1, 1);");
+    seen.clear();
+    table.replace(DeviceKind::kCpu, def());
+  }
+}
+
 // A list of kernels to keep has those that others are made of.
 TEST(KernelTable, KernelsSayWhatTheyAreMadeOf) {
   KernelTable table;
