@@ -180,7 +180,7 @@ Value embedding_bag(const Value& input, const Value& weight, const Value& offset
     const Value total = ops::index_add(ops::zeros({bags, features}, weight.dtype()), bag, kept, 0);
     return mode == "sum" ? total : ops::div(total, ops::clamp(sizes, Operand(1), std::nullopt));
   }
-  if (entries == 0) return ops::zeros({bags, features}, weight.dtype());
+  if (entries == 0) return ops::index_add(ops::zeros({bags, features}, weight.dtype()), bag, rows, 0);
   // Of each bag and feature, the entry that is largest.
   const Value mine =
       ops::logical_and(ops::eq(ops::reshape(bag, {1, entries}), ops::reshape(ops::iota(0, 1, bags), {bags, 1})),

@@ -94,7 +94,8 @@ Value pdist(const Value& x, double p) {
   const int64_t n = x.shape()[0];
   for (int64_t i = 0; i + 1 < n; ++i)
     rows.push_back(row_norms(sub(narrow(x, 0, i, 1), narrow(x, 0, i + 1, n - i - 1)), p));
-  return rows.empty() ? zeros({0}, x.dtype()) : concat(rows, 0);
+  if (rows.empty()) return row_norms(narrow(x, 0, 0, 0), p);  // no distances, with a history all the same
+  return concat(rows, 0);
 }
 
 // max(x, 0), with the gradient of torch's clamp_min: 1 at 0.

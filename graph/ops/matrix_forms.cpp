@@ -117,7 +117,8 @@ Values lstsq(const Value& a, const Value& b, const std::optional<double>& rcond,
                     vector ? "-1" : "-2", a.shape().str(), b.shape().str());
   const Value nothing = zeros({0}, to_real(a.dtype()));
   const Value x = matmul(pseudo_inverse(a, 0.0, rcond ? Tolerance(*rcond) : Tolerance(), false), rhs);
-  Values out = {vector ? squeeze(x, Ints{-1}) : x, nothing, zeros({0}, DType::kInt64), nothing};
+  Values out = {vector ? squeeze(x, Ints{-1}) : x, narrow(flatten(abs(x)), 0, 0, 0), zeros({0}, DType::kInt64),
+                nothing};
   if (m > n && driver != "gelsy") {
     const Value residual = sub(rhs, matmul(a, x));
     out[1] = sum(square(abs(residual)), Ints{-2});
@@ -261,7 +262,9 @@ Value householder_product(const Value& a, const Value& tau) {
     const Value column = narrow(v, -1, i, 1), t = unsqueeze(narrow(tau, -1, i, 1), -1);
     q = sub(q, matmul(mul(column, t), matmul(conjugate(column), q, true)));
   }
-  return q;
+  if (tau.shape().back() > 0) return q;
+  // The product of no reflections is a function of both all the same: it has a history.
+  return add(q, matmul(mul(narrow(v, -1, 0, 0), unsqueeze(tau, -2)), narrow(v, -2, 0, 0)));
 }
 
 Form of(std::vector<Overload> overloads, const char* doc) {

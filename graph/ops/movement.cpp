@@ -185,12 +185,20 @@ Value concat(std::span<const Value> xs, int64_t dim) {
   SLUICE_CHECK(!xs.empty(), "concat: no tensors; give at least one");
   DType dtype = xs[0].dtype();
   for (const Value& x : xs) dtype = promote(dtype, x.dtype());
-  // As torch: a tensor of shape (0,) fits any others, and adds nothing but its dtype.
+  // As torch: a tensor of shape (0,) fits any others, and adds nothing but its dtype, and its history if it has one.
   const auto nothing = [](const Value& x) { return x.rank() == 1 && x.shape()[0] == 0; };
-  const bool all_nothing = std::all_of(xs.begin(), xs.end(), nothing);
+  const auto other = std::find_if_not(xs.begin(), xs.end(), nothing);
+  const int rank = other == xs.end() ? 1 : other->rank();
   Values same;
-  for (const Value& x : xs)
-    if (all_nothing || !nothing(x)) same.push_back(cast(x, dtype));
+  for (const Value& x : xs) {
+    if (other == xs.end() || !nothing(x)) {
+      same.push_back(cast(x, dtype));
+    } else if (x.requires_grad() && rank > 0) {
+      Ints shape = other->shape().vec();
+      shape[normalize_axis(dim, rank, "concat")] = 0;
+      same.push_back(reshape(cast(x, dtype), shape));
+    }
+  }
   return call(concat_def, same, {dim})[0];
 }
 

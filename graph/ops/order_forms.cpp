@@ -88,7 +88,7 @@ Form median_form(const char* title, const char* doc, bool skips_nan) {
     if (numel(x.shape()) > 0) return median_along(title, flatten(x), 0, false, skips_nan).first;
     SLUICE_CHECK_KIND(kRuntime, is_floating(x.dtype()), "{}: the input of {} is empty; it has no median", title,
                       dtype_name(x.dtype()));
-    return full({}, std::nan(""), x.dtype());
+    return add(sum(flatten(x), Ints{0}), full({}, std::nan(""), x.dtype()));  // of no elements, with their history
   };
   const auto along = [=](const Value& x, int64_t dim, bool keepdim) {
     return median_along(title, x, dim, keepdim, skips_nan);

@@ -63,12 +63,12 @@ Value inner(const Value& a, const Value& b) {
   SLUICE_CHECK_KIND(kRuntime, a.shape().back() == b.shape().back(),
                     "inner: the last dimension must match on both input tensors but got shapes {} and {}",
                     a.shape().str(), b.shape().str());
-  const int64_t n = a.shape().back(), rows = numel(a.shape()) / std::max<int64_t>(n, 1);
-  Ints shape = a.shape().vec();
-  shape.pop_back();
-  for (int i = 0; i + 1 < b.rank(); ++i) shape.push_back(b.shape()[i]);
-  if (n == 0) return zeros(Shape(shape), a.dtype());
-  const Value products = matmul(reshape(a, {rows, n}), transpose(reshape(b, {-1, n}), 0, 1));
+  const int64_t n = a.shape().back();
+  Ints shape = a.shape().vec(), columns = b.shape().vec();
+  shape.pop_back(), columns.pop_back();
+  const int64_t rows = numel(Shape(shape));
+  shape.insert(shape.end(), columns.begin(), columns.end());
+  const Value products = matmul(reshape(a, {rows, n}), transpose(reshape(b, {numel(Shape(columns)), n}), 0, 1));
   return reshape(products, shape);
 }
 
