@@ -15,7 +15,7 @@ from typing import Any
 from sluice._C import Tensor
 from sluice.nn.modules.module import Module
 
-from sluice._guards.code import is_foreign, is_users, is_users_class, names_of, reads_grad
+from sluice._guards.code import is_foreign, is_users, is_users_class, names_of, origin_of, reads_grad
 from sluice._guards.held import content_of, Held, made_of
 from sluice._guards.values import in_class, is_container, is_plain, items_of, MISSING, own_table
 
@@ -23,6 +23,8 @@ from sluice._guards.values import in_class, is_container, is_plain, items_of, MI
 _NOT_CALLED = frozenset(f"__{name}__" for name in (
     "init", "new", "init_subclass", "class_getitem", "set_name", "del", "repr", "str", "hash", "reduce", "reduce_ex",
     "getstate", "setstate", "copy", "deepcopy", "dir"))
+# Whose containers nobody gives attributes.
+_NO_ATTRIBUTES = {*sys.stdlib_module_names, "sluice", "numpy"}
 # What others call of a class under names that code need not have: modules, functions with gradients of their own.
 _CALLED_BY_US = frozenset(("forward", "backward", "setup_context", "jvp", "vmap"))
 
@@ -118,9 +120,11 @@ class Reach(Held):
     def class_(self, cls: type, read: frozenset[str], is_called: bool = False) -> None:
         """What is read of a class of the user's, its methods and properties with what they read. is_called: so are attributes that it may
         get later, of its objects."""
-        if (cls, is_called) in self._walked or not is_users_class(cls):
+        if (cls, is_called) in self._walked:
             return
         self._walked.add((cls, is_called))
+        if not is_users_class(cls):
+            return
         self.class_(type(cls), read)
         own = {name for base in cls.__mro__ if is_users_class(base) for name in vars(base)}
         special = {name for name in own - _NOT_CALLED if name.startswith("__")}
@@ -216,9 +220,8 @@ class Reach(Held):
         self.container(where, thing)
         for i, item in enumerate(items_of(thing)):
             self.reach(item, join(where, str(i)), depth + 1)
-        table = getattr(thing, "__dict__", None)  # of a class derived from list or dict
-        if isinstance(table, dict) and not is_foreign(type(thing)):
-            self._object(thing, where, depth)
+        if origin_of(type(thing)).partition(".")[0] not in _NO_ATTRIBUTES and own_table(thing) is not None:
+            self._object(thing, where, depth)  # of a class derived from list or dict
 
 
 def functions_of(thing: Any) -> tuple[Any, ...]:

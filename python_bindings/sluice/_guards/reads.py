@@ -17,6 +17,9 @@ from sluice._guards.reach import functions_of, Reach
 from sluice._guards.values import copy_of, differs, in_class, MISSING, own_table, same_items
 
 _HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+# Of modules: what Watch looks at by itself, and methods that are ours.
+_TABLES = frozenset(vars(Module())) - {"training"}
+_OURS = frozenset(dir(Module)) - {"forward"} | _TABLES
 _OF_OURS = ("sluice.optim", "sluice.amp")  # whose changes graphs see by themselves
 
 
@@ -175,6 +178,7 @@ class Reads:
     def _listen(self, cls: type) -> None:
         before = vars(cls).get("__getattribute__")
         read, note, here = cls.__getattribute__, self._note, self._thread
+        quiet = _OURS if issubclass(cls, Module) else frozenset()
         standard = origin_of(cls).partition(".")[0] in sys.stdlib_module_names and not issubclass(cls, collections.abc.Collection)
 
         def told(this: Any, name: str) -> Any:
@@ -184,6 +188,8 @@ class Reads:
                 if threading.get_ident() == here and not name.startswith("__"):
                     note(this, name, MISSING)
                 raise
+            if name in quiet and (name in _TABLES or isinstance(value, types.MethodType)):
+                return value
             if threading.get_ident() != here or (name.startswith("__") and name != "__dict__"):
                 return value
             reader = sys._getframe(1).f_code.co_filename
@@ -221,6 +227,8 @@ class Reads:
             names[name] = Read("class", MISSING if is_data or callable(found) else copy_of(found))
             for part in functions_of(found):
                 self._first.function(part, name)
+            if isinstance(found, types.FunctionType):
+                return self._first.function(found, name)
             if found is not MISSING:
                 self._first.reach(found, f"{type(this).__name__}_{name}")
         if value is not MISSING:
