@@ -177,7 +177,7 @@ class Reads:
 
     def _listen(self, cls: type) -> None:
         before = vars(cls).get("__getattribute__")
-        read, note, here = cls.__getattribute__, self._note, self._thread
+        read, note, reads, here, get_ident = cls.__getattribute__, self._note, self._reads, self._thread, threading.get_ident
         quiet = _OURS if issubclass(cls, Module) else frozenset()
         standard = origin_of(cls).partition(".")[0] in sys.stdlib_module_names and not issubclass(cls, collections.abc.Collection)
 
@@ -190,12 +190,15 @@ class Reads:
                 raise
             if name in quiet and (name in _TABLES or isinstance(value, types.MethodType)):
                 return value
-            if threading.get_ident() != here or (name.startswith("__") and name != "__dict__"):
+            known = reads.get(id(this))
+            if (known is not None and name in known) or (name.startswith("__") and name != "__dict__") or get_ident() != here:
                 return value
-            reader = sys._getframe(1).f_code.co_filename
-            # What Python's own classes do with themselves, and what we look at, is no matter of the code that uses them.
-            if not (standard and is_standard(reader)) and not (name == "__dict__" and reader != "<string>" and is_ours(reader)):
-                note(this, name, value)
+            if standard or name == "__dict__":
+                # What Python's own classes do with themselves, and what we look at, is no matter of the code that uses them.
+                reader = sys._getframe(1).f_code.co_filename
+                if is_standard(reader) if standard else reader != "<string>" and is_ours(reader):
+                    return value
+            note(this, name, value)
             return value
 
         told._tells_reads = True  # type: ignore[attr-defined]
