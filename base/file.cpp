@@ -24,17 +24,32 @@ const char* kind_of(mode_t mode) {
 
 }  // namespace
 
-InputFile::InputFile(std::string path, Links links) : path_(std::move(path)) {
+InputFile::InputFile(std::string path, Links links) : path_(std::move(path)) { open(AT_FDCWD, path_, links); }
+
+InputFile::InputFile(std::string path, int folder, const std::string& name, Links links) : path_(std::move(path)) {
+  open(folder, name, links);
+}
+
+InputFile::InputFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {
+  SLUICE_CHECK_KIND(kIo, descriptor_ >= 0, "{}: cannot be read: {}", path_, std::strerror(errno));
+  check_kind();
+}
+
+void InputFile::open(int folder, const std::string& name, Links links) {
   SLUICE_CHECK_KIND(kIo, path_.find('\0') == std::string::npos, "{}: cannot be read: a path holds no zero byte",
                     path_.c_str());
   // Without waiting: opening a pipe would otherwise block until someone writes to it.
   const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (links == Links::kRefuse ? O_NOFOLLOW : 0);
-  descriptor_ = ::open(path_.c_str(), flags);
+  descriptor_ = ::openat(folder, name.c_str(), flags);
   const int error = errno;
   if (descriptor_ < 0 && error == ELOOP && links == Links::kRefuse) {
     fail(ErrorKind::kIo, "{}: cannot be read: it is a symbolic link; it must be a file in its directory", path_);
   }
   SLUICE_CHECK_KIND(kIo, descriptor_ >= 0, "{}: cannot be read: {}", path_, std::strerror(error));
+  check_kind();
+}
+
+void InputFile::check_kind() {
   struct stat status {};
   const bool known = ::fstat(descriptor_, &status) == 0;
   if (known && S_ISREG(status.st_mode)) {

@@ -17,6 +17,10 @@ class InputFile {
  public:
   // Throws kIo "<path>: cannot be read: <why>".
   explicit InputFile(std::string path, Links links = Links::kFollow);
+  // The same of what is called `name` in an open folder. Errors call it `path`.
+  InputFile(std::string path, int folder, const std::string& name, Links links);
+  // Of a file that has been opened, whose descriptor it takes over.
+  InputFile(std::string path, int descriptor);
   // The same of bytes in memory, which errors call `path`. REQUIRES: they outlive it.
   InputFile(std::string path, std::span<const std::byte> bytes);
   ~InputFile();
@@ -34,6 +38,9 @@ class InputFile {
   void read_at(uint64_t offset, void* data, uint64_t bytes);
 
  private:
+  void open(int folder, const std::string& name, Links links);
+  void check_kind();
+
   std::string path_;
   int descriptor_ = -1;
   const std::byte* memory_ = nullptr;

@@ -4,8 +4,10 @@
 #include <filesystem>
 
 #include "plan/json.h"
+#include "runtime/bundle_digest.h"
 #include "runtime/bundle_files.h"
 #include "runtime/bundle_source.h"
+#include "runtime/replace_bundle.h"
 #include "runtime/safetensors.h"
 
 namespace sluice {
@@ -87,28 +89,47 @@ plan::Shards parse_shards(const std::string& path, const std::string& text, cons
 
 }  // namespace
 
-BundleTexts bundle_texts(const Bundle& bundle) {
+namespace {
+
+BundleMeta whole_meta(const Bundle& bundle) {
   BundleMeta meta = bundle.meta;
   if (!bundle.shards.empty()) meta[kShardsKey] = shards_text(bundle.shards);
-  return {{kPlanFile, plan::to_json(bundle.plan)}, {kGraphFile, bundle.graph_text}, {kMetaFile, meta_text(meta)}};
+  return meta;
+}
+
+}  // namespace
+
+BundleTexts bundle_texts(const Bundle& bundle) {
+  return {{kPlanFile, plan::to_json(bundle.plan)},
+          {kGraphFile, bundle.graph_text},
+          {kMetaFile, meta_text(whole_meta(bundle))}};
 }
 
 void save_bundle(const std::string& directory, const Bundle& bundle) {
-  replace_directory(directory, [&](const fs::path& path) {
-    for (const auto& [file, text] : bundle_texts(bundle)) write_text(path / file, text);
-    write_safetensors((path / kWeightsFile).string(), bundle.weights);
+  replace_bundle(directory, [&](const fs::path& path) {
+    const std::string weights = write_safetensors((path / kWeightsFile).string(), bundle.weights);
+    BundleDigest digest;
+    const std::string plan = plan::to_json(bundle.plan);
+    for (const auto& [file, text] : {std::pair(kPlanFile, &plan), std::pair(kGraphFile, &bundle.graph_text)}) {
+      digest.add(file, *text);
+      write_text(path / file, *text);
+    }
+    BundleMeta meta = whole_meta(bundle);
+    digest.seal(meta, weights);
+    write_meta(path / kMetaFile, meta);
   });
 }
 
 namespace {
 
-// `text`: of a file, asked for in this order; `path`: what errors call it.
-template <class Text, class Path>
-Bundle parse_bundle(const Text& text, const Path& path) {
+// `text`: of a file, asked for in this order; `path`: what errors call it; `check` looks at meta.json's pairs.
+template <class Text, class Path, class Check>
+Bundle parse_bundle(const Text& text, const Path& path, const Check& check) {
   Bundle bundle;
   bundle.plan = plan::from_json(text(kPlanFile), path(kPlanFile));
   bundle.graph_text = text(kGraphFile);
   bundle.meta = parse_meta(text(kMetaFile), path(kMetaFile));
+  check(bundle.meta);
   if (const auto shards = bundle.meta.extract(kShardsKey))
     bundle.shards = parse_shards(path(kMetaFile), shards.mapped(), bundle.plan);
   return bundle;
@@ -123,23 +144,35 @@ Bundle bundle_of(const BundleTexts& texts, const std::string& name) {
                  kGraphFile, kMetaFile);
     return found->second;
   };
-  return parse_bundle(text, [&](const char* file) { return name + "/" + file; });
+  return parse_bundle(
+      text, [&](const char* file) { return name + "/" + file; }, [](BundleMeta&) {});
 }
 
 Bundle load_bundle(const std::string& directory) { return load_bundle(BundleSource(directory), make_host_allocator()); }
 
 Bundle load_bundle(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given) {
+  BundleDigest digest;
+  std::string of_weights;
   Bundle bundle = parse_bundle(
-      [&](const std::string& file) { return file == kGraphFile ? source.utf8_text(file) : source.text(file); },
-      [&](const char* file) { return source.path(file); });
-  bundle.weights = load_weights(source, allocator, given, {&bundle.plan, 1}, bundle.shards.variables);
+      [&](const std::string& file) {
+        std::string text = file == kGraphFile ? source.utf8_text(file) : source.text(file);
+        if (file != kMetaFile) digest.add(file, text);
+        return text;
+      },
+      [&](const char* file) { return source.path(file); },
+      [&](BundleMeta& meta) { of_weights = digest.open(source, meta); });
+  bundle.weights = load_weights(source, allocator, given, of_weights, {&bundle.plan, 1}, bundle.shards.variables);
   return bundle;
 }
 
 Weights load_weights(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given,
-                     std::span<const plan::Plan> plans, const plan::ShardsByName& shards) {
+                     const std::string& digest, std::span<const plan::Plan> plans, const plan::ShardsByName& shards) {
   Weights weights;
-  if (given.empty() || source.has(kWeightsFile)) weights = source.weights(kWeightsFile, allocator);
+  if (given.empty() || source.has(kWeightsFile)) {
+    BundleMeta said;
+    weights = source.weights(kWeightsFile, allocator, &said);
+    check_weights_digest(source.path(kWeightsFile), digest, said[kDigestKey]);
+  }
   for (const auto& [name, weight] : given) {
     bool known = weights.contains(name);
     for (const plan::Plan& plan : plans)

@@ -9,6 +9,7 @@
 #include "base/fix.h"
 #include "memory/storage.h"
 #include "plan/plan.h"
+#include "runtime/bundle_layout.h"
 #include "runtime/bundle_source.h"
 #include "runtime/session.h"
 
@@ -23,10 +24,6 @@ struct Bundle {
   std::map<std::string, std::string> meta;
   plan::Shards shards = {};  // of a graph over several devices
 };
-
-// The names of the four files.
-inline constexpr const char *kPlanFile = "plan.json", *kGraphFile = "graph.txt", *kMetaFile = "meta.json",
-                            *kWeightsFile = "weights.safetensors";
 
 // Runs `use`, which looks at what `file` of a bundle says. Its errors name the file.
 template <class Use>
@@ -44,24 +41,26 @@ decltype(auto) about_file(const std::string& directory, const char* file, Use&& 
   }
 }
 
-// Writes the four files; makes the directory. A bundle already there is replaced only once the new one is complete.
-// Throws kIo.
+// Writes the four files; makes the directory. A bundle already there is replaced at once, when the new one is complete;
+// anything else there is refused (runtime/replace_bundle.h). Throws kIo.
 void save_bundle(const std::string& directory, const Bundle& bundle);
 // The texts of these files, without the weights: what save_bundle() writes, by the name of the file.
 using BundleTexts = std::map<std::string, std::string>;
 BundleTexts bundle_texts(const Bundle& bundle);
 // A bundle of such texts, without weights; errors call it `name`. Throws kValue. REQUIRES: they are UTF-8.
 Bundle bundle_of(const BundleTexts& texts, const std::string& name);
-// Reads strictly: sizes, offsets, dtypes and names are checked before anything is allocated. Weights are pages of their
-// file where they can be (Pages::kMap). Throws kIo, kValue.
+// The files are of one bundle even while others are saved to the same path; those of two saves are refused by their
+// digest. Reads strictly: sizes, offsets, dtypes and names are checked before anything is allocated. Weights are pages
+// of their file where they can be (Pages::kMap). Throws kIo, kValue.
 Bundle load_bundle(const std::string& directory);
 // With the other weights in memory of `allocator`. Those `given` take the place of the bundle's of the same names; with
 // some given, the bundle need have no file of weights.
 Bundle load_bundle(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given = {});
-// What load_bundle() does of weights: those of the file, if it is there or none are given, and those given. Throws
-// kValue where one is given that no variable of `plans` is called.
+// What load_bundle() does of weights: those of the file, if it is there or none are given, and those given. `digest`:
+// what the file must say of itself, or "". Throws kValue where one is given that no variable of `plans` is called.
 Weights load_weights(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given,
-                     std::span<const plan::Plan> plans, const plan::ShardsByName& shards = {});
+                     const std::string& digest, std::span<const plan::Plan> plans,
+                     const plan::ShardsByName& shards = {});
 
 // Puts weights, or the `shards` of them that are the plan's variables, into storages of the right spaces: what
 // Session::load binds. Throws kValue naming a variable that is missing or of the wrong type, kIo where pages of a file

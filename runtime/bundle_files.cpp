@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 #include <cstring>
+#include <fstream>
 
 #include "base/error.h"
 #include "plan/json.h"
@@ -10,45 +11,6 @@ namespace sluice {
 
 namespace fs = std::filesystem;
 namespace json = boost::json;
-
-void replace_directory(const std::string& directory, const std::function<void(const fs::path&)>& write) {
-  const fs::path target = fs::path(directory).lexically_normal();
-  const fs::path final_path = target.has_filename() ? target : target.parent_path();
-  fs::path fresh = final_path, old = final_path;
-  fresh += ".new";
-  old += ".old";
-  try {
-    fs::remove_all(fresh);
-    fs::create_directories(fresh);
-    write(fresh);
-    fs::remove_all(old);
-    if (fs::exists(final_path)) fs::rename(final_path, old);
-    fs::rename(fresh, final_path);
-    fs::remove_all(old);
-  } catch (const fs::filesystem_error& error) {
-    fail(ErrorKind::kIo, "bundle '{}': cannot be saved: {}", directory, error.what());
-  }
-}
-
-void replace_file(const std::string& path, const std::function<void(std::ofstream&)>& write) {
-  std::error_code linked;
-  const fs::path existing = fs::canonical(path, linked), target = linked ? fs::path(path) : existing;
-  fs::path fresh = target;
-  fresh += ".new";
-  try {
-    std::ofstream file(fresh, std::ios::binary);
-    write(file);
-    file.close();
-    SLUICE_CHECK_KIND(kIo, file, "{}: cannot be written: {}", path, std::strerror(errno));
-    std::error_code error;
-    fs::rename(fresh, target, error);
-    SLUICE_CHECK_KIND(kIo, !error, "{}: cannot be written: {}", path, error.message());
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(fresh, ignored);
-    throw;
-  }
-}
 
 void write_text(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);

@@ -3,22 +3,39 @@
 #include <filesystem>
 
 #include "base/mapped_file.h"
+#include "plan/plan.h"
 #include "runtime/archive.h"
-#include "runtime/bundle.h"
-#include "runtime/family_bundle.h"
+#include "runtime/bundle_folder.h"
+#include "runtime/bundle_layout.h"
 #include "runtime/safetensors.h"
 
 namespace sluice {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+std::shared_ptr<const BundleFolder> folder_at(const std::string& path) {
+  try {
+    return std::make_shared<const BundleFolder>(path);
+  } catch (const Error&) {
+    std::error_code ignored;
+    SLUICE_CHECK_KIND(kIo, fs::is_directory(path, ignored),
+                      "bundle '{}': not a directory; a bundle holds plan.json, graph.txt, weights.safetensors and "
+                      "meta.json, or is a tar archive of those",
+                      path);
+    throw;
+  }
+}
+
+}  // namespace
+
 BundleSource::BundleSource(const std::string& path) : name_(path) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return;
-  SLUICE_CHECK_KIND(kIo, fs::exists(path, ignored),
-                    "bundle '{}': not a directory; a bundle holds plan.json, graph.txt, weights.safetensors and "
-                    "meta.json, or is a tar archive of those",
-                    path);
+  if (fs::is_directory(path, ignored) || !fs::exists(path, ignored)) {
+    folder_ = folder_at(path);
+    return;
+  }
   SLUICE_CHECK(is_archive(path),
                "bundle '{}': a file that is no tar archive; give the folder that sluice.save wrote, or "
                "`tar -cf FILE -C FOLDER .` of it",
@@ -62,22 +79,20 @@ std::string BundleSource::path(const std::string& file) const {
 }
 
 bool BundleSource::has(const std::string& file) const {
-  if (archived_) return files_.contains(file);
-  std::error_code ignored;
-  return fs::symlink_status(fs::path(name_) / file, ignored).type() != fs::file_type::not_found;
+  return archived_ ? files_.contains(prefix_ + file) : folder_->has(prefix_ + file);
 }
 
 void BundleSource::check_folders(const std::string& file) const {
   for (size_t slash = file.find('/'); !archived_ && slash != std::string::npos; slash = file.find('/', slash + 1)) {
-    const fs::path folder = fs::path(name_) / file.substr(0, slash);
-    SLUICE_CHECK_KIND(kIo, !fs::is_symlink(folder) && fs::is_directory(folder), "{}: not a directory; it must hold {}",
-                      folder.string(), file.substr(slash + 1));
+    const std::string folder = file.substr(0, slash);
+    SLUICE_CHECK_KIND(kIo, folder_->has_folder(prefix_ + folder), "{}: not a directory; it must hold {}", path(folder),
+                      file.substr(slash + 1));
   }
 }
 
 InputFile BundleSource::open(const std::string& file) const {
-  if (!archived_) return InputFile(path(file), Links::kRefuse);
-  const auto found = files_.find(file);
+  if (!archived_) return folder_->open(prefix_ + file, path(file));
+  const auto found = files_.find(prefix_ + file);
   SLUICE_CHECK_KIND(kIo, found != files_.end(), "{}: cannot be read: the archive has no such file", path(file));
   return InputFile(path(file), found->second);
 }
@@ -104,19 +119,27 @@ bool BundleSource::is_archive(const std::string& path) {
   return looks_like_archive(begin);
 }
 
-Weights BundleSource::weights(const std::string& file, const std::shared_ptr<Allocator>& allocator) const {
-  if (!archived_) return read_safetensors(path(file), allocator, Links::kRefuse, Pages::kMap);
+Weights BundleSource::weights(const std::string& file, const std::shared_ptr<Allocator>& allocator,
+                              std::map<std::string, std::string>* metadata) const {
   InputFile opened = open(file);
-  const std::byte* const data = files_.at(file).data();
+  if (!archived_) return read_safetensors(opened, allocator, pages_of(opened), metadata);
+  const std::byte* const data = files_.at(prefix_ + file).data();
   const auto in_place = [&](uint64_t offset, uint64_t bytes) -> std::shared_ptr<Storage> {
     const std::byte* const at = data + offset;
     if (reinterpret_cast<uintptr_t>(at) % plan::kAlignment != 0) return nullptr;
     if (mapped_ != nullptr) return std::make_shared<Storage>(mapped_, static_cast<uint64_t>(at - begin_), bytes);
     return std::make_shared<Storage>(const_cast<std::byte*>(at), bytes, [kept = memory_] {});
   };
-  auto tensors = read_safetensors(opened, allocator, in_place);
+  auto tensors = read_safetensors(opened, allocator, in_place, metadata);
   if (mapped_ != nullptr) mapped_->check().throw_if_error();
   return tensors;
+}
+
+BundleSource BundleSource::inner(const std::string& folder) const {
+  BundleSource source = *this;
+  source.name_ = path(folder);
+  source.prefix_ += folder + "/";
+  return source;
 }
 
 }  // namespace sluice

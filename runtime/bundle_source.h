@@ -12,6 +12,7 @@
 
 namespace sluice {
 
+class BundleFolder;
 class MappedFile;
 
 // A variable's content in host memory.
@@ -21,6 +22,8 @@ struct BundleTensor {
 };
 using Weights = std::map<std::string, BundleTensor>;  // by the graph's name of the variable
 
+// What a path led to when this was made, also while others save to it.
+//
 // Thread safety: every method.
 class BundleSource {
  public:
@@ -43,14 +46,20 @@ class BundleSource {
   // Of a text that is UTF-8; throws kValue for others.
   std::string utf8_text(const std::string& file) const;
   // Of a safetensors file, as they lie there where they can; others in memory of `allocator`. Throws kIo, kValue.
-  Weights weights(const std::string& file, const std::shared_ptr<Allocator>& allocator) const;
+  // `metadata`: what the file says of itself, filled in.
+  Weights weights(const std::string& file, const std::shared_ptr<Allocator>& allocator,
+                  std::map<std::string, std::string>* metadata = nullptr) const;
+  // The bundle in a folder of this one, as sluice.save writes a list of graphs. Its files are those that were there
+  // when this was made. REQUIRES: has(folder).
+  BundleSource inner(const std::string& folder) const;
   // Of a path: it is a file that looks like an archive. Throws kIo.
   static bool is_archive(const std::string& path);
 
  private:
   void read(std::span<const std::byte> archive);
 
-  std::string name_;
+  std::string name_, prefix_;  // of the files' names, where it is within another
+  std::shared_ptr<const BundleFolder> folder_;
   bool archived_ = false;
   std::shared_ptr<const MappedFile> mapped_;  // of an archive on disk
   std::shared_ptr<const void> memory_;        // of one in memory

@@ -4,7 +4,9 @@
 #include <filesystem>
 
 #include "plan/json.h"
+#include "runtime/bundle_digest.h"
 #include "runtime/bundle_files.h"
+#include "runtime/replace_bundle.h"
 #include "runtime/safetensors.h"
 
 namespace sluice {
@@ -13,6 +15,25 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string prefix_of(size_t member) { return fmt::format("{}/{}/", kMembersFolder, member); }
+
+// Calls `add` with every text, and `next` after that of a member's plan.
+template <class Add, class Next>
+FamilyPlans read_plans(const BundleSource& source, const Add& add, const Next& next) {
+  const auto text = [&](const std::string& file) {
+    std::string read = source.text(file);
+    add(file, read);
+    return read;
+  };
+  FamilyPlans plans;
+  plans.family = plan::parse_family(text(kFamilyFile), source.path(kFamilyFile));
+  for (size_t m = 0; m < plans.family.members.size(); ++m) {
+    const std::string file = prefix_of(m) + kPlanFile;
+    source.check_folders(file);
+    plans.members.push_back(plan::from_json(text(file), source.path(file)));
+    next(m);
+  }
+  return plans;
+}
 
 bool equal(const BundleTensor& a, const BundleTensor& b) {
   if (!(a.spec == b.spec)) return false;
@@ -45,39 +66,44 @@ void save_family_bundle(const std::string& directory, const FamilyBundle& bundle
       if (!fresh && !equal(known->second, weight)) weights[prefix_of(m) + name] = weight;
     }
   }
-  replace_directory(directory, [&](const fs::path& path) {
+  replace_bundle(directory, [&](const fs::path& path) {
+    BundleDigest digest;
+    const auto write = [&](const std::string& file, const std::string& text) {
+      digest.add(file, text);
+      write_text(path / file, text);
+    };
+    write(kFamilyFile, plan::family_json(bundle.family));
     for (size_t m = 0; m < bundle.members.size(); ++m) {
-      const fs::path folder = member_directory(path.string(), m);
-      fs::create_directories(folder);
-      write_text(folder / kPlanFile, plan::to_json(bundle.members[m].plan));
-      write_text(folder / kGraphFile, bundle.members[m].graph_text);
+      fs::create_directories(path / prefix_of(m));
+      write(prefix_of(m) + kPlanFile, plan::to_json(bundle.members[m].plan));
+      write(prefix_of(m) + kGraphFile, bundle.members[m].graph_text);
     }
-    write_safetensors((path / kWeightsFile).string(), weights);
-    write_meta(path / kMetaFile, bundle.meta);
-    write_text(path / kFamilyFile, plan::family_json(bundle.family));
+    BundleMeta meta = bundle.meta;
+    digest.seal(meta, write_safetensors((path / kWeightsFile).string(), weights));
+    write_meta(path / kMetaFile, meta);
   });
 }
 
 FamilyPlans load_family_plans(const BundleSource& source) {
-  FamilyPlans plans;
-  plans.family = plan::parse_family(source.text(kFamilyFile), source.path(kFamilyFile));
-  for (size_t m = 0; m < plans.family.members.size(); ++m) {
-    const std::string file = prefix_of(m) + kPlanFile;
-    source.check_folders(file);
-    plans.members.push_back(plan::from_json(source.text(file), source.path(file)));
-  }
-  return plans;
+  return read_plans(
+      source, [](const std::string&, const std::string&) {}, [](size_t) {});
 }
 
 FamilyBundle load_family_bundle(const BundleSource& source, const std::shared_ptr<Allocator>& allocator,
                                 const Weights& given) {
-  FamilyPlans plans = load_family_plans(source);
+  BundleDigest digest;
+  std::vector<std::string> graphs;
+  const auto add = [&](const std::string& file, const std::string& text) { digest.add(file, text); };
+  FamilyPlans plans = read_plans(source, add, [&](size_t m) {
+    const std::string file = prefix_of(m) + kGraphFile;
+    add(file, graphs.emplace_back(source.utf8_text(file)));
+  });
   FamilyBundle bundle{std::move(plans.family), {}, parse_meta(source.text(kMetaFile), source.path(kMetaFile))};
-  const Weights weights = load_weights(source, allocator, given, plans.members);
+  const Weights weights = load_weights(source, allocator, given, digest.open(source, bundle.meta), plans.members);
   for (size_t m = 0; m < plans.members.size(); ++m) {
     Bundle member;
     member.plan = std::move(plans.members[m]);
-    member.graph_text = source.utf8_text(prefix_of(m) + kGraphFile);
+    member.graph_text = std::move(graphs[m]);
     for (const auto& [name, weight] : weights)
       if (!name.starts_with(std::string(kMembersFolder) + "/")) member.weights[name] = weight;
     const std::string prefix = prefix_of(m);

@@ -10,8 +10,6 @@
 
 namespace sluice {
 
-inline constexpr const char *kFamilyFile = "family.json", *kMembersFolder = "members";
-
 struct FamilyBundle {
   plan::Family family;
   std::vector<Bundle> members;  // of each, its plan, graph and weights; equal weights share their storage once loaded

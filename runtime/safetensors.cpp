@@ -9,7 +9,8 @@
 
 #include "base/mapped_file.h"
 #include "plan/json.h"
-#include "runtime/bundle_files.h"
+#include "runtime/bundle_digest.h"
+#include "runtime/replace_bundle.h"
 
 namespace sluice {
 namespace {
@@ -94,6 +95,8 @@ Entry parse_entry(const std::string& path, std::string_view name, const json::va
   return entry;
 }
 
+constexpr const char* kMetadata = "__metadata__";
+
 void check_metadata(const std::string& path, const json::value& value) {
   bool strings = value.is_object();
   if (strings) {
@@ -103,7 +106,8 @@ void check_metadata(const std::string& path, const json::value& value) {
   fail(ErrorKind::kValue, "{}: __metadata__: wrong type: {}; must be an object of strings", path, shown(value));
 }
 
-std::vector<Entry> parse_header(const std::string& path, const std::string& text, uint64_t data_bytes) {
+std::vector<Entry> parse_header(const std::string& path, const std::string& text, uint64_t data_bytes,
+                                std::map<std::string, std::string>* metadata) {
   json::error_code error;
   const json::value header = json::parse(text, error);
   SLUICE_CHECK(!error && header.is_object(), "{}: the header is not a JSON object: {}", path,
@@ -111,8 +115,11 @@ std::vector<Entry> parse_header(const std::string& path, const std::string& text
   plan::refuse_repeated_keys(text, path);
   std::vector<Entry> entries;
   for (const json::key_value_pair& pair : header.as_object()) {
-    if (pair.key() == "__metadata__") {
+    if (pair.key() == kMetadata) {
       check_metadata(path, pair.value());
+      if (metadata != nullptr)
+        for (const json::key_value_pair& said : pair.value().as_object())
+          metadata->emplace(std::string(said.key()), std::string(said.value().as_string()));
       continue;
     }
     entries.push_back(
@@ -132,7 +139,7 @@ std::vector<Entry> parse_header(const std::string& path, const std::string& text
 
 }  // namespace
 
-void write_safetensors(const std::string& path, const std::map<std::string, BundleTensor>& tensors) {
+std::string write_safetensors(const std::string& path, const std::map<std::string, BundleTensor>& tensors) {
   using Named = std::pair<const std::string, BundleTensor>;
   std::vector<const Named*> order;
   for (const Named& named : tensors) order.push_back(&named);
@@ -140,6 +147,7 @@ void write_safetensors(const std::string& path, const std::map<std::string, Bund
                         [](const Named* named) { return whole_units(named->second.spec.extent_bytes()); });
   json::object header;
   uint64_t at = 0;
+  Fingerprint content;
   for (const Named* named : order) {
     const auto& [name, tensor] = *named;
     SLUICE_CHECK(is_contiguous(tensor.spec.shape, tensor.spec.strides), "{}: tensor '{}' is not contiguous", path,
@@ -151,7 +159,10 @@ void write_safetensors(const std::string& path, const std::map<std::string, Bund
     const uint64_t end = checked_add(at, tensor.spec.extent_bytes());
     header[name] = {{"dtype", known->name}, {"shape", shape}, {"data_offsets", {at, end}}};
     at = end;
+    content.add(tensor.storage->data(), tensor.spec.extent_bytes());
   }
+  content.add(json::serialize(header));
+  header[kMetadata] = {{kDigestKey, content.str()}};
   std::string text = json::serialize(header);
   text.resize(align_up(kLengthBytes + text.size(), plan::kAlignment) - kLengthBytes, ' ');
   replace_file(path, [&](std::ofstream& file) {
@@ -166,22 +177,26 @@ void write_safetensors(const std::string& path, const std::map<std::string, Bund
       tensor.storage->check().throw_if_error();
     }
   });
+  return content.str();
+}
+
+InPlace pages_of(const InputFile& file) {
+  return [&file, mapped = std::shared_ptr<const MappedFile>()](uint64_t offset, uint64_t bytes) mutable {
+    if (mapped == nullptr) mapped = std::make_shared<const MappedFile>(file);
+    return std::make_shared<Storage>(mapped, offset, bytes);
+  };
 }
 
 std::map<std::string, BundleTensor> read_safetensors(const std::string& path,
                                                      const std::shared_ptr<Allocator>& allocator, Links links,
                                                      Pages pages) {
   InputFile file(path, links);
-  std::shared_ptr<const MappedFile> mapped;
-  const auto map = [&](uint64_t offset, uint64_t bytes) {
-    if (mapped == nullptr) mapped = std::make_shared<const MappedFile>(file);
-    return std::make_shared<Storage>(mapped, offset, bytes);
-  };
-  return read_safetensors(file, allocator, pages == Pages::kMap ? InPlace(map) : nullptr);
+  return read_safetensors(file, allocator, pages == Pages::kMap ? pages_of(file) : nullptr);
 }
 
 std::map<std::string, BundleTensor> read_safetensors(InputFile& file, const std::shared_ptr<Allocator>& allocator,
-                                                     const InPlace& in_place) {
+                                                     const InPlace& in_place,
+                                                     std::map<std::string, std::string>* metadata) {
   const std::string& path = file.path();
   const uint64_t size = file.size();
   SLUICE_CHECK(size >= kLengthBytes, "{}: {} bytes; a safetensors file has at least {}", path, size, kLengthBytes);
@@ -196,7 +211,7 @@ std::map<std::string, BundleTensor> read_safetensors(InputFile& file, const std:
   file.read(text.data(), length);
   const uint64_t data = kLengthBytes + length;  // where it begins
   std::map<std::string, BundleTensor> tensors;
-  for (const Entry& entry : parse_header(path, text, size - data)) {
+  for (const Entry& entry : parse_header(path, text, size - data, metadata)) {
     const uint64_t at = data + entry.begin, count = entry.end - entry.begin;
     std::shared_ptr<Storage>& storage = tensors.emplace(entry.name, BundleTensor{entry.spec, {}}).first->second.storage;
     if (in_place && count > 0 && whole_units(at) && whole_units(count)) storage = in_place(at, count);

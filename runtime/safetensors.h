@@ -13,8 +13,9 @@ namespace sluice {
 
 // Tensors by name, contiguous. Those of whole units of plan::kAlignment bytes come first, and all of these lie at whole
 // units of the file, so that they can be mapped. The file takes the place of one that is there, which stays as it is
-// for those who have it mapped. Throws kIo.
-void write_safetensors(const std::string& path, const std::map<std::string, BundleTensor>& tensors);
+// for those who have it mapped. Returns its fingerprint, which is in its metadata (runtime/bundle_digest.h). Throws
+// kIo.
+std::string write_safetensors(const std::string& path, const std::map<std::string, BundleTensor>& tensors);
 
 // kMap: tensors that lie at whole units of plan::kAlignment bytes, and are as long, are the file's pages
 // (base/mapped_file.h); the others are copied.
@@ -27,8 +28,12 @@ std::map<std::string, BundleTensor> read_safetensors(const std::string& path,
                                                      Links links = Links::kFollow, Pages pages = Pages::kCopy);
 // The same of an open file. `in_place` gives the bytes of a tensor as they lie in it, or null where they are to be
 // copied; null: all are.
+// With `metadata`, that is filled in from the file's.
 using InPlace = std::function<std::shared_ptr<Storage>(uint64_t offset, uint64_t bytes)>;
 std::map<std::string, BundleTensor> read_safetensors(InputFile& file, const std::shared_ptr<Allocator>& allocator,
-                                                     const InPlace& in_place);
+                                                     const InPlace& in_place,
+                                                     std::map<std::string, std::string>* metadata = nullptr);
+// By mapping it, where it can be.
+InPlace pages_of(const InputFile& file);
 
 }  // namespace sluice

@@ -79,9 +79,10 @@ CapturedGraph captured_of(EagerExecutor& eager, const Bundle& loaded, const std:
   return captured;
 }
 
-void replan_family(EagerExecutor& eager, const std::string& bundle, const std::string& to,
+void replan_family(EagerExecutor& eager, const BundleSource& source, const std::string& to,
                    const CompileOptions& options) {
-  const FamilyBundle loaded = load_family_bundle(bundle, make_host_allocator());
+  const std::string& bundle = source.name();
+  const FamilyBundle loaded = load_family_bundle(source, make_host_allocator());
   const auto arenas = std::make_shared<sluice::SharedArenas>(eager.engine());
   SharedTensors shared;
   std::vector<std::unique_ptr<GraphSession>> sessions;
@@ -186,8 +187,9 @@ void replan(Engine& engine, const std::string& bundle, const std::string& to, co
   guarded([&] {
     Planning planning(engine);
     EagerExecutor& eager = planning.eager();
-    if (is_family_bundle(bundle)) return replan_family(eager, bundle, to, options);
-    Bundle loaded = load_bundle(bundle);
+    const BundleSource source(bundle);
+    if (is_family_bundle(source)) return replan_family(eager, source, to, options);
+    Bundle loaded = load_bundle(source, make_host_allocator());
     SharedTensors shared;
     CapturedGraph captured = captured_of(eager, loaded, bundle, loaded.meta, shared);
     write(eager, std::move(captured), to, options, std::move(loaded.meta));

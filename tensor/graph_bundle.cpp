@@ -164,9 +164,9 @@ void GraphSession::Impl::adopt(Bundle& bundle) {
   }
 }
 
-std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std::string& dir,
+std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const BundleSource& source,
                                                  GraphSessionOptions options) {
-  return load(eager, load_bundle(dir), dir, std::move(options), nullptr);
+  return load(eager, load_bundle(source, make_host_allocator()), source.name(), std::move(options), nullptr);
 }
 
 std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, Bundle bundle, const std::string& dir,

@@ -25,8 +25,9 @@ void save_family(const std::string& dir, const plan::Family& family, const std::
   save_family_bundle(dir, bundle);
 }
 
-GraphFamily load_family(EagerExecutor& eager, const std::string& dir, GraphSessionOptions options) {
-  FamilyBundle bundle = load_family_bundle(dir, make_host_allocator());
+GraphFamily load_family(EagerExecutor& eager, const BundleSource& source, GraphSessionOptions options) {
+  const std::string& dir = source.name();
+  FamilyBundle bundle = load_family_bundle(source, make_host_allocator());
   GraphFamily family{std::move(bundle.family), {}, bundle.meta};
   if (options.arenas == nullptr) options.arenas = std::make_shared<SharedArenas>(eager.engine());
   LoadedTensors tensors;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/family.h"
+#include "runtime/bundle_source.h"
 #include "tensor/graph_session.h"
 
 namespace sluice {
@@ -20,7 +21,7 @@ struct GraphFamily {
   std::map<std::string, std::string> meta;
 };
 // The members share their variables and the memory of their arenas: one of them at a time may have steps in flight.
-GraphFamily load_family(EagerExecutor& eager, const std::string& dir, GraphSessionOptions options = {});
+GraphFamily load_family(EagerExecutor& eager, const BundleSource& source, GraphSessionOptions options = {});
 
 // Throws where the plan of a session is not that of a member, or where padding would change what it does.
 void check_member(const plan::Family& family, size_t member, GraphSession& session);

@@ -15,6 +15,7 @@
 
 namespace sluice {
 
+class BundleSource;
 class Engine;
 class Session;
 class PlanCache;
@@ -128,7 +129,7 @@ class GraphSession {
   static std::unique_ptr<GraphSession> resume(EagerExecutor& eager, const SavedPlan& saved, const std::string& name,
                                               GraphSessionOptions options);
   // A saved bundle with its own variables; re-plans from graph.txt when the plan was made for another target.
-  static std::unique_ptr<GraphSession> load(EagerExecutor& eager, const std::string& dir,
+  static std::unique_ptr<GraphSession> load(EagerExecutor& eager, const BundleSource& source,
                                             GraphSessionOptions options = {});
 
  private:

@@ -6,14 +6,17 @@ import inspect
 import json
 import os
 import warnings
+from numbers import Integral
 from typing import Any
 
 from sluice import _C
 from sluice._host_function import Generated
-from sluice._json_file import read_json
+from sluice._json_file import parse_json
 from sluice._structure import Structure, flatten
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.families import FamilyCall
+
+_SHAPES = "shapes.json"
 
 
 def _path(where: str, directory: Any) -> str:
@@ -69,7 +72,7 @@ def _export(graph: Any, directory: str, fetch: Any, freeze: bool) -> None:
     if fetch is not None:
         names = [name for name, _, _ in graph.outputs]
         numbers = [names.index(f) if f in names else f for f in fetch]
-        wrong = [f for f in numbers if not isinstance(f, int) or isinstance(f, bool) or not 0 <= f < len(names)]
+        wrong = [f for f in numbers if not isinstance(f, Integral) or isinstance(f, bool) or not 0 <= f < len(names)]
         if wrong or not numbers:
             raise _C.ValueError(f"save_graph: fetch is {list(fetch)!r}; must be numbers below {len(names)}, or names: {names}")
         if signature is not None:
@@ -85,10 +88,10 @@ def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
     functions: the Python functions of its host streams, by name; of sources also generator functions (see host_function).
     options: as GraphConfig sets them; `arenas` is a sluice.SharedArenas.
     """
-    path = _path("load_graph", directory)
-    if os.path.exists(os.path.join(path, "shapes.json")):
-        return ShapedGraphs(path, functions or {}, options)
-    return LoadedGraph(path, functions or {}, options)
+    source = _C.BundleSource(_path("load_graph", directory))
+    if source.has(_SHAPES):
+        return ShapedGraphs(source, functions or {}, options)
+    return LoadedGraph(source, functions or {}, options)
 
 
 def _save_shapes(graphs: Any, directory: str, freeze: bool) -> None:
@@ -97,11 +100,14 @@ def _save_shapes(graphs: Any, directory: str, freeze: bool) -> None:
     if not graphs or repeated:
         raise _C.ValueError(f"save: got {len(graphs)} graphs with input shapes {shapes}; give at least one graph, and "
                             "no two with the same shapes")
-    os.makedirs(directory, exist_ok=True)
-    for i, graph in enumerate(graphs):
-        save_graph(graph, os.path.join(directory, str(i)), freeze=freeze)
-    with open(os.path.join(directory, "shapes.json"), "w") as file:  # last: a directory without it is incomplete
-        json.dump({"schema_version": 1, "bundles": len(graphs)}, file)
+
+    def write(folder: str) -> None:
+        for i, graph in enumerate(graphs):
+            save_graph(graph, os.path.join(folder, str(i)), freeze=freeze)
+        with open(os.path.join(folder, _SHAPES), "w") as file:
+            json.dump({"schema_version": 1, "bundles": len(graphs)}, file)
+
+    _C.replace_bundle(directory, write)
 
 
 class LoadedGraph:
@@ -109,18 +115,18 @@ class LoadedGraph:
 
     is_compiled = True
 
-    def __init__(self, directory: Any, functions: Any, options: Any) -> None:
+    def __init__(self, source: Any, functions: Any, options: Any) -> None:
         functions = {n: Generated(f) if inspect.isgeneratorfunction(f) else f for n, f in functions.items()}
         family, sessions = None, []
-        if os.path.lexists(os.path.join(directory, "family.json")):
-            family, sessions, meta = _C.load_family(directory, options, functions)
+        if source.has("family.json"):
+            family, sessions, meta = _C.load_family(source, options, functions)
         else:
-            sessions = [_C.GraphSession.load(directory, options, functions)]
+            sessions = [_C.GraphSession.load(source, options, functions)]
             meta = sessions[0].meta()
         for session in sessions:
             if session.replanned:
                 warnings.warn(session.replanned, stacklevel=3)
-        self._serve(directory, family, sessions, meta, functions)
+        self._serve(source.name, family, sessions, meta, functions)
 
     def _serve(self, name: str, family: Any, sessions: list[Any], meta: dict[str, str], functions: Any) -> None:
         """Calls go to these sessions, one for each plan, whose arguments and results `meta` describes."""
@@ -185,14 +191,14 @@ class ShapedGraphs:
 
     is_compiled = True
 
-    def __init__(self, directory: str, functions: Any, options: Any) -> None:
-        path = os.path.join(directory, "shapes.json")
-        index = read_json(path)
+    def __init__(self, source: Any, functions: Any, options: Any) -> None:
+        path = os.path.join(source.name, _SHAPES)
+        index = parse_json(path, source.text(_SHAPES))
         n = index.get("bundles") if isinstance(index, dict) and index.get("schema_version") == 1 else None
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 10000:
             raise _C.ValueError(f"{path}: bundles: {index!r:.100}; must be 1 to 10000 with schema_version 1")
-        self.name = directory
-        self.graphs = [LoadedGraph(os.path.join(directory, str(i)), functions, options) for i in range(n)]
+        self.name = source.name
+        self.graphs = [LoadedGraph(source.inner(str(i)), functions, options) for i in range(n)]
 
     @property
     def shapes(self) -> list[dict[str, tuple[int, ...]]]:

@@ -13,6 +13,8 @@
 #include "plan/costs.h"
 #include "plan/json.h"
 #include "plan/ledger.h"
+#include "runtime/bundle_source.h"
+#include "runtime/replace_bundle.h"
 #include "runtime/session.h"
 #include "runtime/trace_file.h"
 #include "tensor/eager.h"
@@ -158,12 +160,12 @@ void save_members(const std::string& dir, const plan::Family& family, const std:
   save_family(dir, family, sessions, meta);
 }
 
-nb::tuple load_members(const std::string& dir, const nb::dict& options, const nb::dict& functions) {
+nb::tuple load_members(const BundleSource& source, const nb::dict& options, const nb::dict& functions) {
   GraphSessionOptions o = options_of(options, functions);
   GraphFamily family;
   {
     GilRelease release;
-    family = load_family(default_eager(), dir, std::move(o));
+    family = load_family(default_eager(), source, std::move(o));
   }
   nb::list members;
   for (auto& member : family.members)
@@ -180,6 +182,20 @@ void bind_graph_session(nb::module_& m) {
   nb::class_<PyTraceFile>(m, "TraceFile")
       .def(
           "close", [](PyTraceFile& f) { f.file.close(); }, Release());
+  nb::class_<BundleSource>(m, "BundleSource",
+                           "The files of a bundle as they are now, also while others save to its path.")
+      .def(nb::init<const std::string&>(), Release(), nb::arg("path"))
+      .def_prop_ro("name", &BundleSource::name)
+      .def("has", &BundleSource::has, nb::arg("file"))
+      .def("text", &BundleSource::utf8_text, Release(), nb::arg("file"))
+      .def("inner", &BundleSource::inner, nb::arg("folder"));
+  m.def(
+      "replace_bundle",
+      [](const std::string& directory, const nb::callable& write) {
+        replace_bundle(directory, [&](const std::filesystem::path& path) { write(path.string()); });
+      },
+      nb::arg("directory"), nb::arg("write"),
+      "Fills a new folder by `write(path)` and puts it into the place of a bundle, or where nothing is.");
   nb::class_<PyGraph>(m, "GraphSession", "A compiled graph that runs on the default engine.")
       .def("__init__",
            [](PyGraph* self, const PyCaptured& captured, const nb::dict& options, const nb::dict& functions) {
@@ -193,12 +209,12 @@ void bind_graph_session(nb::module_& m) {
            })
       .def_static(
           "load",
-          [](const std::string& dir, const nb::dict& options, const nb::dict& functions) {
+          [](const BundleSource& source, const nb::dict& options, const nb::dict& functions) {
             GraphSessionOptions o = options_of(options, functions);
             std::unique_ptr<GraphSession> session;
             {
               GilRelease release;
-              session = GraphSession::load(default_eager(), dir, std::move(o));
+              session = GraphSession::load(default_eager(), source, std::move(o));
             }
             return new PyGraph(std::move(session));
           },

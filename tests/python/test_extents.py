@@ -567,10 +567,11 @@ def test_bundles_give_results_as_long_as_they_are(tmp_path):
         loaded.reset()
 
 
-def test_bundles_that_are_planned_anew_keep_it(tmp_path):
+def test_bundles_that_are_planned_anew_keep_it(tmp_path, without_digest):
     graph = made_of(lambda: rows_of([1]))
     graph.compile()
     sl.save(graph, tmp_path / "bundle")
+    without_digest(tmp_path / "bundle")
     plan = (tmp_path / "bundle" / "plan.json").read_text()
     target = graph.plan["target"]
     (tmp_path / "bundle" / "plan.json").write_text(plan.replace(target, "another machine"))

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -46,6 +47,27 @@ def outside(source, **env):
 
 def raised_outside(source, **env):
     raise RuntimeError(outside(source, **env))
+
+
+def saved(path):
+    """A bundle there; each has other weights."""
+    class Own(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.weight = sl.nn.Parameter(sl.rand(3))
+
+        def build(self, x):
+            return x * self.weight
+
+    graph = Own()
+    graph(x)
+    sl.save(graph, path)
+    return path
+
+
+def change(path, function):
+    path.write_bytes(function(path.read_bytes()))
+    return path
 
 
 def another_shape():
@@ -334,6 +356,9 @@ CASES = {  # a program, or the test that has several processes meet it
     "Unexpected key(s) in state_dict": lambda t: nn.Linear(3, 2).load_state_dict({**nn.Linear(3, 2).state_dict(), "more": x}),
     "size mismatch for": lambda t: nn.Linear(3, 2).load_state_dict(nn.Linear(4, 2).state_dict()),
     "not on the allow-list": lambda t: load_a_class(t),
+    "cannot be saved there: it is": lambda t: (t / "notes").touch() or saved(t),
+    "not of one save": lambda t: change(saved(t / "a") / "graph.txt", lambda text: text + b"\n") and sl.load_graph(t / "a"),
+    "of another save than the rest": lambda t: shutil.copy(saved(t / "b") / "weights.safetensors", saved(t / "a")) and sl.load_graph(t / "a"),
     "eager ops do not run on several devices": lambda t: spread([0, 1]) + 1,
     "operands lie on different placements": lambda t: in_graph(lambda a, b: a + b, spread([0, 1]), spread([0, 2])),
     "the ranks have not met": lambda t: sl.distributed.all_reduce(x),

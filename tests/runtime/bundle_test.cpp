@@ -177,6 +177,7 @@ TEST_F(BundleTest, NamesWhatIsMissing) {
   save();
   fs::remove(dir_ / "graph.txt");
   EXPECT_THAT(load_error(), HasSubstr("graph.txt: cannot be read: No such file"));
+  fs::remove_all(dir_);  // which is no bundle any more
   save();
   write("meta.json", "[1]");
   EXPECT_THAT(load_error(), HasSubstr("meta.json: not a JSON object"));

@@ -2,6 +2,7 @@
 
 #include "graph/ops/matmul.h"
 #include "graph/ops/random.h"
+#include "runtime/bundle_source.h"
 #include "runtime/session.h"
 #include "support/accelerator.h"
 #include "support/memory_watch.h"
