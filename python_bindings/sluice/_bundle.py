@@ -102,8 +102,11 @@ def _save_shapes(graphs: Any, directory: str, freeze: bool) -> None:
                             "no two with the same shapes")
 
     def write(folder: str) -> None:
-        for i, graph in enumerate(graphs):
-            save_graph(graph, os.path.join(folder, str(i)), freeze=freeze)
+        try:
+            for i, graph in enumerate(graphs):
+                save_graph(graph, os.path.join(folder, str(i)), freeze=freeze)
+        except _C.OSError as error:  # about the place, not about what is filled before it takes it
+            raise _C.OSError(str(error).replace(folder, directory)) from None
         with open(os.path.join(folder, _SHAPES), "w") as file:
             json.dump({"schema_version": 1, "bundles": len(graphs)}, file)
 

@@ -10,6 +10,7 @@ import struct
 import zipfile
 from typing import Any, Iterator
 
+from sluice._replaced_file import replaced
 from sluice.errors import RuntimeError, ValueError  # noqa: A004
 
 ALIGNMENT = 64
@@ -65,20 +66,10 @@ def written(f: Any) -> Iterator[Writer]:
     parent = os.path.dirname(path) or "."
     if not os.path.isdir(parent):
         raise RuntimeError(f"save: {path}: Parent directory {parent} does not exist.")
-    plain = not os.path.lexists(path) or (os.path.isfile(path) and not os.path.islink(path))
-    target = f"{path}.{os.getpid()}.part" if plain else path
-    try:
-        with open(target, "wb") as file:
-            inside = os.fsencode(os.path.splitext(os.path.basename(path))[0]).decode(errors="replace")
-            with contextlib.closing(Writer(file, inside or "archive")) as writer:
-                yield writer
-        if plain:
-            os.replace(target, path)
-    except BaseException:
-        if plain:
-            with contextlib.suppress(OSError):
-                os.remove(target)
-        raise
+    with replaced(path) as file:
+        inside = os.fsencode(os.path.splitext(os.path.basename(path))[0]).decode(errors="replace")
+        with contextlib.closing(Writer(file, inside or "archive")) as writer:
+            yield writer
 
 
 class Reader:

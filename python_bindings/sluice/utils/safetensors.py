@@ -11,6 +11,7 @@ from typing import Any, Iterator
 import sluice
 from sluice import _C
 from sluice._pickling import bytes_of, check_concrete
+from sluice._replaced_file import replaced
 from sluice.errors import TypeError, ValueError  # noqa: A004
 
 _DTYPES = {"F64": _C.float64, "F32": _C.float32, "F16": _C.float16, "BF16": _C.bfloat16, "I64": _C.int64, "I32": _C.int32,
@@ -20,9 +21,10 @@ _LONGEST_HEADER = 100_000_000
 
 
 def save_file(tensors: dict[str, Any], filename: Any, metadata: dict[str, str] | None = None) -> None:
-    """Writes tensors by name, and texts by name as `metadata`. Tensors that share memory are written each in full."""
+    """Writes tensors by name, and texts by name as `metadata`. Tensors that share memory are written each in full. The file has
+    what it had, or all of the new one."""
     header, data = _encoded(tensors, metadata)
-    with open(filename, "wb") as file:
+    with replaced(filename) as file:
         file.write(header)
         for t in data:
             file.write(bytes_of(t))

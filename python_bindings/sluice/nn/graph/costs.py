@@ -9,6 +9,8 @@ import platform
 import time
 from typing import Any
 
+from sluice._replaced_file import replaced
+
 _STEPS = 16
 _LOCK_TIMEOUT_S = 10.0
 
@@ -41,10 +43,8 @@ def add_costs(session: Any, path: str) -> None:
     try:
         _lock(lock, directory)
         text = session.take_costs(path)
-        scratch = f"{path}.{os.getpid()}"
-        with open(scratch, "w") as file:
-            file.write(text)
-        os.replace(scratch, path)  # whoever reads it sees all of it or nothing
+        with replaced(path) as file:  # whoever reads it sees all of it or nothing
+            file.write(text.encode())
     finally:
         os.close(lock)
 
