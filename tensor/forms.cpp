@@ -224,11 +224,15 @@ void add_casts(std::vector<Form>& forms) {
       {"short", DType::kInt16},       {"char", DType::kInt8},        {"byte", DType::kUInt8},
       {"bool", DType::kBool},         {"cfloat", DType::kComplex64}, {"cdouble", DType::kComplex128}};
   for (const auto& [name, dtype] : kCasts)
-    forms.push_back({.doc = "The values as the dtype of that name; itself where it is of it. torch.Tensor.to.",
-                     .overloads = {overload(std::string(name) + "(Tensor input) -> Tensor",
-                                            [dtype = dtype](const Value& x) { return ops::cast(x, dtype); })},
-                     .function = false,
-                     .sharing = Sharing::kItself});
+    forms.push_back(
+        {.doc = "The values as the dtype of that name; itself where it is of it. torch.Tensor.to.",
+         .overloads = {overload(std::string(name) + "(Tensor input, *, str? memory_format=None) -> Tensor",
+                                [name = name, dtype = dtype](const Value& x, const std::optional<std::string>& format) {
+                                  const Value y = ops::cast(x, dtype);
+                                  return format && *format != "preserve_format" ? in_format(name, y, *format) : y;
+                                })},
+         .function = false,
+         .sharing = Sharing::kItself});
 }
 
 void add_data_forms(std::vector<Form>& forms) {

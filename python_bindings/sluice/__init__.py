@@ -65,7 +65,7 @@ multinomial = Tensor.multinomial
 contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneFlow's
 
 # Imported when they are first used.
-_MODULES = {"_dynamo", "amp", "backends", "cache", "comm", "compiler", "cuda", "distributed", "distributions", "env", "errors", "fft", "func",
+_MODULES = {"_dynamo", "accelerator", "amp", "backends", "cache", "comm", "compiler", "cuda", "distributed", "distributions", "env", "errors", "fft", "func",
             "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing", "nn", "optim",
              "prims", "profiler", "quantization", "return_types", "serialization", "special", "testing", "utils", "version"}
 _LAZY_NAMES = {"load_graph": "sluice._bundle", "save_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}
@@ -89,6 +89,7 @@ _LAZY_NAMES.update({name: "sluice._loops" for name in ("scan", "while_loop")})
 _LAZY_NAMES.update({name: "sluice._detection" for name in ("deform_conv2d", "nms", "roi_align")})
 _LAZY_NAMES.update({name: "sluice.global_view" for name in ("global_to_global", "local_to_global", "to_global", "to_local")})
 _LAZY_NAMES.update({name: "sluice.jit" for name in ("ignore", "interface", "is_scripting", "is_tracing", "script", "unused")})
+_LAZY_NAMES["UntypedStorage"] = "sluice._storage"
 _LAZY_NAMES["repeat"] = "sluice._oneflow"
 _LAZY_NAMES["vmap"] = "sluice.func"
 _LAZY_NAMES["features"] = "sluice._features"

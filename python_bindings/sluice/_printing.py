@@ -121,11 +121,6 @@ def _contents(tensor, indent):
     return _nested(entries, cuts, indent, numbers)
 
 
-def _node_name(name):
-    """An op's name as torch spells it: mul is MulBackward0."""
-    return name if "Backward" in name else "".join(part.capitalize() for part in name.split("_")) + "Backward0"
-
-
 def tensor_text(tensor: Any) -> str:
     """`repr` of a tensor."""
     if tensor._traced:
@@ -149,7 +144,7 @@ def tensor_text(tensor: Any) -> str:
     if tensor._global:
         notes.append(f"placement={tensor.placement!r}, sbp={tensor.sbp!r}")
     if tensor.grad_fn is not None:
-        notes.append(f"grad_fn=<{_node_name(tensor.grad_fn.name())}>")
+        notes.append(f"grad_fn=<{tensor.grad_fn.name()}>")
     elif tensor.requires_grad:
         notes.append("requires_grad=True")
     indent, text = len(text), text + contents

@@ -179,7 +179,7 @@ def parse_to(args, kwargs):
 
 @method
 def to(self, *args, **kwargs):
-    copy = kwargs.get("copy", False)
+    copy, format = kwargs.get("copy", False), kwargs.get("memory_format")
     place, dtype = parse_to(args, kwargs)
     result = self
     if dtype is not None and dtype is not self.dtype:
@@ -188,20 +188,22 @@ def to(self, *args, **kwargs):
         result = result._cast(dtype)
     if place is not None:
         result = result._to_device(place)
+    if format is not None and format != "preserve_format":
+        result = result.contiguous(memory_format=format)
     if result._impl == self._impl:  # nothing changed: the same object, as torch
         return self.clone() if copy else self
     return result
 
 
 @method
-def cpu(self):
-    return self.to("cpu")
+def cpu(self, memory_format=None):
+    return self.to("cpu", memory_format=memory_format)
 
 
-def _type(self, dtype=None, non_blocking=False) -> Any:
+def _type(self, dtype=None, non_blocking=False, *, memory_format=None) -> Any:
     from sluice._dtypes import dtype_of_type, type_name
 
-    return type_name(self) if dtype is None else self.to(dtype_of_type(dtype))
+    return type_name(self) if dtype is None else self.to(dtype_of_type(dtype), memory_format=memory_format)
 
 
 Tensor.type = _type  # as a global of this module it would hide the builtin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -96,7 +97,7 @@ def get_device(self) -> int:
 
 @method
 def cuda(self, device=None, non_blocking=False, memory_format=None):
-    return self.to(f"cuda:{device or 0}" if device is None or isinstance(device, int) else device)
+    return self.to(f"cuda:{device or 0}" if device is None or isinstance(device, Integral) else device, memory_format=memory_format)
 
 
 @method

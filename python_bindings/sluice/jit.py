@@ -1,14 +1,15 @@
-"""torch.jit, as far as it means something here: marks for a compiler of Python, which there is none of. Graphs are traced
-(`sluice.nn.Graph`); to_static() rewrites control flow for that."""
+"""torch.jit, as far as it means something here: marks for a compiler of Python, which there is none of, so that what is marked
+runs as it is. Graphs are traced (`sluice.nn.Graph`); to_static() rewrites control flow for that."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sluice import _C
 from sluice._translate import to_static
 
-__all__ = ["export", "ignore", "interface", "is_scripting", "is_tracing", "script", "script_if_tracing", "to_static", "trace", "unused"]
+__all__ = ["Attribute", "Final", "annotate", "export", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "script",
+           "script_if_tracing", "script_method", "to_static", "trace", "unused"]
 
 _T = TypeVar("_T")
 
@@ -28,7 +29,20 @@ def _mark(function: _T) -> _T:
     return function
 
 
-export = interface = script_if_tracing = _mark
+export = interface = script_if_tracing = script_method = _mark
+isinstance = isinstance  # noqa: A001, PLW0127  # which torch has for types that its compiler refines
+
+
+class Attribute(NamedTuple):
+    """A value with the type that a compiler of Python would give it."""
+
+    value: Any
+    type: Any
+
+
+def annotate(the_type: Any, the_value: _T) -> _T:
+    """`the_value` as it is: its type is for a compiler of Python."""
+    return the_value
 
 
 def ignore(drop: Any = False, **kwargs: Any) -> Any:
@@ -39,8 +53,10 @@ def ignore(drop: Any = False, **kwargs: Any) -> Any:
 unused = _mark
 
 
-def script(*args: Any, **kwargs: Any) -> Any:
-    raise _C.NotImplementedError("jit.script: no Python is compiled; trace it, by sluice.nn.Graph or sluice.lower(function, *inputs)")
+def script(obj: _T, *args: Any, **kwargs: Any) -> _T:
+    """`obj`, a function, class or module, as it is; also as a decorator. It runs as Python does; a plan is made of it by
+    `sluice.nn.Graph` or `sluice.compile`."""
+    return obj
 
 
 def trace(*args: Any, **kwargs: Any) -> Any:

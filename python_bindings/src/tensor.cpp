@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/shared_ptr.h>
 
+#include <cctype>
 #include <chrono>
 
 #include "bindings.h"
@@ -157,6 +158,19 @@ Value to_global(const Tensor& t, const std::string& mesh, const std::string& sbp
   return with_global(t, std::make_shared<GlobalTensor>(std::move(global)), type);
 }
 
+// A node as torch spells it: of the op mul it is MulBackward0. Those of functions of users have names of their own.
+std::string torch_name(const std::string& name) {
+  if (name.empty() || std::isupper(static_cast<unsigned char>(name[0])) || name.find("Backward") != std::string::npos)
+    return name;
+  std::string spelled;
+  for (size_t i = 0; i < name.size(); ++i)
+    if (name[i] != '_') {
+      const auto c = static_cast<unsigned char>(name[i]);
+      spelled += static_cast<char>(i == 0 || name[i - 1] == '_' ? std::toupper(c) : c);
+    }
+  return spelled + "Backward0";
+}
+
 void bind_autograd_members(nb::class_<Tensor>& t) {
   t.def_prop_rw(
        "requires_grad", [](const Tensor& t) { return t.requires_grad(); },
@@ -204,14 +218,14 @@ void wait_tensors(const std::vector<Tensor>& tensors) {
 
 nb::class_<Tensor> bind_tensor(nb::module_& m) {
   nb::class_<GradNode>(m, "GradNode", nb::is_weak_referenceable())
-      .def("name", &GradNode::name)
+      .def("name", [](const GradNode& node) { return torch_name(node.name()); })
       .def_prop_ro("next_functions",
                    [](const GradNode& node) {
                      nb::list list;
                      for (const GradNode::Next& next : node.next) list.append(nb::make_tuple(next.node, next.index));
                      return nb::tuple(list);
                    })
-      .def("__repr__", [](const GradNode& node) { return "<" + std::string(node.name()) + ">"; });
+      .def("__repr__", [](const GradNode& node) { return "<" + torch_name(node.name()) + ">"; });
   nb::class_<Tensor> t(m, "Tensor", nb::dynamic_attr(), nb::is_weak_referenceable(), nb::type_slots(buffer_slots()),
                        "A multi-dimensional array; see torch.Tensor.");
   own_tensor_objects(reinterpret_cast<PyTypeObject*>(t.ptr()));

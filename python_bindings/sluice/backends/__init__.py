@@ -6,9 +6,9 @@ import os
 from typing import Union
 
 from sluice import _C
-from sluice.backends import cuda, cudnn
+from sluice.backends import cuda, cudnn, mkldnn, mps, opt_einsum
 
-__all__ = ["cuda", "cudnn", "load"]
+__all__ = ["cuda", "cudnn", "load", "mkldnn", "mps", "opt_einsum"]
 
 
 def load(path: Union[str, os.PathLike[str]]) -> str:
