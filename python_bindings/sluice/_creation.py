@@ -297,7 +297,7 @@ def eye(n: int, m: Any = None, *, out: Any = None, dtype: Any = None, device: An
 
 def manual_seed(seed: int) -> Any:
     """Seeds the default generator."""
-    return default_generator.manual_seed(seed % 2**64)
+    return default_generator.manual_seed(int(seed) % 2**64)
 
 
 def initial_seed() -> Any:

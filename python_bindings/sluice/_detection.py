@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -74,7 +75,7 @@ def roi_align(input: Tensor, rois: Tensor, spatial_scale: float, pooled_h: int, 
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)
+    return (value, value) if isinstance(value, Integral) else tuple(value)
 
 
 def _sampled(flat: Tensor, y: Tensor, x: Tensor, height: int, width: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -40,7 +41,7 @@ class DeviceModule:
 
     def _device(self, device: Any) -> Any:
         """By its number, name or object; None: the first. Raises what says why it is not there."""
-        if device is None or isinstance(device, int):
+        if device is None or isinstance(device, Integral):
             device = _Device(self.kind, device or 0)
         device = _Device(device)
         if device.type != self.kind:

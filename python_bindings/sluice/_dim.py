@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Sequence
 
 from sluice import _C
@@ -35,7 +36,7 @@ class Dim:
             buckets = _C.powers_of_two(min, max)
         self.name, self.min, self.max, self.fit = name, int(min), int(max), fit
         self.exact_after = exact_after
-        if not isinstance(exact_after, int) or exact_after < 0 or (exact_after and fit == "exact"):
+        if not isinstance(exact_after, Integral) or exact_after < 0 or (exact_after and fit == "exact"):
             raise _C.ValueError(f"dim '{name}': exact_after is {exact_after!r}; must be 0, or a positive int where fit is 'pad' or "
                                 "'split'")
         self.buckets = tuple(map(int, buckets or ()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from sluice import _C
@@ -87,7 +88,7 @@ def new_tensor(*data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     import sluice
 
     dtype = dtype or sluice.get_default_dtype()
-    if not data or all(isinstance(d, int) and not isinstance(d, bool) for d in data):
+    if not data or all(isinstance(d, Integral) and not isinstance(d, bool) for d in data):
         return sluice.empty(data or (0,), dtype=dtype, device=device)
     if len(data) > 1:
         raise TypeError(f"new(): received an invalid combination of arguments: {data!r}; must be sizes, or one sequence of data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from operator import index
 from typing import Any
 
@@ -16,7 +17,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
         if not isinstance(shape, (int, list, tuple, str, type(None))):
             raise RuntimeError("broadcast_shapes: Input shapes should be of type ints, a tuple of ints, or a list of ints, got "
                                f"{shape}")
-    shapes = [(shape,) if isinstance(shape, int) else tuple(map(index, shape or ())) for shape in shapes]
+    shapes = [(shape,) if isinstance(shape, Integral) else tuple(map(index, shape or ())) for shape in shapes]
     rank = max(map(len, shapes), default=0)
     result = [1] * rank
     for shape in shapes:

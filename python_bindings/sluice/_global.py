@@ -5,6 +5,7 @@ In a job of several ranks each has its component of an eager one; what needs oth
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -31,8 +32,9 @@ class placement:
 
     def __init__(self, type: str, ranks: Any) -> None:
         ranks = list(ranks)
-        if not ranks or not all(isinstance(r, int) and not isinstance(r, bool) and r >= 0 for r in ranks):
+        if not ranks or not all(isinstance(r, Integral) and not isinstance(r, bool) and r >= 0 for r in ranks):
             raise _C.ValueError(f"placement: ranks are {ranks!r}; must be a list of device numbers, like [0, 1]")
+        ranks = [int(r) for r in ranks]
         job = _job()
         if job is None:
             names = [f"{type}:{r}" for r in ranks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import Any
 
 from sluice import _C
@@ -82,7 +83,7 @@ def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Any = None,
                            "excluding "
                            f"its innermost dimension, but got input with shape {list(input._shape)} and weight with shape "
                            f"{list(weight._shape)}")
-    bins = [bins] * d if isinstance(bins, int) else list(bins)
+    bins = [bins] * d if isinstance(bins, Integral) else list(bins)
     listed = bool(bins) and isinstance(bins[0], Tensor)
     if len(bins) != d and listed:
         raise RuntimeError(f"torch.histogramdd: expected {d} sequences of bin edges for a {d}-dimensional histogram but got "

@@ -4,6 +4,7 @@ are when it is called (its signatures say mean)."""
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -15,7 +16,7 @@ REDUCTIONS = ("none", "mean", "sum")  # at their numbers: at::Reduction
 
 
 def _reduction(name: str, number: Any) -> str:
-    if isinstance(number, bool) or not isinstance(number, int):
+    if isinstance(number, bool) or not isinstance(number, Integral):
         raise TypeError(f"{name}(): argument 'reduction' must be int, not {type(number).__name__}; "
                         f"sluice.nn.functional.{name} takes names")
     if not 0 <= number < len(REDUCTIONS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from numbers import Integral
 from typing import Any
 
 from sluice import _C
@@ -15,7 +16,7 @@ from sluice._creation import _finish, arange, tensor
 def _dims_to_contract(a: Tensor, b: Tensor, dims: Any) -> tuple:
     if isinstance(dims, Tensor):
         dims = dims.tolist()
-    if isinstance(dims, int):
+    if isinstance(dims, Integral):
         if dims < 0:
             raise RuntimeError(f"tensordot: expects dims >= 0, but got dims={dims}")
         if dims > min(a.ndim, b.ndim):
@@ -23,7 +24,7 @@ def _dims_to_contract(a: Tensor, b: Tensor, dims: Any) -> tuple:
         return list(range(a.ndim - dims, a.ndim)), list(range(dims))
     if isinstance(dims, (str, bytes)) or not hasattr(dims, "__iter__"):
         raise _C.RuntimeError(f"tensordot: expects dims to be int or tuple[list[int], list[int]], but got dims={dims}")
-    of_a, of_b = ([d] if isinstance(d, int) else list(d) for d in dims)
+    of_a, of_b = ([d] if isinstance(d, Integral) else list(d) for d in dims)
     return [d + a.ndim if d < 0 else d for d in of_a], [d + b.ndim if d < 0 else d for d in of_b]
 
 
@@ -117,7 +118,7 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
     """Slopes along the dims, by central differences; spacing: a number, one per dim, or coordinates. torch.gradient."""
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
-    dims = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, Integral) else list(dim)
     dims = [fn_axis(d, input.ndim) for d in dims]
     listed = isinstance(spacing, (list, tuple))
     spacings = list(spacing) if listed else [1 if spacing is None else spacing] * len(dims)
@@ -160,7 +161,7 @@ tril_indices, triu_indices = _triangle("tril_indices", True), _triangle("triu_in
 
 def unravel_index(indices: Tensor, shape: Any) -> tuple:
     """Indices into a flattened tensor of that shape as one index per dim; torch.unravel_index."""
-    shape = [shape] if isinstance(shape, int) else list(shape)
+    shape = [shape] if isinstance(shape, Integral) else list(shape)
     if indices.dtype.is_floating_point or indices.dtype is _C.bool:
         raise _C.ValueError(f"unravel_index: indices have dtype {indices.dtype}; must be integers")
     found = []

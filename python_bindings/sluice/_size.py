@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from operator import index
 from typing import Any
 
@@ -25,12 +26,12 @@ class Size(tuple):
         return Size(tuple.__add__(self, tuple(other)))
 
     def __repr__(self) -> str:
-        return f"sluice.Size({list(self)})"
+        return f"sluice.Size({list(map(int, self))})"
 
 
 def sizes_of(args: Any) -> Any:
     """Sizes given one by one or as one sequence."""
-    if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
+    if len(args) == 1 and not isinstance(args[0], Integral) and hasattr(args[0], "__iter__"):
         args = args[0]
     sizes = tuple(index(a) for a in args)
     if sizes and max(sizes) >= 2**63:

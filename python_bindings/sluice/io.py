@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 import os
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -127,7 +128,7 @@ def decode_jpeg(input: Any, size: Any = None, *, mode: Any = None, boxes: Any = 
     wanted = _mode(ImageReadMode.RGB if mode is None else mode)
     if wanted is ImageReadMode.UNCHANGED:
         raise ValueError("decode_jpeg: mode: UNCHANGED with a size; must be RGB or GRAY, which all images have then")
-    height, width = (size, size) if isinstance(size, int) else size
+    height, width = (size, size) if isinstance(size, Integral) else size
     boxes, flip = (None if given is None else sluice.as_tensor(given) for given in (boxes, flip))
     if count is not None:
         if not isinstance(input, Tensor):

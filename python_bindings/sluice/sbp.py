@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 
@@ -36,9 +37,9 @@ class sbp:
 
 def split(dim: int) -> sbp:
     """Each device holds a part of `dim`, the first ones one element more where it does not divide evenly."""
-    if not isinstance(dim, int) or isinstance(dim, bool):
+    if not isinstance(dim, Integral) or isinstance(dim, bool):
         raise TypeError(f"sbp.split: dim is {dim!r}; must be an int")
-    return sbp("split", dim)
+    return sbp("split", int(dim))
 
 
 #: Each device holds all of it.

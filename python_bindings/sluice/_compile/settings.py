@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from numbers import Integral
 from typing import Any
 
 from sluice import _C
@@ -42,7 +43,7 @@ class Settings:
                                     + (f" (did you mean {near[0]!r}?)" if near else ""))
         for key in ("recompile_limit", "max_size"):
             limit = self.options[key]
-            if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            if not isinstance(limit, Integral) or isinstance(limit, bool) or limit < 1:
                 raise _C.ValueError(f"{where}: options: {key} is {limit!r}; must be an int of at least 1")
 
     def configure(self, graph: Any, device: Any, exchange: bool = False) -> None:

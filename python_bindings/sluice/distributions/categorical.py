@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -137,7 +138,7 @@ class Multinomial(Distribution):
 
     def __init__(self, total_count: int = 1, probs: Tensor | None = None, logits: Tensor | None = None,
                  validate_args: bool | None = None) -> None:
-        if not isinstance(total_count, int):
+        if not isinstance(total_count, Integral):
             raise NotImplementedError("inhomogeneous total_count is not supported")
         self.total_count = total_count
         self._categorical = Categorical(probs, logits, validate_args)
@@ -154,7 +155,7 @@ class Multinomial(Distribution):
         made.total_count, made._categorical = self.total_count, self._categorical.expand(batch_shape)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
+        sample_shape = (sample_shape,) if isinstance(sample_shape, Integral) else tuple(sample_shape)
         drawn = self._categorical.sample((self.total_count, *sample_shape))
         return sluice.nn.functional.one_hot(drawn, self._event_shape[0]).to(self.probs.dtype).sum(0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -51,7 +52,7 @@ class Distribution:
         return self._event_shape
 
     def _extended_shape(self, sample_shape: Any = ()) -> Size:
-        sample_shape = (sample_shape,) if isinstance(sample_shape, int) else sample_shape
+        sample_shape = (sample_shape,) if isinstance(sample_shape, Integral) else sample_shape
         return Size((*sample_shape, *self._batch_shape, *self._event_shape))
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -19,7 +20,7 @@ def limit(dtype: Any, name: str) -> float:
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     """Numbers and tensors as tensors of one shape; numbers take the dtype of the tensors, or the default."""
     for v in values:
-        if not isinstance(v, (Tensor, int, float)):
+        if not isinstance(v, (Tensor, Integral, float)):
             raise ValueError(f"Input arguments must all be instances of Number, torch.Tensor: got {type(v).__name__}")
     like = next((v for v in values if isinstance(v, Tensor)), None)
     dtype = like.dtype if like is not None and like.dtype.is_floating_point else sluice.get_default_dtype()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from numbers import Integral
 from typing import Any, Callable
 
 from sluice import _C
@@ -85,9 +86,9 @@ def _reads_others(outputs: Any, given: Any) -> bool:
 
 def _chosen(where: str, args: tuple[Any, ...], argnums: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """The arguments at `argnums`, and a function that puts others in their places."""
-    single = isinstance(argnums, int)
+    single = isinstance(argnums, Integral)
     places = (argnums,) if single else tuple(argnums)
-    if not places or any(not isinstance(p, int) or isinstance(p, bool) for p in places):
+    if not places or any(not isinstance(p, Integral) or isinstance(p, bool) for p in places):
         raise RuntimeError(f"{where}: argnums must be an int or a tuple of ints: got {argnums!r}; there must be one at least")
     for p in places:
         if not -len(args) <= p < len(args):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from numbers import Integral
 from typing import Any, Callable
 
 from sluice import _C
@@ -23,7 +24,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
     """
     if randomness not in ("error", "same", "different"):
         raise RuntimeError(f"vmap: Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness!r}")
-    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size <= 0):
+    if chunk_size is not None and (not isinstance(chunk_size, Integral) or chunk_size <= 0):
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
 
     @functools.wraps(func)
@@ -31,7 +32,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
         if not args:
             raise ValueError("vmap: got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a function with no "
                              "inputs. The latter is unsupported.")
-        if not isinstance(in_dims, (int, tuple, list)) or isinstance(in_dims, bool):
+        if not isinstance(in_dims, (Integral, tuple, list)) or isinstance(in_dims, bool):
             raise ValueError(f"vmap: expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, got: "
                              f"{type(in_dims).__name__}")
         positional = Nest(args)
@@ -69,7 +70,7 @@ def _rows(size: int, randomness: str) -> Any:
 
 def _spread(dims: Any, structure: Structure) -> list[Any]:
     """`dims`, an int or None or nested as `structure`, for each tensor of that."""
-    if dims is None or (isinstance(dims, int) and not isinstance(dims, bool)):
+    if dims is None or (isinstance(dims, Integral) and not isinstance(dims, bool)):
         if dims is not None and structure.constants():
             raise ValueError(f"vmap: Got in_dim={dims} for an input but the input is of type {type(structure.constants()[0]).__name__}. We "
                              "cannot vmap over non-Tensor arguments, please use None as the respective in_dim")

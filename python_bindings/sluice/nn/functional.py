@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from sluice.nn._attention import multi_head_attention_forward as multi_head_attention_forward
@@ -184,7 +185,7 @@ def _fractional_max_pool(dims: int) -> Any:
         if output_size is None and output_ratio is None:
             raise _C.ValueError(f"{name}: requires specifying either an output_size or an output_ratio")
         given = (kernel_size, output_size, output_ratio)
-        kernel, size, ratio = ([v] * dims if isinstance(v, (int, float)) else v for v in given)
+        kernel, size, ratio = ([v] * dims if isinstance(v, (Integral, float)) else v for v in given)
         if size is None:
             size = [int(s * r) for s, r in zip(input.shape[-dims:], ratio)]
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import warnings
+from numbers import Integral
 from typing import Any, Callable, Iterator
 
 import sluice
@@ -134,7 +135,7 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
     if nonlinearity == "relu":
         return math.sqrt(2.0)
     if nonlinearity == "leaky_relu":
-        if param is not None and (isinstance(param, bool) or not isinstance(param, (int, float))):
+        if param is not None and (isinstance(param, bool) or not isinstance(param, (Integral, float))):
             raise _C.ValueError(f"calculate_gain: negative_slope {param} not a valid number")
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity == "selu":

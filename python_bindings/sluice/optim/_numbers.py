@@ -6,6 +6,7 @@ it. One that is found to have changed makes the graph compile again, and is a va
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -104,4 +105,4 @@ class Numbers:
 
 
 def is_number(x: Any) -> bool:
-    return isinstance(x, (int, float)) and not isinstance(x, bool)
+    return isinstance(x, (Integral, float)) and not isinstance(x, bool)

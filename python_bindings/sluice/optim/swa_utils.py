@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from numbers import Integral
 from typing import Any, Callable
 
 import sluice
@@ -141,7 +142,7 @@ class SWALR(LRScheduler):
             group["swa_lr"] = lr
         if anneal_strategy not in ("cos", "linear"):
             raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
-        if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
+        if not isinstance(anneal_epochs, Integral) or anneal_epochs < 0:
             raise ValueError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
         self._anneal_strategy, self.anneal_epochs = anneal_strategy, anneal_epochs
         self._begun = last_epoch + 1

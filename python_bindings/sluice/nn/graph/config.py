@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Integral
 from typing import Any
 
 from sluice import _C
@@ -324,7 +325,7 @@ class GraphConfig(PassOptions):
         when it is as long in every plan. Graphs that update variables may only have dims with fit="exact".
         """
         for name, axes in dims.items():
-            if not isinstance(axes, dict) or not all(isinstance(a, int) and isinstance(d, Dim) for a, d in axes.items()):
+            if not isinstance(axes, dict) or not all(isinstance(a, Integral) and isinstance(d, Dim) for a, d in axes.items()):
                 raise TypeError(f"set_dims: got {axes!r} for '{name}'; must be a dict of sluice.Dim by axis")
         self._set("dims", {name: dict(axes) for name, axes in dims.items()})
 

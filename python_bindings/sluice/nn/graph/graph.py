@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
+from numbers import Integral
 from typing import Any, Callable, TypeVar
 
 import sluice
@@ -72,7 +73,7 @@ class Graph(Inspection):
         build() is traced once for each shape. Saved, the plans that there are become a family, which takes their shapes. See
         `GraphConfig.set_dims` for a few plans that serve all sizes.
         """
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
             raise ValueError(f"with_dynamic_input_shape: size is {size!r}; must be an int of at least 1")
 
         def decorate(graph: type[_G]) -> type[_G]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -12,7 +13,7 @@ class MicroBatches:
     """A step is `n` micro-batches."""
 
     def __init__(self, n: int) -> None:
-        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 4096:
+        if not isinstance(n, Integral) or isinstance(n, bool) or not 1 <= n <= 4096:
             raise ValueError(f"set_gradient_accumulation_steps: got {n!r}; must be an int in 1 to 4096")
         self.n = n
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
+from numbers import Integral
 from typing import Any, Callable
 
 from sluice import _C
@@ -123,7 +124,7 @@ class PassOptions:
     def set_concurrency_width(self, n: int) -> None:
         """How many actors run at the same time, on whatever streams, of all steps; 1: one kernel after the other, as a sequential
         program would. 0, the default: each stream runs what is ready, and steps overlap."""
-        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+        if isinstance(n, bool) or not isinstance(n, Integral) or n < 0:
             raise ValueError(f"set_concurrency_width: got {n!r}; must be an int of at least 0 (0 = no limit)")
         self._set("concurrency", n)
 

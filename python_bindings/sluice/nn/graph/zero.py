@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from numbers import Integral
 from dataclasses import dataclass
 from typing import Any, Iterable, Iterator
 
@@ -31,7 +32,7 @@ class Zero:
             raise ValueError(f"zero: stage is {self.stage!r}; must be 1, 2 or 3")
         if self.stage == 3 and self.mode == "non_distributed":
             raise ValueError("zero: stage is 3, mode is 'non_distributed'; only 'distributed_split' has parameters in parts")
-        if not isinstance(self.min_size, int) or self.min_size < 1:
+        if not isinstance(self.min_size, Integral) or self.min_size < 1:
             raise ValueError(f"zero: the minimum size after split is {self.min_size!r}; must be an int of at least 1")
         if self.restore_level not in (0, 1, 2):
             raise ValueError(f"zero: shard_restore_level is {self.restore_level!r}; must be 0, 1 or 2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from sluice import sbp
@@ -28,7 +29,7 @@ class ModuleConfig:
 
     @stage_id.setter
     def stage_id(self, stage: int | None) -> None:
-        if stage is not None and (not isinstance(stage, int) or isinstance(stage, bool) or not 0 <= stage < 4096):
+        if stage is not None and (not isinstance(stage, Integral) or isinstance(stage, bool) or not 0 <= stage < 4096):
             raise ValueError(f"stage_id: got {stage!r}; must be an int in 0 to 4095, or None")
         self._stage_id = stage
 

@@ -6,6 +6,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from itertools import chain
+from numbers import Integral
 from typing import Any
 
 from sluice.nn.modules._entries import Indexed, pairs_of
@@ -107,7 +108,7 @@ class Sequential(_Listed):
 
     @staticmethod
     def _times(other: int) -> int:
-        if not isinstance(other, int):
+        if not isinstance(other, Integral):
             raise TypeError(f"unsupported operand type(s) for *: {Sequential} and {type(other)}")
         if other <= 0:
             raise ValueError(f"Non-positive multiplication factor {other} for {Sequential}")

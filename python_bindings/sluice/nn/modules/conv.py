@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -15,8 +16,8 @@ from sluice.nn.parameter import Parameter
 
 def tuple_of(value: Any, n: int) -> Any:
     """`value` as an n-tuple: an int is repeated."""
-    if isinstance(value, int):
-        return (value,) * n
+    if isinstance(value, Integral):
+        return (int(value),) * n
     value = tuple(value)
     if len(value) != n:
         raise ValueError(f"expected an int or {n} ints: got {value}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import nullcontext
+from numbers import Integral
 from typing import Any, Callable
 
 from sluice._C import Tensor
@@ -432,7 +433,7 @@ class Module(StateOfModule):
         return self._apply(lambda t: t.cpu())
 
     def _to_kind(self, kind: str, device: Any) -> Any:
-        return self.to(kind if device is None else f"{kind}:{device}" if isinstance(device, int) else device)
+        return self.to(kind if device is None else f"{kind}:{device}" if isinstance(device, Integral) else device)
 
     def cuda(self, device: Any = None) -> Any:
         return self._to_kind("cuda", device)

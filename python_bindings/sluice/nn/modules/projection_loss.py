@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from numbers import Integral
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ class LinearCrossEntropyOptions:
 
     def __post_init__(self) -> None:
         size, method = self.batch_chunk_size, self.chunking_method
-        if size is not None and (not isinstance(size, int) or size <= 0):
+        if size is not None and (not isinstance(size, Integral) or size <= 0):
             raise ValueError(f"batch_chunk_size must be positive int or None, got {size}")
         if method not in (None, "auto") and not re.fullmatch(r"aspect_ratio:\d+", str(method)):
             raise ValueError(f"invalid chunking_method: {method!r}; must be None, 'auto' or 'aspect_ratio:N'")

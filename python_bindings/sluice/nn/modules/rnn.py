@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
+from numbers import Integral
 from typing import Any
 
 import sluice
@@ -34,7 +35,7 @@ class RNNBase(Module):
             warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
                           f"greater than 1, but got dropout={dropout} and num_layers={num_layers}", stacklevel=3)
         for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-            if not isinstance(value, int):
+            if not isinstance(value, Integral):
                 raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
             if value <= 0:
                 raise ValueError(f"{name} must be greater than zero")

@@ -23,6 +23,7 @@ class _Table(Module):
             raise NotImplementedError(f"{self._get_name()}: sparse=True is not supported; use sparse=False, whose gradient "
                                       "is a dense tensor")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        num_embeddings = int(num_embeddings)  # NumPy's may have no sign
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise AssertionError(f"Padding_idx must be within num_embeddings: got {padding_idx} of {num_embeddings}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from sluice import _C, cuda
@@ -31,7 +32,7 @@ class DataParallel(Module):
         self.dim, self.module, self.device_ids = dim, module, [] if device is None else [device]
         self.output_device = device if output_device is None else output_device
         if device is not None:
-            self.module.to(f"cuda:{device}" if isinstance(device, int) else device)
+            self.module.to(f"cuda:{device}" if isinstance(device, Integral) else device)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import types
 import warnings
+from numbers import Integral
 from typing import Any
 
 from sluice._C import Tensor
@@ -72,7 +73,7 @@ class LRScheduler:
 
     def __init__(self, optimizer: Any, last_epoch: Any = -1, verbose: bool = False) -> None:
         check_optimizer(optimizer)
-        if not isinstance(last_epoch, int) or isinstance(last_epoch, bool):
+        if not isinstance(last_epoch, Integral) or isinstance(last_epoch, bool):
             raise TypeError(f"{type(self).__name__}: last_epoch is {last_epoch!r}; must be an int")
         self.optimizer, self.verbose, self._get_lr_called_within_step = optimizer, verbose, False
         for i, group in enumerate(optimizer.param_groups):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from numbers import Integral
 from typing import Any
 
 from sluice._C import Tensor
@@ -121,10 +122,10 @@ class OneCycleLR(_Cycle):
             if epochs is None or steps_per_epoch is None:
                 raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
             for name, value in (("epochs", epochs), ("steps_per_epoch", steps_per_epoch)):
-                if not isinstance(value, int) or value <= 0:
+                if not isinstance(value, Integral) or value <= 0:
                     raise ValueError(f"Expected positive integer {name}, but got {value}")
             total_steps = epochs * steps_per_epoch
-        elif not isinstance(total_steps, int) or total_steps <= 0:
+        elif not isinstance(total_steps, Integral) or total_steps <= 0:
             raise ValueError(f"Expected positive integer total_steps, but got {total_steps}")
         if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import Counter
+from numbers import Integral
 from typing import Any
 
 from sluice._C import Tensor
@@ -226,11 +227,11 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     def __init__(self, optimizer: Any, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: Any = -1,
                  verbose: bool = False) -> None:
-        if not isinstance(T_0, int) or T_0 <= 0:
+        if not isinstance(T_0, Integral) or T_0 <= 0:
             raise ValueError(f"Expected positive integer T_0, but got {T_0}")
-        if not isinstance(T_mult, int) or T_mult < 1:
+        if not isinstance(T_mult, Integral) or T_mult < 1:
             raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
-        if not isinstance(eta_min, (float, int)):
+        if not isinstance(eta_min, (float, Integral)):
             raise ValueError(f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}")
         self.T_0, self.T_i, self.T_mult, self.eta_min, self.T_cur = T_0, T_0, T_mult, eta_min, last_epoch
         super().__init__(optimizer, last_epoch, verbose)

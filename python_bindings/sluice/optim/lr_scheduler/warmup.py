@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import Any
 
 from sluice.optim.lr_scheduler._formula import at_most, choose, cos, linear
@@ -36,7 +37,7 @@ class WarmupLR(LRScheduler):
                  verbose: bool = False) -> None:
         if warmup_method not in ("linear", "constant"):
             raise ValueError(f"{type(self).__name__}: warmup_method is {warmup_method!r}; must be 'linear' or 'constant'")
-        if not isinstance(warmup_iters, int) or warmup_iters < 0:
+        if not isinstance(warmup_iters, Integral) or warmup_iters < 0:
             raise ValueError(f"{type(self).__name__}: warmup_iters is {warmup_iters!r}; must be an int of at least 0")
         self._inner = scheduler_or_optimizer if isinstance(scheduler_or_optimizer, LRScheduler) else None
         self.warmup_factor, self.warmup_iters = warmup_factor, warmup_iters

@@ -8,6 +8,7 @@ import multiprocessing
 import multiprocessing.context
 import os
 import warnings
+from numbers import Integral
 from typing import Any, Callable, Generic, Iterator, TypeVar
 
 from sluice.errors import NotImplementedError, RuntimeError, TypeError, ValueError  # noqa: A004
@@ -195,7 +196,7 @@ class DataLoader(Generic[T_co]):
 
 
 def _check_workers(num_workers: Any, timeout: Any, prefetch_factor: Any, persistent_workers: Any) -> None:
-    if not isinstance(num_workers, int):
+    if not isinstance(num_workers, Integral):
         raise TypeError(f"DataLoader: num_workers should be an int: got {num_workers!r}")
     if num_workers < 0:
         raise ValueError("DataLoader: num_workers option should be non-negative; use num_workers=0 to disable "

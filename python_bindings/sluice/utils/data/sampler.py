@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from numbers import Integral
 from typing import Any, Generic, Iterator, Sequence, TypeVar
 
 import sluice
@@ -18,7 +19,7 @@ def draw_seed(generator: Any = None) -> int:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, Integral) and not isinstance(value, bool) and value > 0
 
 
 class Sampler(Generic[T_co]):
