@@ -166,8 +166,13 @@ void add_limits(CLI::App& app, Arguments& args, Texts& texts) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--request-memory", texts.request_memory,
-                 "bytes that all requests together may hold while they come and run; what does not fit is told to ask "
-                 "again")
+                 "bytes that all requests together may hold, from their first byte to the last of their answers; what "
+                 "does not fit is told to ask again")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--max-connections", args.max_connections,
+                 "of HTTP; one more takes the place of one that has no request, or is answered 503")
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str()
       ->group(group);
   app.add_option("--max-queue-size", args.server.max_queue_size, "requests that wait for a model that does not say")

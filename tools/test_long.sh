@@ -53,6 +53,7 @@ jobs_of_2() {
 
 jobs_of_1() {
   echo "load .venv/bin/python -m pytest -q -s tests/serving/python/test_load.py"
+  echo "serving_memory .venv/bin/python -m pytest -q -s tests/serving/python/test_memory.py"
 }
 
 failed=0

@@ -13,6 +13,7 @@
 
 #include "serving/core/datatype.h"
 #include "serving/core/error.h"
+#include "serving/core/memory_budget.h"
 
 namespace sluice::serving {
 
@@ -43,6 +44,14 @@ struct RequestedOutput {
   std::optional<SharedRegion> shared;  // write it there; the response has no bytes of it then
 };
 
+// Of tensors in a request, of parameters, and of dims of a tensor.
+inline constexpr size_t kMostTensors = 4096, kMostParameters = 1024, kMostDims = 64;
+// Throws kTooLarge for more than `most`.
+void check_count(size_t count, size_t most, const char* what);
+// Whether the region can hold the tensor, by its datatype and shape; to be asked before its bytes are copied. Throws
+// kInvalidArgument, kTooLarge.
+void check_region(const Tensor& tensor, const SharedRegion& region, const std::string& where);
+
 // What `parameters` of a request say, for those names that mean something to the server. Throws kInvalidArgument.
 struct RequestOptions {
   std::variant<uint64_t, std::string> sequence_id = uint64_t{0};  // 0, "": of none
@@ -68,6 +77,9 @@ struct InferRequest {
   Clock::time_point read{};                   // its last byte, where the front end says
   std::string trace_parent = {};              // what a client's own trace says of it (W3C's traceparent), if it does
   std::shared_ptr<RequestTrace> trace = {};   // set by the server where this request is traced
+  // What its memory counts in: the front end's part of it, and what the server makes of it and answers, as long as that
+  // is there. Null where it is not counted.
+  MemoryPtr memory = {};
 };
 
 struct InferResponse {
@@ -77,6 +89,9 @@ struct InferResponse {
   std::optional<Error> error;                // then nothing else but the names is set
   std::shared_ptr<RequestTrace> trace = {};  // to stamp, and to let go of when it has been sent
 };
+
+// What its names, id and parameters take, beside its tensors' bytes; at least.
+uint64_t text_bytes(const InferRequest& request);
 
 // Called for every response to a request, the last time with `last`; exactly once for models that are not decoupled. On
 // any thread, also before infer() has returned. Must not block.

@@ -45,8 +45,8 @@ class Server {
   virtual inference::SystemSharedMemoryStatusResponse shared_memory(const std::string& region) const = 0;
   virtual void register_shared_memory(const inference::SystemSharedMemoryRegisterRequest& request) = 0;
   virtual void unregister_shared_memory(const std::string& region) = 0;  // "": all
-  // A copy of the bytes of a tensor in a registered region, at a multiple of 64 bytes.
-  virtual std::shared_ptr<void> shared_bytes(const SharedRegion& region) const = 0;
+  // A copy of the bytes of a tensor in a registered region, at a multiple of 64 bytes. It counts in `share`.
+  virtual std::shared_ptr<void> shared_bytes(const SharedRegion& region, const MemoryPtr& share) const = 0;
 
   // Starts a request. Never blocks for long, and throws nothing: what is wrong is told by `respond`.
   virtual std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) = 0;

@@ -128,12 +128,12 @@ std::shared_ptr<const SharedMemory::Region> SharedMemory::find(const SharedRegio
   return region;
 }
 
-std::shared_ptr<void> SharedMemory::read(const SharedRegion& part, BufferPool& buffers) const {
+std::shared_ptr<void> SharedMemory::read(const SharedRegion& part, BufferPool& buffers, const MemoryPtr& share) const {
   const std::shared_ptr<const Region> region = find(part);
   struct stat stat {};  // before memory is taken for what is not there
   const bool there = fstat(region->fd, &stat) == 0 &&
                      ends_within(region->offset + part.offset, part.bytes, static_cast<uint64_t>(stat.st_size));
-  std::shared_ptr<void> data = there ? buffers.take(part.bytes) : nullptr;
+  std::shared_ptr<void> data = there ? buffers.take(part.bytes, share) : nullptr;
   const bool whole = there && all(part.bytes, [&](uint64_t done, uint64_t left) {
                        return pread(region->fd, static_cast<char*>(data.get()) + done, left,
                                     static_cast<off_t>(region->offset + part.offset + done));

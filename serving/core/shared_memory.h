@@ -28,8 +28,9 @@ class SharedMemory {
   void add(const inference::SystemSharedMemoryRegisterRequest& request);
   void remove(const std::string& name);  // "": all; nothing where there is no such
 
-  // A copy of the bytes, at a multiple of 64 bytes. Throws kNotFound, kInvalidArgument.
-  std::shared_ptr<void> read(const SharedRegion& region, BufferPool& buffers) const;
+  // A copy of the bytes, at a multiple of 64 bytes, which counts in `share`. Throws kNotFound, kInvalidArgument, and
+  // what the share does.
+  std::shared_ptr<void> read(const SharedRegion& region, BufferPool& buffers, const MemoryPtr& share) const;
   // Throws the same, and kInvalidArgument where `bytes` do not fit into the part that was named.
   void write(const SharedRegion& region, const void* data, size_t bytes) const;
 

@@ -72,18 +72,24 @@ ModelCore::~ModelCore() {
 
 bool ModelCore::answer_from_cache(const JobPtr& job) {
   const auto begin = Clock::now();
+  uint64_t bytes = 0;
+  for (const Tensor& input : job->request.inputs) bytes += input.bytes;
+  Held own(job->request.memory, bytes);
   std::string key = cache_key(cache_prefix_, job->request);
   const ResponseCache::Outputs outputs = shared_->cache.find(key);
   const auto end = Clock::now();
   if (outputs == nullptr) {
     job->key = std::move(key);
+    job->own = std::move(own);
     statistics_.missed(end - begin);
     return false;
   }
-  job->answered = true;
-  statistics_.hit(*job, end - begin, end);
   InferResponse response = response_of(*job);
   response.outputs = *outputs;
+  for (Tensor& tensor : response.outputs)  // it may leave the cache before the client has read it
+    tensor.data = counted(std::move(tensor.data), Held(job->request.memory, tensor.bytes));
+  job->answered = true;
+  statistics_.hit(*job, end - begin, end);
   deliver(job, std::move(response));
   return true;
 }
@@ -104,7 +110,9 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
     job->outputs = std::move(prepared.outputs);
     job->rows = prepared.rows;
     job->ragged = std::move(prepared.ragged);
+    count_texts(*job);
     if (sequences_ == nullptr && job->rows > ports_->step_rows()) return split(job);
+    count_answer(*job);
   } catch (const Error& error) {
     fail(job, error);
     return job;
@@ -114,6 +122,28 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
   }
   enqueue(job);
   return job;
+}
+
+void ModelCore::count_texts(Job& job) const {
+  if (job.request.memory == nullptr) return;
+  uint64_t bytes = job.own.bytes() + text_bytes(job.request);
+  for (const ShownPort& port : ports_->inputs())
+    if (port.datatype == DataType::TYPE_STRING) bytes += job.inputs[static_cast<size_t>(port.port)].bytes();
+  job.own = Held(job.request.memory, bytes);
+}
+
+void ModelCore::count_answer(Job& job) const {
+  if (job.request.memory == nullptr) return;
+  job.answer = Held(job.request.memory, ports_->result_bytes(job.rows, job.ragged));
+}
+
+void ModelCore::count_padding(Batch& batch) const {
+  const MemoryPtr& memory = batch.jobs.front()->request.memory;
+  if (memory == nullptr || batch.step_rows == batch.rows) return;
+  uint64_t counted = 0;
+  for (const JobPtr& job : batch.jobs) counted += job->answer.bytes();
+  const uint64_t all = ports_->result_bytes(batch.step_rows, {});
+  if (all > counted) batch.padding = Held(memory, all - counted);
 }
 
 void ModelCore::enqueue(const JobPtr& job) {
@@ -263,6 +293,7 @@ void ModelCore::deliver(const JobPtr& job, InferResponse response) {
 
 void ModelCore::tell(const JobPtr& job, InferResponse response) {
   --pending_;
+  job->own = Held();  // whoever has a handle may have it for longer
   job->respond(std::move(response), true);
   job->respond = nullptr;
   if (--undelivered_ > 0) return;

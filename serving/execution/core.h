@@ -131,13 +131,19 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   BatchPtr take_here(Instance& instance, Clock::time_point now);
 
   void enqueue(const JobPtr& job);
+  // Counts its names and parameters, and what its texts became, each as long as the longest may be.
+  void count_texts(Job& job) const;
+  // Counts what it will be answered with, before there is any of it. Throws what the request's share does.
+  void count_answer(Job& job) const;
+  // The same of a step, whose rows of nobody are counted with its first request's.
+  void count_padding(Batch& batch) const;
   // Of more rows than a step takes: several requests, whose answers are joined.
   std::shared_ptr<RequestHandle> split(const JobPtr& job);
   void join(const JobPtr& job, std::vector<InferResponse>& parts);
   void start(Instance& instance, const BatchPtr& batch);
   std::vector<api::Tensor> gather(Batch& batch);
   void done(Instance& instance, Flight& flight, const std::vector<api::Tensor>& outputs, const std::string& error);
-  void scatter(const Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end);
+  void scatter(Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end);
   // What a request leaves for the next one of its sequence.
   std::vector<api::Tensor> state_after(const std::vector<api::Tensor>& outputs, int64_t row, bool alone) const;
   void keep(const Job& job, const std::vector<Tensor>& outputs, bool shares);

@@ -84,9 +84,9 @@ Loop loop_of(const inference::ModelConfig& config) {
   return loop;
 }
 
-Tensor copy_of(const Tensor& tensor) {
+Tensor copy_of(const Tensor& tensor, const MemoryPtr& memory) {
   Tensor copy = tensor;
-  copy.data = BufferPool(0).take(tensor.bytes);
+  copy.data = BufferPool(0).take(tensor.bytes, memory);
   if (tensor.bytes > 0) std::memcpy(copy.data.get(), tensor.data.get(), tensor.bytes);
   return copy;
 }
@@ -204,7 +204,11 @@ class Generation final : public RequestHandle, public std::enable_shared_from_th
   // The memory of a request's inputs becomes the step's, so those that stay are copied.
   void step() {
     InferRequest next = request_;
-    for (Tensor& input : next.inputs) input = copy_of(input);
+    try {
+      for (Tensor& input : next.inputs) input = copy_of(input, request_.memory);
+    } catch (const Error& error) {
+      return fail(error);
+    }
     next.trace = std::exchange(request_.trace, nullptr);  // of the first step
     begun_ = Clock::now();
     const int64_t number = left_;
@@ -232,7 +236,11 @@ class Generation final : public RequestHandle, public std::enable_shared_from_th
     }
     if (response.error) return finish(std::move(response));
     const bool last = left_ == 1 || stops(response);
-    if (!last) feed_back(response);
+    try {
+      if (!last) feed_back(response);
+    } catch (const Error& error) {
+      return fail(error);
+    }
     response.outputs.resize(std::min(asked_, response.outputs.size()));
     response.parameters["triton_final_response"] = last;
     if (number_ == 0) counts_->first_response(computed - request_.received);
@@ -262,7 +270,7 @@ class Generation final : public RequestHandle, public std::enable_shared_from_th
       const auto from = std::find_if(response.outputs.begin(), response.outputs.end(),
                                      [&, name = output](const Tensor& tensor) { return tensor.name == name; });
       if (from == response.outputs.end()) continue;
-      Tensor next = copy_of(*from);
+      Tensor next = copy_of(*from, request_.memory);
       next.name = input;
       const auto to = std::find_if(request_.inputs.begin(), request_.inputs.end(),
                                    [&, name = input](const Tensor& tensor) { return tensor.name == name; });

@@ -30,6 +30,7 @@ struct Job final : RequestHandle, std::enable_shared_from_this<Job> {
   int64_t rows = 1;
   std::vector<RaggedInput> ragged;  // in the order of ModelPorts::ragged()
   std::string key;                  // of the cache, "" when it is not asked
+  Held answer, own;                 // counts what it will be answered with; what it has beside its request's memory
   uint64_t number = 0;              // in the order of arrival
   uint64_t sequence = 0;            // that it belongs to; 0: none
   size_t place = 0;                 // of its sequence: an instance, and a row there
@@ -54,8 +55,10 @@ struct Batch {
   std::vector<std::vector<int64_t>> ragged_at;  // by ragged input: where each job's rows begin
   Clock::time_point started, submitted;
   std::optional<api::Result> result;
-  std::string error;    // of a step that failed
-  bool traced = false;  // one of its requests is
+  int64_t step_rows = 0;  // with those of nobody
+  Held padding;           // counts what the step gives for those
+  std::string error;      // of a step that failed
+  bool traced = false;    // one of its requests is
 };
 
 }  // namespace sluice::serving

@@ -321,6 +321,22 @@ api::Tensor ModelPorts::input_tensor(const ShownPort& port, Tensor& given) const
   return {port.bundle.dtype, std::move(shape), std::move(given.data)};
 }
 
+uint64_t ModelPorts::result_bytes(int64_t rows, const std::vector<RaggedInput>& ragged) const {
+  uint64_t all = 0;
+  for (size_t b = 0; b < bundle_outputs_.size(); ++b) {
+    std::vector<int64_t> shape = bundle_outputs_[b].shape;
+    const auto shown = std::find_if(outputs_.begin(), outputs_.end(), [&](const ShownPort& port) {
+      return port.ragged && port.port == static_cast<int>(b);
+    });
+    if (max_batch_ > 0 && !shape.empty())
+      shape[0] = shown == outputs_.end()          ? rows
+                 : shown->scatter < ragged.size() ? ragged[shown->scatter].rows
+                                                  : shape[0];
+    all += checked_bytes(shape, api::dtype_size(bundle_outputs_[b].dtype), model_);
+  }
+  return all;
+}
+
 Tensor ModelPorts::show(const OutputRows& of) const {
   const ShownPort& port = of.port;
   const std::vector<int64_t>& whole = of.whole.shape();

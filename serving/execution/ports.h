@@ -77,6 +77,9 @@ class ModelPorts {
     return fixed_rows_ > 0 ? std::min(fixed_rows_, max_batch_) : std::max<int64_t>(max_batch_, 1);
   }
 
+  // Bytes of all outputs of the bundle, at most: for a request's rows, or for a step's.
+  uint64_t result_bytes(int64_t rows, const std::vector<RaggedInput>& ragged) const;
+
   struct Prepared {
     std::vector<api::Tensor> inputs;  // in the bundle's order; empty what the server makes
     int64_t rows = 1;

@@ -39,10 +39,12 @@ std::shared_ptr<RequestHandle> ModelCore::split(const JobPtr& job) {
     part->received = job->received;
     part->request.outputs = job->request.outputs;
     part->request.trace = job->request.trace;
+    part->request.memory = job->request.memory;
     part->options = job->options;
     part->outputs = job->outputs;
     part->rows = std::min(most, job->rows - start);
     part->inputs = rows_of(job->inputs, start, part->rows);
+    count_answer(*part);
     const size_t number = parts.size();
     part->respond = [this, job, pieces, number](InferResponse response, bool) {
       {
@@ -88,7 +90,11 @@ void ModelCore::join(const JobPtr& job, std::vector<InferResponse>& parts) {
       tensor.bytes += part.outputs[o].bytes;
       tensor.shape[0] += part.outputs[o].shape[0];
     }
-    tensor.data = buffers_.take(tensor.bytes);
+    try {
+      tensor.data = buffers_.take(tensor.bytes, job->request.memory);
+    } catch (const Error& error) {
+      return fail(job, error);
+    }
     auto* to = static_cast<uint8_t*>(tensor.data.get());
     for (const InferResponse& part : parts) {
       const Tensor& from = part.outputs[o];
@@ -99,7 +105,7 @@ void ModelCore::join(const JobPtr& job, std::vector<InferResponse>& parts) {
   if (job->answered.exchange(true)) return;
   job->rows = 0;  // its parts have counted theirs
   statistics_.succeeded(*job, {}, Clock::now());
-  if (!job->key.empty()) keep(*job, whole.outputs, false);
+  if (!job->key.empty()) keep(*job, whole.outputs, job->request.memory != nullptr);
   deliver(job, std::move(whole));
 }
 

@@ -88,10 +88,14 @@ std::optional<Clock::time_point> ModelCore::serve(int number) {
 
 // The rows of all its requests, one behind the other, for each input.
 std::vector<api::Tensor> ModelCore::gather(Batch& batch) {
-  if (ragged_ != nullptr) return ragged_->gather(batch, buffers_);
+  if (ragged_ != nullptr) {
+    batch.step_rows = batch.rows;  // its results are as long as its requests
+    return ragged_->gather(batch, buffers_);
+  }
   const auto allowed = std::lower_bound(allowed_.begin(), allowed_.end(), batch.end);
   const int64_t wanted = allowed == allowed_.end() ? batch.end : *allowed;
   const int64_t rows = ports_->fixed_rows() > 0 ? ports_->fixed_rows() : wanted;
+  batch.step_rows = ports_->max_batch() > 0 ? rows : batch.rows;
   if (batch.jobs.size() == 1 && (ports_->max_batch() == 0 || rows == batch.rows))
     return std::move(batch.jobs.front()->inputs);
   std::vector<api::Tensor> inputs;
@@ -140,6 +144,7 @@ void ModelCore::start(Instance& instance, const BatchPtr& batch) {
   };
   try {
     std::vector<api::Tensor> inputs = gather(*batch);
+    count_padding(*batch);
     const std::lock_guard submitting(instance.submit);
     if (instance.session == nullptr) throw Error(Code::kUnavailable, where_ + ": its instance has ended");
     flight = instance.flight;
@@ -240,7 +245,7 @@ void ModelCore::release(Instance& instance) {
   if (wake >= 0) crew_->wake(wake);
 }
 
-// In memory of its own where it lies in that of a batch, which would stay with it.
+// In memory of its own where it lies in that of a batch, or counts for a client, which would stay with it.
 void ModelCore::keep(const Job& job, const std::vector<Tensor>& outputs, bool shares) {
   auto kept = std::make_shared<std::vector<Tensor>>(outputs);
   for (Tensor& tensor : *kept) {
@@ -252,8 +257,39 @@ void ModelCore::keep(const Job& job, const std::vector<Tensor>& outputs, bool sh
   shared_->cache.insert(job.key, std::move(kept));
 }
 
-void ModelCore::scatter(const Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end) {
+namespace {
+
+// What a step gave, and its counts: parts of it may be all that is left of it, and keep the whole.
+struct Results {
+  std::vector<Held> counts;  // given back last
+  std::vector<std::shared_ptr<void>> outputs;
+};
+
+std::shared_ptr<Results> results_of(Batch& batch, const std::vector<api::Tensor>& outputs) {
+  std::vector<Held> counts;
+  for (const JobPtr& job : batch.jobs)
+    if (job->answer.bytes() > 0) counts.push_back(std::move(job->answer));
+  if (counts.empty()) return nullptr;
+  counts.push_back(std::move(batch.padding));
+  auto results = std::make_shared<Results>();
+  results->counts = std::move(counts);
+  for (const api::Tensor& output : outputs) results->outputs.push_back(output.shared());
+  return results;
+}
+
+// The tensor counts as long as somebody has it.
+void count(Tensor& tensor, const api::Tensor& whole, const std::shared_ptr<Results>& results, const MemoryPtr& memory) {
+  if (results == nullptr || tensor.data == nullptr) return;
+  const bool part = !tensor.data.owner_before(whole.shared()) && !whole.shared().owner_before(tensor.data);
+  tensor.data = part ? std::shared_ptr<void>(results, tensor.data.get())
+                     : counted(std::move(tensor.data), Held(memory, tensor.bytes));
+}
+
+}  // namespace
+
+void ModelCore::scatter(Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end) {
   std::vector<InferResponse> responses;
+  const std::shared_ptr<Results> results = results_of(batch, outputs);
   std::optional<Error> failed;
   for (size_t j = 0; j < batch.jobs.size(); ++j) {
     const JobPtr& job = batch.jobs[j];
@@ -267,10 +303,12 @@ void ModelCore::scatter(const Batch& batch, const std::vector<api::Tensor>& outp
                 ? OutputRows{port, whole, batch.ragged_at[port.scatter][j], job->rows, &job->ragged[port.scatter]}
                 : OutputRows{port, whole, batch.at[j], job->rows, nullptr,
                              port.lengths < 0 ? nullptr : &outputs.at(static_cast<size_t>(port.lengths))}));
-        if (o >= job->request.outputs.size()) continue;
-        const RequestedOutput& wanted = job->request.outputs[o];
-        tensor.name = wanted.name;
-        if (wanted.classes > 0) classify(tensor, wanted.classes, port.labels, ports_->max_batch() > 0);
+        if (o < job->request.outputs.size()) {
+          const RequestedOutput& wanted = job->request.outputs[o];
+          tensor.name = wanted.name;
+          if (wanted.classes > 0) classify(tensor, wanted.classes, port.labels, ports_->max_batch() > 0);
+        }
+        count(tensor, whole, results, job->request.memory);
       }
     } catch (const Error& error) {
       response.error = error;
@@ -294,7 +332,7 @@ void ModelCore::scatter(const Batch& batch, const std::vector<api::Tensor>& outp
       job->request.trace->stamp(Stamp::kComputeOutputStart, infer_end);
       job->request.trace->stamp(Stamp::kComputeEnd, end);
     }
-    if (!job->key.empty()) keep(*job, responses[j].outputs, batch.jobs.size() > 1);
+    if (!job->key.empty()) keep(*job, responses[j].outputs, batch.jobs.size() > 1 || results != nullptr);
     deliver(job, std::move(responses[j]));
   }
 }

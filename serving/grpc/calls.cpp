@@ -10,6 +10,7 @@
 #include "serving/core/log.h"
 #include "serving/core/trace.h"
 #include "serving/grpc/grpc_codec.h"
+#include "serving/grpc/messages.h"
 
 namespace sluice::serving {
 
@@ -80,43 +81,62 @@ void Cancellation::cancel() {
 
 namespace {
 
-// Of a request that never came to the server.
-grpc::Status refusal_of_current(Server& server, const inference::ModelInferRequest& message,
-                                Clock::time_point received) {
-  const Code code = [] {
-    try {
-      throw;
-    } catch (const Error& error) {
-      return error.code();
-    } catch (...) {
-      return Code::kInternal;
-    }
-  }();
-  server.refused(message.model_name(), message.model_version(), code, received);
-  return status_of_current();
+// What an answer will take as a message, beside its tensors.
+uint64_t memory_of(const InferResponse& response) {
+  constexpr uint64_t kOfMessage = 1024, kOfEntry = 256;
+  uint64_t bytes = kOfMessage + response.id.size();
+  for (const Tensor& output : response.outputs) bytes += kOfEntry + output.name.size() + output.bytes;
+  for (const auto& [name, value] : response.parameters) {
+    const auto* const text = std::get_if<std::string>(&value);
+    bytes += kOfEntry + name.size() + (text == nullptr ? 0 : text->size());
+  }
+  return bytes;
 }
 
-// A request as its message and as the tensors copied from it.
-uint64_t memory_of(const inference::ModelInferRequest& message) { return 2 * message.ByteSizeLong(); }
+Code code_of_current() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error.code();
+  } catch (...) {
+    return Code::kInternal;
+  }
+}
+
+// Reads a request, of whose message nothing is left behind this. Throws Error.
+InferRequest request_of(const grpc::ByteBuffer& bytes, const CallContext& with, const MemoryPtr& share,
+                        std::string* id) {
+  const auto received = Clock::now();
+  Held counted;
+  inference::ModelInferRequest message;
+  InferRequest request;
+  try {
+    read_message(bytes, message, share, counted);
+    if (id != nullptr) *id = message.id();
+    request = request_of(message, with.server, with.buffers, share);
+  } catch (...) {
+    with.server.refused(message.model_name(), message.model_version(), code_of_current(), received);
+    throw;
+  }
+  request.received = received;
+  request.read = Clock::now();
+  return request;
+}
 
 // Lives until OnDone, which comes after Finish, which comes with the answer.
 class InferCall final : public grpc::ServerUnaryReactor {
  public:
-  InferCall(grpc::CallbackServerContext& context, const CallContext& with, inference::ModelInferResponse* response)
-      : context_(context), response_(response), memory_(with.memory, UINT64_MAX) {}
+  InferCall(grpc::CallbackServerContext& context, const CallContext& with, grpc::ByteBuffer* response)
+      : here_(with.open), context_(context), response_(response), memory_(with.share()) {}
 
-  void start(const CallContext& with, const inference::ModelInferRequest& message) {
-    const auto received = Clock::now();
+  void start(const CallContext& with, const grpc::ByteBuffer& message) {
     const std::shared_ptr<Cancellation> cancellation = cancellation_;  // this may be gone when infer() returns
     InferRequest request;
     try {
-      memory_.take(memory_of(message));
-      request = request_of(message, with.server, with.buffers);
+      request = request_of(message, with, memory_, nullptr);
     } catch (...) {
-      return Finish(refusal_of_current(with.server, message, received));
+      return Finish(status_of_current());
     }
-    request.received = received;
-    request.read = Clock::now();
     const auto parent = context_.client_metadata().find("traceparent");
     if (parent != context_.client_metadata().end())
       request.trace_parent.assign(parent->second.data(), parent->second.size());
@@ -149,18 +169,22 @@ class InferCall final : public grpc::ServerUnaryReactor {
       return Finish(status_of(*response.error));
     }
     try {
-      fill(*response_, response, shared_);
-      memory_.give(memory_.held() / 2);         // the tensors; the message stays till the end
-      memory_.take(response_->ByteSizeLong());  // until the client has it
+      const Held counted(memory_, memory_of(response));
+      inference::ModelInferResponse message;
+      fill(message, response, shared_);
+      response.outputs.clear();
+      write_message(message, *response_, memory_, held_);
     } catch (...) {
       return Finish(status_of_current());
     }
     Finish(grpc::Status::OK);
   }
 
+  const OpenCalls::Here here_;
   grpc::CallbackServerContext& context_;
-  inference::ModelInferResponse* const response_;
-  MemoryShare memory_;
+  grpc::ByteBuffer* const response_;
+  const MemoryPtr memory_;
+  Held held_;  // by the response, until the client has it
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
   std::map<std::string, SharedRegion> shared_;
   std::shared_ptr<RequestTrace> trace_;
@@ -169,15 +193,17 @@ class InferCall final : public grpc::ServerUnaryReactor {
 
 // Reads while fewer than `most_` requests are unanswered, writes one response at a time, and finishes when all that was
 // read is answered and written. Until then responses may use it; OnDone, which deletes it, may come as soon as Finish
-// is called, so that is the last thing that anybody does, and without the lock.
-class StreamCall final
-    : public grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse> {
+// is called, so that is the last thing that anybody does, and without the lock. Who ends streams may have it longer.
+class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public OpenCalls::Stream {
  public:
   StreamCall(grpc::CallbackServerContext& context, const CallContext& with, size_t most)
       : context_(context), with_(with), most_(most), unread_(with.memory, with.most_unread) {
     StartRead(&message_);
   }
 
+  void end() override {
+    proceed([this] { ending_ = true; });
+  }
   void OnReadDone(bool ok) override {
     if (ok) start();
     proceed([&] {
@@ -202,41 +228,36 @@ class StreamCall final
     for (const auto& cancellation : running) cancellation->cancel();
     proceed([] {});
   }
-  void OnDone() override { delete this; }
+  void OnDone() override { with_.open.remove(this); }
 
  private:
   struct Write {
-    inference::ModelStreamInferResponse message;
+    grpc::ByteBuffer message;
     std::shared_ptr<RequestTrace> trace;
     uint64_t bytes = 0;
   };
   struct Running {
     std::shared_ptr<Cancellation> cancellation;
-    std::unique_ptr<MemoryShare> memory;
   };
 
   void start() {
-    const auto received = Clock::now();
     const auto cancellation = std::make_shared<Cancellation>();
-    const std::string id = message_.id();
-    auto memory = std::make_unique<MemoryShare>(with_.memory, UINT64_MAX);
-    MemoryShare& share = *memory;
+    const MemoryPtr share = with_.share();
+    std::string id;
     uint64_t number = 0;
     {
       const std::lock_guard lock(mutex_);
+      if (ending_) return;  // it comes too late
       number = ++started_;
-      running_.emplace(number, Running{cancellation, std::move(memory)});
+      running_.emplace(number, Running{cancellation});
       if (broken_) cancellation->cancel();  // of no request yet: whatever it will be of
     }
     InferRequest request;
     try {
-      share.take(memory_of(message_));
-      request = request_of(message_, with_.server, with_.buffers);
+      request = request_of(message_, with_, share, &id);
     } catch (...) {
-      return answer(number, id, {}, true, refusal_of_current(with_.server, message_, received).error_message(), {});
+      return answer(number, id, {}, true, status_of_current().error_message(), {});
     }
-    request.received = received;
-    request.read = Clock::now();
     const auto shared = shared_outputs(request);
     cancellation->is(
         with_.server.infer(std::move(request), [this, number, id, shared](InferResponse response, bool last) {
@@ -249,17 +270,9 @@ class StreamCall final
               const std::map<std::string, SharedRegion>& shared) {
     Write write;
     write.trace = std::move(response.trace);
-    write.message.set_error_message(error);
-    if (error.empty()) {
-      try {
-        fill(*write.message.mutable_infer_response(), response, shared);
-      } catch (...) {
-        write.message.set_error_message(status_of_current().error_message());
-      }
-    }
-    write.message.mutable_infer_response()->set_id(id);
-    write.bytes = write.message.ByteSizeLong();
-    if (!has_room(write.bytes)) {
+    if (!error.empty()) response.outputs.clear();
+    write.bytes = memory_of(response) + id.size() + error.size();
+    if (!has_room(2 * write.bytes)) {  // as a message, and as the bytes of it
       // This request is still running, so nothing can end the call meanwhile. The client sees its stream cancelled.
       log_warning(
           fmt::format("grpc: a stream is ended: its client does not take its responses, or all clients together "
@@ -270,7 +283,17 @@ class StreamCall final
         if (last) running_.erase(number);
       });
     }
+    {
+      inference::ModelStreamInferResponse message;
+      message.set_error_message(error);
+      if (error.empty()) fill(*message.mutable_infer_response(), response, shared);
+      message.mutable_infer_response()->set_id(id);
+      response.outputs.clear();
+      bool own = false;
+      grpc::SerializationTraits<inference::ModelStreamInferResponse>::Serialize(message, &write.message, &own);
+    }
     proceed([&] {
+      unread_.give(write.bytes);
       writes_.push_back(std::move(write));
       if (last) running_.erase(number);
     });
@@ -295,9 +318,11 @@ class StreamCall final
     std::unique_lock lock(mutex_);
     note();
     if (!start_next()) return;
-    const bool broken = broken_;
+    const bool broken = broken_, early = !ended_;
     lock.unlock();
-    Finish(broken ? grpc::Status(grpc::StatusCode::CANCELLED, "stream: cancelled") : grpc::Status::OK);
+    if (broken) return Finish({grpc::StatusCode::CANCELLED, "stream: cancelled"});
+    Finish(early ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "stream: the server is shutting down")
+                 : grpc::Status::OK);
   }
 
   // With mutex_ held. True, once, when there is nothing more to do.
@@ -309,23 +334,25 @@ class StreamCall final
       if (writes_.front().trace != nullptr) writes_.front().trace->stamp(Stamp::kSendStart);
       StartWrite(&writes_.front().message);
     }
-    if (!reading_ && !ended_ && running_.size() + writes_.size() < most_) {
+    if (!reading_ && !ended_ && !ending_ && running_.size() + writes_.size() < most_) {
       reading_ = true;
       StartRead(&message_);
     }
-    finished_ = ended_ && !reading_ && !writing_ && running_.empty() && writes_.empty();
+    // What is being read when the server ends stays half.
+    finished_ = ((ended_ && !reading_) || ending_) && !writing_ && running_.empty() && writes_.empty();
     return finished_;
   }
 
   grpc::CallbackServerContext& context_;
   const CallContext& with_;
   const size_t most_;
-  inference::ModelInferRequest message_;  // being read
+  grpc::ByteBuffer message_;  // being read
 
   std::mutex mutex_;
   bool reading_ = true, writing_ = false, finished_ = false;
   bool ended_ = false;   // there is nothing more to read
   bool broken_ = false;  // the client is gone
+  bool ending_ = false;  // the server ends
   uint64_t started_ = 0;
   std::map<uint64_t, Running> running_;
   std::deque<Write> writes_;
@@ -334,10 +361,8 @@ class StreamCall final
 
 }  // namespace
 
-grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* refuse_stream(
-    const grpc::Status& status) {
-  class Refusal final
-      : public grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse> {
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* refuse_stream(const grpc::Status& status) {
+  class Refusal final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
    public:
     explicit Refusal(const grpc::Status& status) { Finish(status); }
     void OnDone() override { delete this; }
@@ -346,16 +371,17 @@ grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInfe
 }
 
 grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, const CallContext& with,
-                                     const inference::ModelInferRequest& message,
-                                     inference::ModelInferResponse* response) {
+                                     const grpc::ByteBuffer& message, grpc::ByteBuffer* response) {
   auto* const call = new InferCall(context, with, response);
   call->start(with, message);
   return call;
 }
 
-grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* stream_call(
-    grpc::CallbackServerContext& context, const CallContext& with, size_t most) {
-  return new StreamCall(context, with, most);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* stream_call(grpc::CallbackServerContext& context,
+                                                                         const CallContext& with, size_t most) {
+  const auto call = std::make_shared<StreamCall>(context, with, most);
+  with.open.add(call);
+  return call.get();
 }
 
 }  // namespace sluice::serving

@@ -10,6 +10,7 @@
 #include "serving/core/buffers.h"
 #include "serving/core/memory_budget.h"
 #include "serving/core/server.h"
+#include "serving/grpc/open_calls.h"
 
 namespace sluice::serving {
 
@@ -33,21 +34,22 @@ class Cancellation {
 struct CallContext {
   Server& server;
   BufferPool& buffers;
+  OpenCalls& open;
   std::shared_ptr<MemoryBudget> memory;
-  uint64_t most_unread = 0;  // bytes of responses that a stream's client has not taken
+  uint64_t most_of_request = 0;  // bytes, with its answer
+  uint64_t most_unread = 0;      // bytes of responses that a stream's client has not taken
+  MemoryPtr share() const { return std::make_shared<MemoryShare>(memory, most_of_request); }
 };
 
 // Answers a ModelInfer call.
 grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, const CallContext& with,
-                                     const inference::ModelInferRequest& message,
-                                     inference::ModelInferResponse* response);
+                                     const grpc::ByteBuffer& message, grpc::ByteBuffer* response);
 // Answers the requests of a stream, as they are done. `most`: requests of a stream that are read and not yet answered.
 // A client that does not take its responses loses its stream before they fill the memory.
-grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* stream_call(
-    grpc::CallbackServerContext& context, const CallContext& with, size_t most);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* stream_call(grpc::CallbackServerContext& context,
+                                                                         const CallContext& with, size_t most);
 
 // Ends a stream before it has begun.
-grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* refuse_stream(
-    const grpc::Status& status);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* refuse_stream(const grpc::Status& status);
 
 }  // namespace sluice::serving

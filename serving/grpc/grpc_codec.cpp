@@ -13,6 +13,13 @@ using inference::InferParameter;
 using ParameterMap = google::protobuf::Map<std::string, InferParameter>;
 using InputMessage = inference::ModelInferRequest::InferInputTensor;
 
+// Memory that counts in a request's share.
+struct Buffers {
+  BufferPool& pool;
+  const MemoryPtr& share;
+  std::shared_ptr<void> take(size_t bytes) { return pool.take(bytes, share); }
+};
+
 std::optional<Parameter> value_of(const InferParameter& parameter) {
   switch (parameter.parameter_choice_case()) {
     case InferParameter::kBoolParam: return parameter.bool_param();
@@ -46,7 +53,7 @@ std::optional<SharedRegion> region_of(const ParameterMap& map, const std::string
                       unsigned_of(map, "shared_memory_byte_size", where, 0)};
 }
 
-void take_bytes(Tensor& tensor, const void* data, size_t bytes, BufferPool& buffers) {
+void take_bytes(Tensor& tensor, const void* data, size_t bytes, Buffers& buffers) {
   tensor.data = buffers.take(bytes);
   tensor.bytes = bytes;
   if (bytes > 0) std::memcpy(tensor.data.get(), data, bytes);
@@ -54,7 +61,7 @@ void take_bytes(Tensor& tensor, const void* data, size_t bytes, BufferPool& buff
 
 // Numbers of `from`, each in the range of T.
 template <class T, class Field>
-void take_numbers(Tensor& tensor, const Field& from, const std::string& where, BufferPool& buffers) {
+void take_numbers(Tensor& tensor, const Field& from, const std::string& where, Buffers& buffers) {
   tensor.bytes = sizeof(T) * static_cast<size_t>(from.size());
   tensor.data = buffers.take(tensor.bytes);
   T* out = static_cast<T*>(tensor.data.get());
@@ -67,7 +74,7 @@ void take_numbers(Tensor& tensor, const Field& from, const std::string& where, B
   }
 }
 
-void take_strings(Tensor& tensor, const google::protobuf::RepeatedPtrField<std::string>& from, BufferPool& buffers) {
+void take_strings(Tensor& tensor, const google::protobuf::RepeatedPtrField<std::string>& from, Buffers& buffers) {
   size_t bytes = 0;
   for (const std::string& text : from) bytes += sizeof(uint32_t) + text.size();
   tensor.bytes = bytes;
@@ -83,7 +90,7 @@ void take_strings(Tensor& tensor, const google::protobuf::RepeatedPtrField<std::
 
 // Which field of the contents a datatype has is the protocol's choice; the others must be empty.
 void take_contents(Tensor& tensor, const inference::InferTensorContents& c, const std::string& where,
-                   BufferPool& buffers) {
+                   Buffers& buffers) {
   const int all = c.bool_contents_size() + c.int_contents_size() + c.int64_contents_size() + c.uint_contents_size() +
                   c.uint64_contents_size() + c.fp32_contents_size() + c.fp64_contents_size() + c.bytes_contents_size();
   const auto only = [&](int size) {
@@ -133,6 +140,7 @@ void take_contents(Tensor& tensor, const inference::InferTensorContents& c, cons
 }
 
 void check_shape(const InputMessage& input, const std::string& where) {
+  check_count(static_cast<size_t>(input.shape_size()), kMostDims, "dims");
   for (const int64_t dim : input.shape())
     if (dim < 0)
       throw Error(Code::kInvalidArgument, fmt::format("{}: shape: {}; dims must not be negative", where, dim));
@@ -140,8 +148,14 @@ void check_shape(const InputMessage& input, const std::string& where) {
 
 }  // namespace
 
-InferRequest request_of(const inference::ModelInferRequest& message, const Server& server, BufferPool& buffers) {
+InferRequest request_of(const inference::ModelInferRequest& message, const Server& server, BufferPool& pool,
+                        const MemoryPtr& share) {
+  Buffers buffers{pool, share};
+  check_count(static_cast<size_t>(message.inputs_size()), kMostTensors, "inputs");
+  check_count(static_cast<size_t>(message.outputs_size()), kMostTensors, "outputs");
+  check_count(message.parameters().size(), kMostParameters, "parameters");
   InferRequest request;
+  request.memory = share;
   request.model = message.model_name();
   request.version = message.model_version();
   request.id = message.id();
@@ -162,7 +176,8 @@ InferRequest request_of(const inference::ModelInferRequest& message, const Serve
     tensor.shape.assign(input.shape().begin(), input.shape().end());
     if (const auto region = region_of(input.parameters(), where)) {
       if (input.has_contents()) throw Error(Code::kInvalidArgument, where + ": both contents and shared memory");
-      tensor.data = server.shared_bytes(*region);
+      check_region(tensor, *region, where);
+      tensor.data = server.shared_bytes(*region, share);
       tensor.bytes = region->bytes;
     } else if (!raw.empty()) {
       if (input.has_contents())

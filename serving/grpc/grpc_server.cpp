@@ -6,11 +6,17 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <utility>
 
 #include "health.grpc.pb.h"
 #include "serving/core/secret.h"
 #include "serving/core/shared_memory.h"
 #include "serving/grpc/calls.h"
+#include "serving/grpc/messages.h"
 
 namespace sluice::serving {
 
@@ -21,6 +27,35 @@ constexpr size_t kMostOfAStream = 64;
 constexpr int kMostStreams = 1024;                     // of a connection, calls among them
 constexpr uint64_t kLeastQuota = uint64_t{256} << 20;  // of gRPC's own buffers
 constexpr uint64_t kMessagesUnread = 8;                // of the largest size, of a stream
+constexpr uint64_t kMemoryOfMessage = 16;              // a request may hold so many times what a message may have
+
+// A service whose methods take and give bytes, so that they count before they become messages.
+template <class Base, template <class> class... Methods>
+struct RawMethods {
+  using Type = Base;
+};
+template <class Base, template <class> class First, template <class> class... Others>
+struct RawMethods<Base, First, Others...> {
+  using Type = First<typename RawMethods<Base, Others...>::Type>;
+};
+using Inference = inference::GRPCInferenceService;
+using RawInference = RawMethods<
+    Inference::Service, Inference::WithRawCallbackMethod_ServerLive, Inference::WithRawCallbackMethod_ServerReady,
+    Inference::WithRawCallbackMethod_ModelReady, Inference::WithRawCallbackMethod_ServerMetadata,
+    Inference::WithRawCallbackMethod_ModelMetadata, Inference::WithRawCallbackMethod_ModelConfig,
+    Inference::WithRawCallbackMethod_ModelStatistics, Inference::WithRawCallbackMethod_RepositoryIndex,
+    Inference::WithRawCallbackMethod_RepositoryModelLoad, Inference::WithRawCallbackMethod_RepositoryModelUnload,
+    Inference::WithRawCallbackMethod_SystemSharedMemoryStatus,
+    Inference::WithRawCallbackMethod_SystemSharedMemoryRegister,
+    Inference::WithRawCallbackMethod_SystemSharedMemoryUnregister,
+    Inference::WithRawCallbackMethod_CudaSharedMemoryStatus, Inference::WithRawCallbackMethod_CudaSharedMemoryRegister,
+    Inference::WithRawCallbackMethod_CudaSharedMemoryUnregister, Inference::WithRawCallbackMethod_TraceSetting,
+    Inference::WithRawCallbackMethod_LogSettings, Inference::WithRawCallbackMethod_ModelInfer,
+    Inference::WithRawCallbackMethod_ModelStreamInfer>::Type;
+
+using Context = grpc::CallbackServerContext;
+using Unary = grpc::ServerUnaryReactor;
+using Bytes = grpc::ByteBuffer;
 
 void check_call(const grpc::CallbackServerContext& context, const Restrictions& restrictions, Api api) {
   check_restriction(restrictions, api, "triton-grpc-protocol-", [&](const std::string& header) -> std::string {
@@ -29,136 +64,195 @@ void check_call(const grpc::CallbackServerContext& context, const Restrictions& 
   });
 }
 
-class Service final : public inference::GRPCInferenceService::CallbackService {
+// The group of calls that a request belongs to.
+template <class Request>
+constexpr Api api_of() {
+  if constexpr (std::is_same_v<Request, inference::ServerLiveRequest> ||
+                std::is_same_v<Request, inference::ServerReadyRequest> ||
+                std::is_same_v<Request, inference::ModelReadyRequest> ||
+                std::is_same_v<Request, grpc::health::v1::HealthCheckRequest>)
+    return Api::kHealth;
+  else if constexpr (std::is_same_v<Request, inference::ServerMetadataRequest> ||
+                     std::is_same_v<Request, inference::ModelMetadataRequest>)
+    return Api::kMetadata;
+  else if constexpr (std::is_same_v<Request, inference::ModelConfigRequest>)
+    return Api::kModelConfig;
+  else if constexpr (std::is_same_v<Request, inference::ModelStatisticsRequest>)
+    return Api::kStatistics;
+  else if constexpr (std::is_same_v<Request, inference::RepositoryIndexRequest> ||
+                     std::is_same_v<Request, inference::RepositoryModelLoadRequest> ||
+                     std::is_same_v<Request, inference::RepositoryModelUnloadRequest>)
+    return Api::kModelRepository;
+  else if constexpr (std::is_same_v<Request, inference::TraceSettingRequest>)
+    return Api::kTrace;
+  else if constexpr (std::is_same_v<Request, inference::LogSettingsRequest>)
+    return Api::kLogging;
+  else
+    return Api::kSharedMemory;
+}
+
+// A call that is answered by one function.
+class Answer final : public Unary {
+ public:
+  explicit Answer(const CallContext& with) : here_(with.open), share_(with.share()) {}
+  void OnDone() override { delete this; }
+
+  template <class Request, class Response, class Function>
+  void give(const Bytes& asked, Bytes& answered, const Function& function) {
+    try {
+      Held counted;
+      Request request;
+      read_message(asked, request, share_, counted, kSmallMessage);
+      Response response;
+      function(request, response, share_);
+      write_message(response, answered, share_, held_, kSmallMessage);
+    } catch (...) {
+      return Finish(status_of_current());
+    }
+    Finish(grpc::Status::OK);
+  }
+
+ private:
+  const OpenCalls::Here here_;
+  const MemoryPtr share_;
+  Held held_;
+};
+
+class Service final : public RawInference {
  public:
   Service(Server& server, const GrpcOptions& options)
       : server_(server),
         management_(options.management),
         token_(options.management_token),
         restrictions_(options.restrictions),
-        buffers_(kPooledBytes),
-        calls_{server, buffers_,
-               options.memory != nullptr ? options.memory : std::make_shared<MemoryBudget>(uint64_t{1} << 30),
+        memory_(options.memory != nullptr ? options.memory : std::make_shared<MemoryBudget>(uint64_t{1} << 30)),
+        buffers_(kPooledBytes, memory_),
+        calls_{server,
+               buffers_,
+               open_,
+               memory_,
+               kMemoryOfMessage * options.max_message,
                kMessagesUnread * options.max_message} {}
   ~Service() override { wait(); }
   void wait() { workers_.join(); }
-  uint64_t memory_limit() const { return calls_.memory->limit(); }
+  uint64_t memory_limit() const { return memory_->limit(); }
+  OpenCalls& open() { return open_; }
+  const CallContext& calls() const { return calls_; }
 
-  using Context = grpc::CallbackServerContext;
-  using Unary = grpc::ServerUnaryReactor;
+  Unary* ServerLive(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+        context, q, r, [this](const auto&, auto& answer) { answer.set_live(server_.live()); });
+  }
+  Unary* ServerReady(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+        context, q, r, [this](const auto&, auto& answer) { answer.set_ready(server_.ready()); });
+  }
+  Unary* ModelReady(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::ModelReadyRequest, inference::ModelReadyResponse>(
+        context, q, r, [this](const auto& asked, auto& answer) {
+          try {
+            answer.set_ready(server_.model_ready(asked.name(), asked.version()));
+          } catch (const Error& error) {
+            if (error.code() != Code::kNotFound) throw;
+            answer.set_ready(false);  // what there is not is not ready
+          }
+        });
+  }
+  Unary* ServerMetadata(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+        context, q, r, [this](const auto&, auto& answer) { answer = server_.metadata(); });
+  }
+  Unary* ModelMetadata(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
+        context, q, r,
+        [this](const auto& asked, auto& answer) { answer = server_.model_metadata(asked.name(), asked.version()); });
+  }
+  Unary* ModelConfig(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::ModelConfigRequest, inference::ModelConfigResponse>(
+        context, q, r, [this](const auto& asked, auto& answer) {
+          *answer.mutable_config() = server_.model_config(asked.name(), asked.version());
+        });
+  }
+  Unary* ModelStatistics(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+        context, q, r,
+        [this](const auto& asked, auto& answer) { answer = server_.statistics(asked.name(), asked.version()); });
+  }
+  Unary* RepositoryIndex(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
+        context, q, r, [this](const auto& asked, auto& answer) { answer = server_.index(asked.ready()); });
+  }
+  Unary* RepositoryModelLoad(Context* context, const Bytes* q, Bytes* r) override {
+    return later<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
+        context, q, r, [this](const auto& asked, const MemoryPtr& share) {
+          const Held files(share, 2 * asked.ByteSizeLong());  // here, and as the repository reads them
+          server_.load(asked.model_name(), overrides_of(asked));
+        });
+  }
+  Unary* RepositoryModelUnload(Context* context, const Bytes* q, Bytes* r) override {
+    return later<inference::RepositoryModelUnloadRequest, inference::RepositoryModelUnloadResponse>(
+        context, q, r, [this](const auto& asked, const MemoryPtr&) {
+          const auto found = asked.parameters().find("unload_dependents");
+          server_.unload(asked.model_name(), found != asked.parameters().end() && found->second.bool_param());
+        });
+  }
+  Unary* SystemSharedMemoryStatus(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::SystemSharedMemoryStatusRequest, inference::SystemSharedMemoryStatusResponse>(
+        context, q, r, [this](const auto& asked, auto& answer) { answer = server_.shared_memory(asked.name()); });
+  }
+  Unary* SystemSharedMemoryRegister(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::SystemSharedMemoryRegisterRequest, inference::SystemSharedMemoryRegisterResponse>(
+        context, q, r, [this, context](const auto& asked, auto&) {
+          check_management(*context);
+          server_.register_shared_memory(asked);
+        });
+  }
+  Unary* SystemSharedMemoryUnregister(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::SystemSharedMemoryUnregisterRequest, inference::SystemSharedMemoryUnregisterResponse>(
+        context, q, r, [this, context](const auto& asked, auto&) {
+          check_management(*context);
+          server_.unregister_shared_memory(asked.name());
+        });
+  }
+  Unary* CudaSharedMemoryStatus(Context* context, const Bytes* q, Bytes* r) override { return no_cuda(context, q, r); }
+  Unary* CudaSharedMemoryRegister(Context* context, const Bytes* q, Bytes* r) override {
+    return no_cuda(context, q, r);
+  }
+  Unary* CudaSharedMemoryUnregister(Context* context, const Bytes* q, Bytes* r) override {
+    return no_cuda(context, q, r);
+  }
+  Unary* TraceSetting(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::TraceSettingRequest, inference::TraceSettingResponse>(
+        context, q, r, [this, context](const auto& asked, auto& answer) {
+          if (asked.settings_size() > 0) check_management(*context);
+          answer = server_.trace_settings(asked);
+        });
+  }
+  Unary* LogSettings(Context* context, const Bytes* q, Bytes* r) override {
+    return now<inference::LogSettingsRequest, inference::LogSettingsResponse>(
+        context, q, r, [this, context](const auto& asked, auto& answer) {
+          if (asked.settings_size() > 0) check_management(*context);
+          answer = server_.log_settings(asked);
+        });
+  }
 
-  Unary* ServerLive(Context* context, const inference::ServerLiveRequest*, inference::ServerLiveResponse* r) override {
-    return now(context, Api::kHealth, [&] { r->set_live(server_.live()); });
-  }
-  Unary* ServerReady(Context* context, const inference::ServerReadyRequest*,
-                     inference::ServerReadyResponse* r) override {
-    return now(context, Api::kHealth, [&] { r->set_ready(server_.ready()); });
-  }
-  Unary* ModelReady(Context* context, const inference::ModelReadyRequest* q,
-                    inference::ModelReadyResponse* r) override {
-    return now(context, Api::kHealth, [&] {
-      try {
-        r->set_ready(server_.model_ready(q->name(), q->version()));
-      } catch (const Error& error) {
-        if (error.code() != Code::kNotFound) throw;
-        r->set_ready(false);  // what there is not is not ready
-      }
-    });
-  }
-  Unary* ServerMetadata(Context* context, const inference::ServerMetadataRequest*,
-                        inference::ServerMetadataResponse* r) override {
-    return now(context, Api::kMetadata, [&] { *r = server_.metadata(); });
-  }
-  Unary* ModelMetadata(Context* context, const inference::ModelMetadataRequest* q,
-                       inference::ModelMetadataResponse* r) override {
-    return now(context, Api::kMetadata, [&] { *r = server_.model_metadata(q->name(), q->version()); });
-  }
-  Unary* ModelConfig(Context* context, const inference::ModelConfigRequest* q,
-                     inference::ModelConfigResponse* r) override {
-    return now(context, Api::kModelConfig,
-               [&] { *r->mutable_config() = server_.model_config(q->name(), q->version()); });
-  }
-  Unary* ModelStatistics(Context* context, const inference::ModelStatisticsRequest* q,
-                         inference::ModelStatisticsResponse* r) override {
-    return now(context, Api::kStatistics, [&] { *r = server_.statistics(q->name(), q->version()); });
-  }
-  Unary* RepositoryIndex(Context* context, const inference::RepositoryIndexRequest* q,
-                         inference::RepositoryIndexResponse* r) override {
-    return now(context, Api::kModelRepository, [&] { *r = server_.index(q->ready()); });
-  }
-  Unary* RepositoryModelLoad(Context* context, const inference::RepositoryModelLoadRequest* q,
-                             inference::RepositoryModelLoadResponse*) override {
-    return later(context, Api::kModelRepository, [this, q] { server_.load(q->model_name(), overrides_of(*q)); });
-  }
-  Unary* RepositoryModelUnload(Context* context, const inference::RepositoryModelUnloadRequest* q,
-                               inference::RepositoryModelUnloadResponse*) override {
-    return later(context, Api::kModelRepository, [this, q] {
-      const auto found = q->parameters().find("unload_dependents");
-      server_.unload(q->model_name(), found != q->parameters().end() && found->second.bool_param());
-    });
-  }
-  Unary* SystemSharedMemoryStatus(Context* context, const inference::SystemSharedMemoryStatusRequest* q,
-                                  inference::SystemSharedMemoryStatusResponse* r) override {
-    return now(context, Api::kSharedMemory, [&] { *r = server_.shared_memory(q->name()); });
-  }
-  Unary* SystemSharedMemoryRegister(Context* context, const inference::SystemSharedMemoryRegisterRequest* q,
-                                    inference::SystemSharedMemoryRegisterResponse*) override {
-    return now(context, Api::kSharedMemory, [&] {
-      check_management(*context);
-      server_.register_shared_memory(*q);
-    });
-  }
-  Unary* SystemSharedMemoryUnregister(Context* context, const inference::SystemSharedMemoryUnregisterRequest* q,
-                                      inference::SystemSharedMemoryUnregisterResponse*) override {
-    return now(context, Api::kSharedMemory, [&] {
-      check_management(*context);
-      server_.unregister_shared_memory(q->name());
-    });
-  }
-  using CudaRequest = inference::CudaSharedMemoryRequest;
-  using CudaResponse = inference::CudaSharedMemoryResponse;
-  Unary* CudaSharedMemoryStatus(Context* context, const CudaRequest*, CudaResponse*) override {
-    return no_cuda(context);
-  }
-  Unary* CudaSharedMemoryRegister(Context* context, const CudaRequest*, CudaResponse*) override {
-    return no_cuda(context);
-  }
-  Unary* CudaSharedMemoryUnregister(Context* context, const CudaRequest*, CudaResponse*) override {
-    return no_cuda(context);
-  }
-  Unary* TraceSetting(Context* context, const inference::TraceSettingRequest* q,
-                      inference::TraceSettingResponse* r) override {
-    return now(context, Api::kTrace, [&] {
-      if (q->settings_size() > 0) check_management(*context);
-      *r = server_.trace_settings(*q);
-    });
-  }
-  Unary* LogSettings(Context* context, const inference::LogSettingsRequest* q,
-                     inference::LogSettingsResponse* r) override {
-    return now(context, Api::kLogging, [&] {
-      if (q->settings_size() > 0) check_management(*context);
-      *r = server_.log_settings(*q);
-    });
-  }
-
-  Unary* ModelInfer(Context* context, const inference::ModelInferRequest* q,
-                    inference::ModelInferResponse* r) override {
-    if (const grpc::Status status = allowed(*context, Api::kInference); !status.ok()) {
-      Unary* const reactor = context->DefaultReactor();
-      reactor->Finish(status);
-      return reactor;
+  Unary* ModelInfer(Context* context, const Bytes* q, Bytes* r) override {
+    if (const grpc::Status status = allowed(*context); !status.ok()) {
+      auto* const answer = new Answer(calls_);
+      answer->Finish(status);
+      return answer;
     }
     return infer_call(*context, calls_, *q, r);
   }
-  grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* ModelStreamInfer(
-      Context* context) override {
-    if (const grpc::Status status = allowed(*context, Api::kInference); !status.ok()) return refuse_stream(status);
+  grpc::ServerBidiReactor<Bytes, Bytes>* ModelStreamInfer(Context* context) override {
+    if (const grpc::Status status = allowed(*context); !status.ok()) return refuse_stream(status);
     return stream_call(*context, calls_, kMostOfAStream);
   }
 
  private:
-  Unary* no_cuda(Context* context) {
-    return now(context, Api::kSharedMemory, [] { throw no_cuda_memory(); });
+  Unary* no_cuda(Context* context, const Bytes* q, Bytes* r) {
+    return now<inference::CudaSharedMemoryRequest, inference::CudaSharedMemoryResponse>(
+        context, q, r, [](const auto&, auto&) { throw no_cuda_memory(); });
   }
   void check_management(const Context& context) const {
     if (!management_) throw Error(Code::kForbidden, "management: this server does not take such calls");
@@ -187,73 +281,78 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
     return overrides;
   }
 
-  template <class Function>
-  static grpc::Status try_to(const Function& function) {
+  // Inference.
+  grpc::Status allowed(const Context& context) const {
     try {
-      function();
+      check_call(context, restrictions_, Api::kInference);
       return grpc::Status::OK;
     } catch (...) {
       return status_of_current();
     }
   }
-  grpc::Status allowed(const Context& context, Api api) const {
-    return try_to([&] { check_call(context, restrictions_, api); });
-  }
-  template <class Function>
-  Unary* now(Context* context, Api api, const Function& function) {
-    Unary* const reactor = context->DefaultReactor();
-    const grpc::Status status = allowed(*context, api);
-    reactor->Finish(status.ok() ? try_to(function) : status);
-    return reactor;
+  template <class Request, class Response, class Function>
+  Unary* now(Context* context, const Bytes* asked, Bytes* answered, const Function& function) {
+    auto* const answer = new Answer(calls_);
+    answer->give<Request, Response>(*asked, *answered,
+                                    [&](const Request& request, Response& response, const MemoryPtr&) {
+                                      check_call(*context, restrictions_, api_of<Request>());
+                                      function(request, response);
+                                    });
+    return answer;
   }
   // What takes long, on a thread of ours.
-  template <class Function>
-  Unary* later(Context* context, Api api, Function function) {
-    Unary* const reactor = context->DefaultReactor();
-    const auto check = [&] {
-      check_call(*context, restrictions_, api);
+  template <class Request, class Response, class Function>
+  Unary* later(Context* context, const Bytes* asked, Bytes* answered, Function function) {
+    auto* const answer = new Answer(calls_);
+    try {
+      check_call(*context, restrictions_, api_of<Request>());
       check_management(*context);
-    };
-    if (const grpc::Status status = try_to(check); !status.ok())
-      reactor->Finish(status);
-    else
-      boost::asio::post(workers_, [reactor, function = std::move(function)] { reactor->Finish(try_to(function)); });
-    return reactor;
+    } catch (const Error& error) {
+      answer->Finish(status_of(error));
+      return answer;
+    }
+    boost::asio::post(workers_, [answer, asked, answered, function = std::move(function)] {
+      answer->give<Request, Response>(
+          *asked, *answered,
+          [&](const Request& request, Response&, const MemoryPtr& share) { function(request, share); });
+    });
+    return answer;
   }
 
   Server& server_;
   const bool management_;
   const std::string token_;
   const Restrictions restrictions_;
+  const std::shared_ptr<MemoryBudget> memory_;
   BufferPool buffers_;
+  OpenCalls open_;
   const CallContext calls_;
   boost::asio::thread_pool workers_{2};
 };
 
 // Serving while the server is ready.
-class Health final : public grpc::health::v1::Health::CallbackService {
+class Health final : public grpc::health::v1::Health::WithRawCallbackMethod_Check<grpc::health::v1::Health::Service> {
  public:
-  Health(const Server& server, Restrictions restrictions) : server_(server), restrictions_(std::move(restrictions)) {}
+  Health(const Server& server, const CallContext& calls, Restrictions restrictions)
+      : server_(server), calls_(calls), restrictions_(std::move(restrictions)) {}
   void close() { closed_ = true; }
 
-  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context, const grpc::health::v1::HealthCheckRequest* q,
-                                  grpc::health::v1::HealthCheckResponse* r) override {
-    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    try {
-      check_call(*context, restrictions_, Api::kHealth);
-    } catch (...) {
-      reactor->Finish(status_of_current());
-      return reactor;
-    }
-    const bool known = q->service().empty() || q->service() == inference::GRPCInferenceService::service_full_name();
+  Unary* Check(Context* context, const Bytes* asked, Bytes* answered) override {
+    using Request = grpc::health::v1::HealthCheckRequest;
     using Response = grpc::health::v1::HealthCheckResponse;
-    r->set_status(!closed_ && server_.ready() ? Response::SERVING : Response::NOT_SERVING);
-    reactor->Finish(known ? grpc::Status::OK : grpc::Status(grpc::StatusCode::NOT_FOUND, "health: unknown service"));
-    return reactor;
+    auto* const answer = new Answer(calls_);
+    answer->give<Request, Response>(*asked, *answered, [&](const Request& q, Response& r, const MemoryPtr&) {
+      check_call(*context, restrictions_, Api::kHealth);
+      if (!q.service().empty() && q.service() != inference::GRPCInferenceService::service_full_name())
+        throw Error(Code::kNotFound, "health: unknown service");
+      r.set_status(!closed_ && server_.ready() ? Response::SERVING : Response::NOT_SERVING);
+    });
+    return answer;
   }
 
  private:
   const Server& server_;
+  const CallContext& calls_;
   const Restrictions restrictions_;
   std::atomic<bool> closed_{false};
 };
@@ -272,10 +371,16 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(const TlsOptions& option
 }  // namespace
 
 struct GrpcServer::Impl {
-  Impl(Server& server, const GrpcOptions& options) : service(server, options), health(server, options.restrictions) {}
+  Impl(Server& server, const GrpcOptions& options)
+      : service(server, options),
+        health(server, service.calls(), options.restrictions),
+        half_timeout(options.half_timeout) {}
   Service service;
   Health health;
   std::unique_ptr<grpc::Server> server;
+  std::mutex draining;
+  bool drained = false, all = true;
+  const std::chrono::milliseconds half_timeout;
 };
 
 GrpcServer::GrpcServer(Server& server, const GrpcOptions& options) : impl_(std::make_unique<Impl>(server, options)) {
@@ -306,11 +411,25 @@ GrpcServer::GrpcServer(Server& server, const GrpcOptions& options) : impl_(std::
 GrpcServer::~GrpcServer() { drain(std::chrono::milliseconds(0)); }
 
 bool GrpcServer::drain(std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::system_clock::now() + timeout;
+  const std::lock_guard lock(impl_->draining);
+  if (std::exchange(impl_->drained, true)) return impl_->all;
+  const auto begin = std::chrono::system_clock::now(), deadline = begin + timeout;
   impl_->health.close();
-  impl_->server->Shutdown(deadline);
+  std::promise<void> down;
+  std::thread shutting([&] {
+    impl_->server->Shutdown(deadline);
+    down.set_value();
+  });
+  OpenCalls& open = impl_->service.open();
+  open.end_streams();
+  impl_->all = open.wait_for_none(deadline);
+  // What is left are calls whose messages are half: gRPC's library would wait for them until the deadline.
+  const auto patience = std::min(deadline, begin + impl_->half_timeout);
+  if (impl_->all && down.get_future().wait_until(patience) != std::future_status::ready)
+    grpc_server_cancel_all_calls(impl_->server->c_server());
+  shutting.join();
   impl_->server->Wait();
-  return std::chrono::system_clock::now() < deadline;
+  return impl_->all;
 }
 
 }  // namespace sluice::serving

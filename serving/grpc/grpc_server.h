@@ -43,8 +43,10 @@ struct GrpcOptions {
   TlsOptions tls = {};
   bool reuse_port = false;                 // other processes may listen there, too
   std::map<std::string, int> tuning = {};  // of gRPC's own, by its names: kGrpcTuning
-  // What requests hold until they are answered: twice their size. Null: 1 GiB of its own.
+  // What requests hold, from their bytes until their answers are taken; of one of them at most 16 x max_message. Null:
+  // 1 GiB of its own.
   std::shared_ptr<MemoryBudget> memory = {};
+  std::chrono::milliseconds half_timeout{2000};  // for messages that have not come whole when the server ends
 };
 
 // Thread safety: everything may be called from any thread.
@@ -58,8 +60,9 @@ class GrpcServer {
   GrpcServer& operator=(const GrpcServer&) = delete;
 
   uint16_t port() const { return port_; }
-  // Takes no more calls, waits for those under way, or for `timeout`; then cancels the rest. True when nothing was
-  // left.
+  // Takes no more calls, ends streams that wait for requests, waits for what is under way, or for `timeout`; then
+  // cancels the rest. True when nothing was left but calls whose messages have not come whole within half_timeout. A
+  // second call returns the same.
   bool drain(std::chrono::milliseconds timeout);
 
  private:

@@ -1,11 +1,13 @@
 // The calls that are no inference.
 #include <fmt/format.h>
 
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <limits>
+#include <optional>
 
 #include "serving/core/shared_memory.h"
 #include "serving/http/base64.h"
+#include "serving/http/json_body.h"
 #include "serving/http/message_json.h"
 #include "serving/http/routes.h"
 
@@ -15,24 +17,26 @@ namespace {
 
 namespace json = boost::json;
 
-json::object object_of(const std::string& body) {
-  if (body.find_first_not_of(" \t\r\n") == std::string::npos) return {};
-  json::parse_options options;
-  options.max_depth = 32;
-  boost::system::error_code error;
-  const json::value value = json::parse(body, error, {}, options);
-  if (error) throw HttpError(400, "request: its JSON cannot be read: " + error.message());
-  if (!value.is_object()) throw HttpError(400, "request: its body must be a JSON object");
-  return value.get_object();
-}
+// What a request says, as an object; nothing is one, too.
+class Asked {
+ public:
+  Asked(std::string_view text, const MemoryPtr& memory) {
+    if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return;
+    const InferLimits limits{std::numeric_limits<size_t>::max() / kMemoryOfInput, memory};
+    body_.emplace(text, "request", limits);
+  }
+  const json::object& object() { return body_ ? body_->object() : none_; }
+  const json::object& parameters() {
+    const json::value* const parameters = object().if_contains("parameters");
+    if (parameters == nullptr) return none_;
+    if (!parameters->is_object()) throw HttpError(400, "request: 'parameters' must be an object");
+    return parameters->get_object();
+  }
 
-json::object parameters_of(const std::string& body) {
-  const json::object root = object_of(body);
-  const json::value* const parameters = root.if_contains("parameters");
-  if (parameters == nullptr) return {};
-  if (!parameters->is_object()) throw HttpError(400, "request: 'parameters' must be an object");
-  return parameters->get_object();
-}
+ private:
+  std::optional<JsonBody> body_;
+  const json::object none_;
+};
 
 bool flag(const json::object& object, const char* name) {
   const json::value* const value = object.if_contains(name);
@@ -49,9 +53,9 @@ uint64_t number(const json::object& object, const char* name) {
   throw HttpError(400, fmt::format("request: '{}' must be a number that is not negative", name));
 }
 
-LoadOverrides overrides_of(const std::string& body) {
+LoadOverrides overrides_of(const json::object& parameters) {
   LoadOverrides overrides;
-  for (const auto& [key, value] : parameters_of(body)) {
+  for (const auto& [key, value] : parameters) {
     const std::string name(key);
     if (!value.is_string()) throw HttpError(400, "load: parameter '" + name + "' must be a string");
     const std::string text(value.get_string());
@@ -65,10 +69,10 @@ LoadOverrides overrides_of(const std::string& body) {
   return overrides;
 }
 
-inference::TraceSettingRequest trace_request(const Route& route, const std::string& body) {
+inference::TraceSettingRequest trace_request(const Route& route, const json::object& asked) {
   inference::TraceSettingRequest request;
   request.set_model_name(route.model);
-  for (const auto& [key, value] : object_of(body)) {
+  for (const auto& [key, value] : asked) {
     auto& setting = (*request.mutable_settings())[std::string(key)];
     const auto add = [&](const json::value& v) {
       setting.add_value(v.is_string() ? std::string(v.get_string()) : json::serialize(v));
@@ -94,9 +98,9 @@ std::string trace_json(const inference::TraceSettingResponse& response) {
   return json::serialize(object);
 }
 
-inference::LogSettingsRequest log_request(const std::string& body) {
+inference::LogSettingsRequest log_request(const json::object& asked) {
   inference::LogSettingsRequest request;
-  for (const auto& [key, value] : object_of(body)) {
+  for (const auto& [key, value] : asked) {
     auto& setting = (*request.mutable_settings())[std::string(key)];
     if (value.is_bool())
       setting.set_bool_param(value.get_bool());
@@ -135,8 +139,7 @@ std::string regions_json(const inference::SystemSharedMemoryStatusResponse& resp
   return out + "]";
 }
 
-inference::SystemSharedMemoryRegisterRequest register_request(const Route& route, const std::string& body) {
-  const json::object object = object_of(body);
+inference::SystemSharedMemoryRegisterRequest register_request(const Route& route, const json::object& object) {
   const json::value* const key = object.if_contains("key");
   if (key == nullptr || !key->is_string()) throw HttpError(400, "shared memory: 'key' must be a string");
   inference::SystemSharedMemoryRegisterRequest request;
@@ -165,7 +168,14 @@ std::string status_json(const inference::RepositoryIndexResponse& index, const R
 
 HttpReply plain(int status) { return {status, ""}; }
 
-HttpReply make_answer(Server& server, const Route& route, const std::string& body) {
+HttpReply load(Server& server, const Route& route, std::string_view body, Asked& asked, const MemoryPtr& memory) {
+  const Held files(memory, 3 * body.size());  // as text, as bytes, and as the repository reads them
+  server.load(route.model, overrides_of(asked.parameters()));
+  return plain(200);
+}
+
+HttpReply make_answer(Server& server, const Route& route, std::string_view body, const MemoryPtr& memory) {
+  Asked asked(body, memory);
   switch (route.call) {
     case Call::kLive: return plain(server.live() ? 200 : 400);
     case Call::kReady: return plain(server.ready() ? 200 : 400);
@@ -176,13 +186,15 @@ HttpReply make_answer(Server& server, const Route& route, const std::string& bod
     case Call::kModelMetadata: return {200, to_json(server.model_metadata(route.model, route.version))};
     case Call::kModelConfig: return {200, to_json(server.model_config(route.model, route.version))};
     case Call::kStatistics: return {200, to_json(server.statistics(route.model, route.version))};
-    case Call::kIndex: return {200, list_json(server.index(flag(object_of(body), "ready")).models())};
-    case Call::kLoad: server.load(route.model, overrides_of(body)); return plain(200);
-    case Call::kUnload: server.unload(route.model, flag(parameters_of(body), "unload_dependents")); return plain(200);
-    case Call::kTraceSettings: return {200, trace_json(server.trace_settings(trace_request(route, body)))};
-    case Call::kLogSettings: return {200, log_json(server.log_settings(log_request(body)))};
+    case Call::kIndex: return {200, list_json(server.index(flag(asked.object(), "ready")).models())};
+    case Call::kLoad: return load(server, route, body, asked, memory);
+    case Call::kUnload: server.unload(route.model, flag(asked.parameters(), "unload_dependents")); return plain(200);
+    case Call::kTraceSettings: return {200, trace_json(server.trace_settings(trace_request(route, asked.object())))};
+    case Call::kLogSettings: return {200, log_json(server.log_settings(log_request(asked.object())))};
     case Call::kSharedMemoryStatus: return {200, regions_json(server.shared_memory(route.region))};
-    case Call::kSharedMemoryRegister: server.register_shared_memory(register_request(route, body)); return plain(200);
+    case Call::kSharedMemoryRegister:
+      server.register_shared_memory(register_request(route, asked.object()));
+      return plain(200);
     case Call::kSharedMemoryUnregister: server.unregister_shared_memory(route.region); return plain(200);
     case Call::kCudaSharedMemory: throw no_cuda_memory();
     case Call::kMetrics: return {200, server.metrics(), "text/plain; version=0.0.4; charset=utf-8"};
@@ -197,9 +209,9 @@ HttpReply make_answer(Server& server, const Route& route, const std::string& bod
 
 }  // namespace
 
-HttpReply answer(Server& server, const Route& route, const std::string& body) {
+HttpReply answer(Server& server, const Route& route, std::string_view body, const MemoryPtr& memory) {
   try {
-    return make_answer(server, route, body);
+    return make_answer(server, route, body, memory);
   } catch (...) {
     return reply_of_current();
   }

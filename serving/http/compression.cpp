@@ -36,6 +36,7 @@ std::optional<Coding> known(const std::string& name) {
 int window_of(Coding coding) { return coding == Coding::kGzip ? 15 + 16 : 15; }
 
 constexpr size_t kOutput = size_t{64} << 10;
+constexpr size_t kTurn = size_t{1} << 20;  // bytes in and out of a turn
 
 }  // namespace
 
@@ -73,14 +74,13 @@ const char* coding_name(Coding coding) {
   return coding == Coding::kGzip ? "gzip" : coding == Coding::kDeflate ? "deflate" : "identity";
 }
 
-std::string unpack(std::string_view data, Coding coding, size_t most, MemoryShare* memory) {
+Turns unpack(std::string_view data, Coding coding, size_t most, Text& out) {
   z_stream stream{};
   if (inflateInit2(&stream, window_of(coding)) != Z_OK) throw std::bad_alloc();
   const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);
-  std::string out;
-  size_t at = 0;
+  size_t at = 0, turn = kOutput;
   for (int state = Z_OK; state != Z_STREAM_END;) {
-    const size_t piece = std::min<size_t>(data.size() - at, size_t{1} << 30);
+    const size_t piece = std::min(data.size() - at, kTurn);
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data() + at));
     stream.avail_in = static_cast<uInt>(piece);
     const size_t had = out.size();
@@ -90,7 +90,6 @@ std::string unpack(std::string_view data, Coding coding, size_t most, MemoryShar
     state = inflate(&stream, Z_NO_FLUSH);
     at += piece - stream.avail_in;
     out.resize(out.size() - stream.avail_out);
-    if (memory != nullptr) memory->take(out.size() - had);
     if (out.size() > most)
       throw Error(Code::kTooLarge,
                   "request: its body unpacks to more than the " + std::to_string(most) + " bytes that are allowed");
@@ -100,33 +99,43 @@ std::string unpack(std::string_view data, Coding coding, size_t most, MemoryShar
     if (state != Z_OK && state != Z_STREAM_END)
       throw Error(Code::kInvalidArgument,
                   std::string("request: its body is no whole ") + coding_name(coding) + " stream");
+    if (out.size() + at < turn || state == Z_STREAM_END) continue;
+    turn = out.size() + at + kTurn;
+    co_yield Turn();
   }
   if (at != data.size())
     throw Error(Code::kInvalidArgument,
                 std::string("request: there are bytes behind the end of its ") + coding_name(coding) + " stream");
-  return out;
 }
 
-std::string pack(std::string_view data, Coding coding) {
+Turns pack(std::vector<std::string_view> parts, Coding coding, Text& out) {
   z_stream stream{};
   if (deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, window_of(coding), 8, Z_DEFAULT_STRATEGY) != Z_OK)
     throw std::bad_alloc();
   const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, deflateEnd);
-  std::string out;
-  size_t at = 0;
-  for (int state = Z_OK; state != Z_STREAM_END;) {
-    const size_t piece = std::min<size_t>(data.size() - at, size_t{1} << 30);
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data() + at));
-    stream.avail_in = static_cast<uInt>(piece);
-    const size_t had = out.size();
-    out.resize(had + kOutput);
-    stream.next_out = reinterpret_cast<Bytef*>(out.data() + had);
-    stream.avail_out = static_cast<uInt>(kOutput);
-    state = deflate(&stream, at + piece == data.size() ? Z_FINISH : Z_NO_FLUSH);
-    at += piece - stream.avail_in;
-    out.resize(out.size() - stream.avail_out);
+  if (parts.empty()) parts.emplace_back();
+  size_t done = 0;  // since the last turn
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const int flush = p + 1 == parts.size() ? Z_FINISH : Z_NO_FLUSH;
+    std::string_view left = parts[p];
+    for (int state = Z_OK; flush == Z_FINISH ? state != Z_STREAM_END : !left.empty();) {
+      const size_t piece = std::min(left.size(), kTurn / 4);
+      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(left.data()));
+      stream.avail_in = static_cast<uInt>(piece);
+      const size_t had = out.size();
+      out.resize(had + kOutput);
+      stream.next_out = reinterpret_cast<Bytef*>(out.data() + had);
+      stream.avail_out = static_cast<uInt>(kOutput);
+      state = deflate(&stream, piece == left.size() ? flush : Z_NO_FLUSH);
+      const size_t read = piece - stream.avail_in;
+      left.remove_prefix(read);
+      out.resize(out.size() - stream.avail_out);
+      done += read;
+      if (done < kTurn / 4 || state == Z_STREAM_END) continue;
+      done = 0;
+      co_yield Turn();
+    }
   }
-  return out;
 }
 
 }  // namespace sluice::serving

@@ -2,10 +2,11 @@
 // Content codings of HTTP: gzip, and deflate, which is zlib's format.
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <string_view>
+#include <vector>
 
-#include "serving/core/memory_budget.h"
+#include "serving/core/text.h"
+#include "serving/http/turns.h"
 
 namespace sluice::serving {
 
@@ -17,9 +18,11 @@ Coding coding_of(std::string_view content_encoding);
 Coding accepted_coding(std::string_view accept_encoding);
 const char* coding_name(Coding coding);
 
-// Throws kInvalidArgument for what is no such stream, or goes on behind it, kTooLarge for more than `most` bytes. What
-// it unpacks is taken of `memory`, unless that is null.
-std::string unpack(std::string_view data, Coding coding, size_t most, MemoryShare* memory = nullptr);
-std::string pack(std::string_view data, Coding coding);
+// Both work in turns and leave their result in `out`, which counts what it takes. `data` must stay.
+//
+// Throws kInvalidArgument for what is no such stream, or goes on behind it, kTooLarge for more than `most` bytes.
+// Members of gzip that lie behind one another are one text. The first turn is a short one.
+Turns unpack(std::string_view data, Coding coding, size_t most, Text& out);
+Turns pack(std::vector<std::string_view> parts, Coding coding, Text& out);
 
 }  // namespace sluice::serving

@@ -1,8 +1,10 @@
 #include "serving/http/connection.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
+#include <malloc.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -14,14 +16,15 @@
 #include <boost/asio/write.hpp>
 #include <deque>
 #include <functional>
+#include <thread>
 
 #include "serving/core/secret.h"
 #include "serving/core/trace.h"
 #include "serving/http/infer_json.h"
 #include "serving/http/named_json.h"
 #include "serving/http/presence.h"
+#include "serving/http/request_bodies.h"
 #include "serving/http/request_check.h"
-#include "serving/http/request_reader.h"
 #include "serving/http/response_head.h"
 #include "serving/http/routes.h"
 
@@ -35,31 +38,59 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr size_t kLongJson = size_t{256} << 10;  // which takes some hundred microseconds to parse
+// Which take some hundred microseconds: of tensors to write as JSON, of a body to pack.
+constexpr size_t kLongTensors = size_t{16} << 10, kLongBody = size_t{64} << 10;
+constexpr uint64_t kOfResponse = 512;                  // bytes, beside its tensors, which the server counts
+constexpr size_t kSmallReply = 4096;                   // needs no count beside its connection
+constexpr std::chrono::milliseconds kForHealth{1000};  // to ask, for who came in for that alone
+
+// The allocator keeps what thousands of connections took in small pieces, unless it is asked.
+void give_memory_back() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
+
+bool is_health(Call call) { return call == Call::kLive || call == Call::kReady || call == Call::kModelReady; }
 
 struct Written {
-  std::string head, json;
+  std::string head;
+  Text text;
   std::vector<Tensor> tensors;
 };
 
 }  // namespace
 
-class Connection : public std::enable_shared_from_this<Connection> {
+class Connection final : public Places::Seat, public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, std::shared_ptr<HttpState> state)
       : state_(std::move(state)),
-        reader_(std::move(socket), state_->tls.get(), state_->options, state_->memory, state_->draining) {}
+        reader_(std::move(socket), state_->tls.get(), state_->options, state_->memory, state_->draining),
+        bodies_(reader_, *state_) {}
 
-  void start() {
+  void start(Places::Kind kind) {
+    kind_ = kind;
     asio::co_spawn(
         stream().get_executor(), [self = shared_from_this()] { return self->run(); },
         [self = shared_from_this()](const std::exception_ptr&) { self->end(); });
   }
 
-  void close(bool now) {
+  // Where there is no place for it.
+  void refuse() {
+    if (!stream().is_tls()) tell_no_place(stream().socket().native_handle());
+    stream().close();
+  }
+
+  void close(bool now) override {
     asio::post(stream().get_executor(), [self = shared_from_this(), now] {
       if (now && self->handle_ != nullptr) self->handle_->cancel();
       if (now || self->reader_.idle()) self->stream().close();
+    });
+  }
+
+  void close_half() override {
+    asio::post(stream().get_executor(), [self = shared_from_this()] {
+      if (!self->bodies_.whole()) self->stream().close();
     });
   }
 
@@ -83,9 +114,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void end() {
     stream().close();
-    const std::lock_guard lock(state_->mutex);
-    state_->connections.erase(shared_from_this());
-    if (state_->connections.empty()) state_->none_left.notify_all();
+    if (state_->places.leave(shared_from_this())) asio::post(state_->managers, give_memory_back);
   }
 
   // A request and its answer. False when the connection is to be closed.
@@ -95,17 +124,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
       keep_alive_ = false;
       route_ = {};
       handed_over_ = false;
-      if (!co_await reader_.next()) co_return false;
-      keep_alive_ = reader_.keeps_alive();
+      bodies_.begin();
+      std::chrono::milliseconds patience = state_->options.idle_timeout;
+      if (kind_ == Places::Kind::kHealth) patience = std::min(patience, kForHealth);
+      state_->places.idle(*this);
+      if (!co_await reader_.next(patience)) co_return false;
+      if ((kind_ = state_->places.busy(*this)) == Places::Kind::kNone) co_return false;
+      keep_alive_ = reader_.keeps_alive() && kind_ == Places::Kind::kOwn;
       route_ = route();
       check_rights();
       co_await reader_.say_continue();
       if (route_.call == Call::kInfer) co_return co_await infer();
       if (route_.call == Call::kPredict || route_.call == Call::kGenerate) co_return co_await infer_named();
       if (route_.call == Call::kGenerateStream) co_return co_await stream_events();
-      const std::string body = co_await reader_.whole_body();
-      co_return co_await write(
-          co_await done_by(route_.slow, [this, &body] { return answer(state_->server, route_, body); }));
+      const Text body = co_await bodies_.unpacked();
+      co_return co_await write(co_await answer_of_call(body));
     } catch (const boost::system::system_error&) {
       throw;
     } catch (...) {
@@ -121,7 +154,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Route route() const {
     return route_of(text_of(reader_.header().method_string()), path(), state_->options.metrics_only);
   }
-
   // Of a request whose header was refused the model is known, too, where its first line could be read.
   void count_refusal(int status) const {
     try {
@@ -142,6 +174,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void check_rights() const {
+    if (kind_ == Places::Kind::kHealth && !is_health(route_.call))
+      throw Error(Code::kUnavailable, "server: all connections are taken; ask again");
     const HttpOptions& o = state_->options;
     if (const auto api = api_of(route_.call))
       check_restriction(o.restrictions, *api, "", [this](const auto& name) { return text_of(reader_.header()[name]); });
@@ -152,98 +186,45 @@ class Connection : public std::enable_shared_from_this<Connection> {
       throw HttpError(401, "management: the request needs the token, as 'Authorization: Bearer TOKEN'");
   }
 
-  // What `work` gives; where it takes long, other connections of this thread go on meanwhile.
-  template <class Work>
-  Task<std::invoke_result_t<Work>> done_by(bool is_long, Work work) {
-    if (!is_long) co_return work();
-    co_return co_await asio::co_spawn(
-        state_->workers, [&work]() -> Task<std::invoke_result_t<Work>> { co_return work(); }, asio::use_awaitable);
+  Task<HttpReply> answer_of_call(const Text& body) {
+    const auto work = [this, &body] {
+      HttpReply reply = answer(state_->server, route_, body, reader_.memory());
+      const auto& more = state_->options.more_metrics;
+      if (route_.call == Call::kMetrics && reply.status == 200 && more) reply.body += more();
+      return reply;
+    };
+    if (route_.slow)
+      co_return co_await asio::co_spawn(
+          state_->managers, [&work]() -> Task<HttpReply> { co_return work(); }, asio::use_awaitable);
+    co_return co_await state_->workers->run_if(body.size() > kLongJson, work);
   }
 
-  // Reads the request's tensors to where they will be read from.
-  Task<InferHead> read_infer() {
-    const InferLimits limits{state_->options.max_input, &reader_.memory()};
-    const bool whole = reader_.chunked() || reader_.coding() != Coding::kNone;  // it has to be read before it is known
-    std::string body;
-    if (whole) body = co_await reader_.whole_body();
-    const uint64_t bytes = whole ? body.size() : reader_.left();
-    const size_t length = checked_head_length(bytes);
-    InferHead head;
-    size_t offset = 0;
-    if (reader_.head_length() == 0) {
-      RawInput raw = raw_input(bytes);
-      head = std::move(raw.head);
-      offset = raw.offset;
-    } else {
-      std::string text;  // not by ?: with co_await, whose temporaries g++ 12 destroys twice
-      if (whole)
-        text = body.substr(0, length);
-      else
-        text = co_await reader_.text(length);
-      head = co_await done_by(text.size() > kLongJson,
-                              [&] { return parse_head(text, state_->server, state_->buffers, limits); });
-    }
-    check_binary(head, bytes - length);
-    for (size_t i = 0, at = length; i < head.binary.size(); at += head.binary[i++]) {
-      char* const to = static_cast<char*>(head.request.inputs[i].data.get()) + offset;
-      if (!whole) {
-        co_await reader_.read(to, head.binary[i]);
-      } else if (head.binary[i] > 0) {
-        reader_.memory().take(head.binary[i]);
-        std::memcpy(to, body.data() + at, head.binary[i]);
-      }
-    }
-    co_return head;
+  Task<void> done_in(bool is_long, Turns turns) {
+    if (!is_long)
+      turns.finish();
+    else
+      co_await state_->workers->run(std::move(turns));
   }
 
-  size_t checked_head_length(uint64_t body) const {
-    const std::optional<uint64_t> length = reader_.head_length();
-    if (!length) return body;
-    if (*length > body)
-      throw HttpError(
-          400, fmt::format("request: Inference-Header-Content-Length: {}; the body has {} bytes", *length, body));
-    return *length;
-  }
-  static void check_binary(const InferHead& head, uint64_t bytes) {
-    if (head.binary_bytes() != bytes)
-      throw HttpError(400, fmt::format("infer: {} bytes follow the JSON; its inputs have {} bytes of binary data",
-                                       bytes, head.binary_bytes()));
-  }
-  RawInput raw_input(size_t bytes) const {
-    const auto metadata = state_->server.model_metadata(route_.model, route_.version);
-    const auto config = state_->server.model_config(route_.model, route_.version);
-    return raw_head(metadata, config.max_batch_size() > 0, bytes, state_->buffers);
-  }
-
-  using Form = std::function<InferAnswer(const InferResponse& response)>;
+  // Writes a response, whose text counts where `answer` says.
+  using Form = std::function<Turns(const InferResponse& response, InferAnswer& answer)>;
 
   Task<bool> infer() {
-    InferHead head = co_await read_infer();
-    Form form = [asked = std::move(head.form)](const InferResponse& response) { return answer_of(asked, response); };
+    InferHead head = co_await bodies_.infer(route_);
+    Form form = [asked = std::move(head.form)](const InferResponse& response, InferAnswer& answer) {
+      return serving::write_answer(asked, response, answer);
+    };
     complete(head.request);
     co_return co_await run(std::move(head.request), std::move(form));
   }
 
   Task<bool> infer_named() {
-    NamedRequest named = co_await read_named();
-    Form form = [as = named.form](const InferResponse& response) {
-      InferAnswer answer;
-      answer.json = named_answer(as, response);
-      return answer;
+    NamedRequest named = co_await bodies_.named(route_);
+    Form form = [as = named.form](const InferResponse& response, InferAnswer& answer) {
+      return write_named(as, response, answer.json);
     };
     complete(named.request);
     co_return co_await run(std::move(named.request), std::move(form));
-  }
-
-  Task<NamedRequest> read_named() {
-    const std::string body = co_await reader_.whole_body();
-    const auto model = state_->server.model_metadata(route_.model, route_.version);
-    const InferLimits limits{state_->options.max_input, &reader_.memory()};
-    const auto read = route_.call == Call::kPredict ? predict_request : generate_request;
-    NamedRequest named =
-        co_await done_by(body.size() > kLongJson, [&] { return read(body, model, state_->buffers, limits); });
-    named.request.transport = Transport::kHttp;
-    co_return named;
   }
 
   void complete(InferRequest& request) const {
@@ -262,15 +243,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (trace != nullptr) trace->stamp(Stamp::kSendStart);
     bool more = false;
     HttpReply refusal;
-    std::optional<InferAnswer> answer;
+    std::optional<Written> written;
     try {
       if (response->error) throw *response->error;
-      answer = form(*response);
+      written = co_await written_answer(form, *response, coding);
+    } catch (const boost::system::system_error&) {
+      throw;
     } catch (...) {
       refusal = reply_of_current();
     }
-    if (answer)
-      more = co_await write_answer(std::move(*answer), coding);
+    response.reset();
+    if (written)
+      more = co_await send(std::move(*written));
     else
       more = co_await write(std::move(refusal));
     if (trace != nullptr) trace->stamp(Stamp::kSendEnd);
@@ -281,34 +265,26 @@ class Connection : public std::enable_shared_from_this<Connection> {
   struct Waiting : Presence {
     explicit Waiting(const ClientStream::executor_type& executor) : ready(executor, Clock::time_point::max()) {}
     asio::steady_timer ready;
-    std::deque<InferResponse> responses;
+    std::deque<std::pair<InferResponse, Held>> responses;
     bool gone = false;      // the client
     bool told = false;      // the beginning of the answer has been sent
     bool doubtful = false;  // whether the client is there is to be found out
   };
-  static uint64_t bytes_of(const InferResponse& response) {
-    uint64_t bytes = 0;
-    for (const Tensor& output : response.outputs) bytes += output.bytes;
-    return bytes;
-  }
 
-  // `in_parts`: responses that wait for the client to take others count as its memory. One that does not take them, and
-  // has too much of it, loses the connection.
-  std::shared_ptr<Waiting> begin(InferRequest request, bool in_parts = false) {
+  // A client that does not take its responses, and has too many of them, loses the connection.
+  std::shared_ptr<Waiting> begin(InferRequest request) {
     const auto waiting = std::make_shared<Waiting>(stream().get_executor());
     handed_over_ = true;
     stream().expires_never();
-    handle_ = state_->server.infer(
-        std::move(request), [self = shared_from_this(), waiting, in_parts](InferResponse response, bool last) {
-          // At once where this thread has run the step.
-          asio::dispatch(self->stream().get_executor(),
-                         [self, waiting, in_parts, last, response = std::move(response)]() mutable {
-                           if (in_parts && !self->has_room(*waiting, bytes_of(response))) response.outputs.clear();
-                           waiting->responses.push_back(std::move(response));
-                           waiting->over |= last;
-                           waiting->ready.cancel();
-                         });
-        });
+    handle_ = state_->server.infer(std::move(request), [self = shared_from_this(), waiting](InferResponse response,
+                                                                                            bool last) {
+      // At once where this thread has run the step.
+      asio::dispatch(self->stream().get_executor(), [self, waiting, last, response = std::move(response)]() mutable {
+        self->take(*waiting, std::move(response));
+        waiting->over |= last;
+        waiting->ready.cancel();
+      });
+    });
     if (!waiting->over && !reader_.ahead()) watch_for(*waiting, waiting);
     return waiting;
   }
@@ -326,23 +302,26 @@ class Connection : public std::enable_shared_from_this<Connection> {
     };
     watch(shared_from_this(), stream(), std::move(presence));
   }
-  bool has_room(Waiting& waiting, uint64_t bytes) {
-    if (waiting.gone) return false;
+  void take(Waiting& waiting, InferResponse response) {
+    Held held;
     try {
-      reader_.memory().take(bytes);
-      return true;
+      if (!waiting.responses.empty()) held = Held(reader_.memory(), kOfResponse);
     } catch (const Error&) {
-      waiting.gone = true;
-      if (handle_ != nullptr) handle_->cancel();
-      stream().cancel();  // what is being sent
-      return false;
+      if (!std::exchange(waiting.gone, true)) {
+        if (handle_ != nullptr) handle_->cancel();
+        stream().cancel();  // what is being sent
+      }
     }
+    if (waiting.gone) response.outputs.clear();
+    waiting.responses.emplace_back(std::move(response), std::move(held));
   }
   Task<void> wait(std::shared_ptr<Waiting> waiting, bool for_all) {
     while (for_all ? !waiting->over : waiting->responses.empty()) {
       if (std::exchange(waiting->doubtful, false)) {
         // A comment between events, or what stands before an answer.
-        co_await send_text(waiting->told ? "3\r\n:\n\n\r\n" : "HTTP/1.1 100 Continue\r\n\r\n");
+        const std::string asks = waiting->told ? "3\r\n:\n\n\r\n" : "HTTP/1.1 100 Continue\r\n\r\n", end;
+        const Text nothing;
+        co_await send_event(asks, nothing, end);
         continue;
       }
       error_code ignored;
@@ -364,7 +343,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     co_await wait(waiting, true);
     end_watch();
     if (waiting->gone) co_return std::nullopt;
-    InferResponse response = std::move(waiting->responses.back());
+    InferResponse response = std::move(waiting->responses.back().first);
     if (several || waiting->responses.size() > 1)
       response.error = Error(Code::kUnsupported,
                              "infer: this model gives several responses to a request; ask for them over gRPC, by "
@@ -376,98 +355,122 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // is refused as elsewhere.
   Task<bool> stream_events() {
     if (reader_.header().version() == 10) throw HttpError(400, "generate_stream: HTTP/1.0 has no chunks; ask by 1.1");
-    NamedRequest named = co_await read_named();
+    NamedRequest named = co_await bodies_.named(route_);
     complete(named.request);
     const NamedForm form = named.form;
-    const std::shared_ptr<Waiting> waiting = begin(std::move(named.request), true);
+    const std::shared_ptr<Waiting> waiting = begin(std::move(named.request));
     bool begun = false, gone = false;
     for (bool more = true; more;) {
       co_await wait(waiting, false);
-      InferResponse response = std::move(waiting->responses.front());
+      InferResponse response = std::move(waiting->responses.front().first);
       waiting->responses.pop_front();
-      reader_.memory().give(bytes_of(response));
       more = !(waiting->over && waiting->responses.empty());
       if (gone || waiting->gone) {
         gone = true;
         continue;  // until the request is over
       }
       HttpReply reply;
+      Text event(reader_.memory());
       try {
         if (response.error) throw *response.error;
-        reply.body = named_answer(form, response);
+        const bool is_long = bytes_of(response) > kLongTensors;
+        co_await done_in(is_long, write_named(form, response, event));
       } catch (...) {
         reply = reply_of_current();
+        event = reply.body;
       }
+      response = {};
       if (!begun && reply.status != 200 && !more) {
         end_watch();
         co_return co_await write(std::move(reply));
       }
-      if (state_->draining && !begun) keep_alive_ = false;
-      std::string text = begun ? "" : events_head(keep_alive_);
-      const std::string event = "data: " + reply.body + "\n\n";
-      text += fmt::format("{:x}\r\n{}\r\n{}", event.size(), event, more ? "" : "0\r\n\r\n");
+      if (state_->draining) keep_alive_ = false;
+      constexpr std::string_view kBefore = "data: ", kBehind = "\n\n";
+      std::string head = begun ? "" : events_head(keep_alive_);
+      head += fmt::format("{:x}\r\n{}", kBefore.size() + event.size() + kBehind.size(), kBefore);
       begun = waiting->told = true;
-      gone = !co_await send_text(std::move(text));
+      gone = !co_await send_event(head, event, fmt::format("{}\r\n{}", kBehind, more ? "" : "0\r\n\r\n"));
       if (gone && handle_ != nullptr) handle_->cancel();
     }
     end_watch();
-    reader_.memory().clear();
     co_return !gone && keep_alive_;
   }
+  static uint64_t bytes_of(const InferResponse& response) {
+    uint64_t bytes = 0;
+    for (const Tensor& output : response.outputs) bytes += output.bytes;
+    return bytes;
+  }
   // False when the client does not take it.
-  Task<bool> send_text(std::string text) {
+  Task<bool> send_event(const std::string& head, const Text& event, const std::string& end) {
     stream().expires_after(state_->options.response_timeout);
     error_code error;
-    co_await asio::async_write(stream(), asio::buffer(text), redirect_error(asio::use_awaitable, error));
+    const std::array<asio::const_buffer, 3> parts = {asio::buffer(head), asio::buffer(event.data(), event.size()),
+                                                     asio::buffer(end)};
+    co_await asio::async_write(stream(), parts, redirect_error(asio::use_awaitable, error));
     stream().expires_never();
     co_return !error;
   }
 
+  // A large reply counts until the client has it.
   Task<bool> write(HttpReply reply) {
-    Written out;
-    out.json = std::move(reply.body);
-    out.head = head_of({reply.status, reply.type, out.json.size(), reply.headers});
-    if (reader_.header().method() == http::verb::head) out.json.clear();
-    return send(std::move(out));
-  }
-
-  Task<bool> write_answer(InferAnswer answer, Coding coding) {
-    std::vector<std::pair<std::string, std::string>> headers;
-    const char* const type = answer.has_binary ? "application/octet-stream" : "application/json";
-    if (answer.has_binary) headers.emplace_back("Inference-Header-Content-Length", std::to_string(answer.json.size()));
-    Written out;
-    if (coding != Coding::kNone) {
-      std::string whole = std::move(answer.json);
-      for (const Tensor& tensor : answer.binary)
-        whole.append(static_cast<const char*>(tensor.data.get()), tensor.bytes);
-      out.json = pack(whole, coding);
-      headers.emplace_back("Content-Encoding", coding_name(coding));
-    } else {
-      out.json = std::move(answer.json);
-      out.tensors = std::move(answer.binary);
+    Held held;
+    try {
+      if (reply.body.size() > kSmallReply) held = Held(reader_.memory(), reply.body.size());
+    } catch (...) {
+      reply = reply_of_current();
     }
-    size_t bytes = out.json.size();
-    for (const Tensor& tensor : out.tensors) bytes += tensor.bytes;
-    out.head = head_of({200, type, bytes, headers});
-    return send(std::move(out));
+    if (state_->draining) keep_alive_ = false;
+    const std::string head =
+        serving::text_of(ResponseHead{reply.status, reply.type, reply.body.size(), reply.headers, keep_alive_});
+    if (reader_.header().method() == http::verb::head) reply.body.clear();
+    const std::array<asio::const_buffer, 2> parts = {asio::buffer(head), asio::buffer(reply.body)};
+    co_return co_await send_parts(parts, reply.body.size());
   }
 
-  std::string head_of(ResponseHead head) {
+  // What the client gets of a response without an error. Long work is done elsewhere.
+  Task<Written> written_answer(const Form& form, const InferResponse& response, Coding coding) {
+    InferAnswer answer;
+    answer.json = Text(reader_.memory());
+    co_await done_in(bytes_of(response) > kLongTensors, form(response, answer));
+    Written out{"", std::move(answer.json), std::move(answer.binary)};
+    ResponseHead head;
+    head.type = answer.has_binary ? "application/octet-stream" : "application/json";
+    if (answer.has_binary)
+      head.headers.emplace_back("Inference-Header-Content-Length", std::to_string(out.text.size()));
+    if (coding != Coding::kNone) {
+      std::vector<std::string_view> parts = {out.text};
+      size_t bytes = out.text.size();
+      for (const Tensor& tensor : out.tensors) {
+        parts.emplace_back(static_cast<const char*>(tensor.data.get()), tensor.bytes);
+        bytes += tensor.bytes;
+      }
+      Text packed(reader_.memory());
+      co_await done_in(bytes > kLongBody, pack(std::move(parts), coding, packed));
+      out.text = std::move(packed);
+      out.tensors.clear();
+      head.headers.emplace_back("Content-Encoding", coding_name(coding));
+    }
+    head.bytes = out.text.size();
+    for (const Tensor& tensor : out.tensors) head.bytes += tensor.bytes;
     if (state_->draining) keep_alive_ = false;
     head.keep_alive = keep_alive_;
-    return text_of(head);
+    out.head = serving::text_of(head);
+    co_return out;
   }
 
   Task<bool> send(Written out) {
-    std::vector<asio::const_buffer> parts = {asio::buffer(out.head), asio::buffer(out.json)};
-    size_t bytes = out.json.size();
+    std::vector<asio::const_buffer> parts = {asio::buffer(out.head), asio::buffer(out.text.data(), out.text.size())};
+    size_t bytes = out.text.size();
     for (const Tensor& tensor : out.tensors) {
       parts.push_back(asio::buffer(tensor.data.get(), tensor.bytes));
       bytes += tensor.bytes;
     }
+    co_return co_await send_parts(parts, bytes);
+  }
+  template <class Parts>
+  Task<bool> send_parts(const Parts& parts, size_t bytes) {
     stream().expires_after(state_->options.response_timeout + std::chrono::milliseconds(bytes / 10));
     co_await asio::async_write(stream(), parts, asio::use_awaitable);
-    reader_.memory().clear();
     co_return keep_alive_;
   }
 
@@ -475,7 +478,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   const std::shared_ptr<HttpState> state_;
   RequestReader reader_;
+  RequestBodies bodies_;
   Route route_;
+  Places::Kind kind_ = Places::Kind::kNone;  // of its place
   bool keep_alive_ = false;
   bool handed_over_ = false;  // the server has the request, and counts it
   std::shared_ptr<RequestHandle> handle_;
@@ -485,14 +490,11 @@ void serve_connection(tcp::socket socket, const std::shared_ptr<HttpState>& stat
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
   const auto connection = std::make_shared<Connection>(std::move(socket), state);
-  {
-    const std::lock_guard lock(state->mutex);
-    if (static_cast<int>(state->connections.size()) >= state->options.max_connections) return;  // closes it
-    state->connections.insert(connection);
-  }
-  connection->start();
+  const Places::Kind kind = state->places.enter(connection);
+  if (kind == Places::Kind::kNone)
+    connection->refuse();
+  else
+    connection->start(kind);
 }
-
-void close_connection(const std::shared_ptr<Connection>& connection, bool now) { connection->close(now); }
 
 }  // namespace sluice::serving

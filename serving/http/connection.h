@@ -3,40 +3,32 @@
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <set>
 
 #include "serving/core/buffers.h"
 #include "serving/http/client_stream.h"
 #include "serving/http/http_server.h"
+#include "serving/http/places.h"
+#include "serving/http/workers.h"
 
 namespace sluice::serving {
 
-class Connection;
-
 // What the connections of a front end share.
 struct HttpState {
-  HttpState(Server& server, HttpOptions given) : server(server), options(std::move(given)) {}
+  HttpState(Server& server, HttpOptions given);
 
   Server& server;
   const HttpOptions options;
-  const std::shared_ptr<MemoryBudget> memory =
-      options.memory != nullptr ? options.memory : std::make_shared<MemoryBudget>(uint64_t{1} << 30);
-  BufferPool buffers{size_t{256} << 20};
-  boost::asio::thread_pool workers{2};  // for what takes long
+  const std::shared_ptr<MemoryBudget> memory;
+  const std::shared_ptr<Workers> workers;  // for what takes long to compute
+  BufferPool buffers;
+  boost::asio::thread_pool managers{2};  // for calls that wait for models
   const std::shared_ptr<TlsContext> tls = make_tls(options.tls);
   std::atomic<bool> draining{false};
-
-  std::mutex mutex;
-  std::condition_variable none_left;
-  std::set<std::shared_ptr<Connection>> connections;
+  Places places;
 };
 
-// Serves a client until it is gone. Takes itself out of `state->connections` in the end.
+// Serves a client until it is gone, if there is a place for it.
 void serve_connection(boost::asio::ip::tcp::socket socket, const std::shared_ptr<HttpState>& state);
-// Any thread. Closes a connection: at once, or, unless `now`, when it has no request.
-void close_connection(const std::shared_ptr<Connection>& connection, bool now);
 
 }  // namespace sluice::serving

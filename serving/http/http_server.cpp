@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -25,6 +26,16 @@ struct Loop {
 };
 
 }  // namespace
+
+HttpState::HttpState(Server& server, HttpOptions given)
+    : server(server),
+      options(std::move(given)),
+      memory(options.memory != nullptr ? options.memory : std::make_shared<MemoryBudget>(uint64_t{1} << 30)),
+      workers(options.workers != nullptr ? options.workers
+                                         : std::make_shared<Workers>(std::clamp<int>(
+                                               static_cast<int>(std::thread::hardware_concurrency()), 2, 4))),
+      buffers(size_t{256} << 20, memory),
+      places(options.max_connections) {}
 
 struct HttpServer::Impl {
   Impl(Server& server, HttpOptions options, int threads)
@@ -63,24 +74,25 @@ struct HttpServer::Impl {
   }
 
   void close_all(bool now) {
-    std::vector<std::shared_ptr<Connection>> all;
-    {
-      const std::lock_guard lock(state->mutex);
-      all.assign(state->connections.begin(), state->connections.end());
-    }
-    for (const auto& connection : all) close_connection(connection, now);
+    for (const Places::SeatPtr& seat : state->places.all()) seat->close(now);
   }
 
-  bool wait_for(std::chrono::milliseconds timeout) {
-    std::unique_lock lock(state->mutex);
-    return state->none_left.wait_for(lock, timeout, [this] { return state->connections.empty(); });
+  // On the thread of the acceptor.
+  void stop() {
+    boost::system::error_code ignored;
+    acceptor.close(ignored);
+    pause.expires_after(state->options.half_timeout);
+    pause.async_wait([this](boost::system::error_code stopped) {
+      if (stopped) return;
+      for (const Places::SeatPtr& seat : state->places.all()) seat->close_half();
+    });
   }
 
   std::shared_ptr<HttpState> state;
   std::vector<Loop> loops;
   size_t accepted = 0;
   tcp::acceptor acceptor{loops.front().io};
-  asio::steady_timer pause{loops.front().io};
+  asio::steady_timer pause{loops.front().io};  // of accepting, and of closing
 };
 
 HttpServer::HttpServer(Server& server, HttpOptions options) {
@@ -96,31 +108,24 @@ HttpServer::HttpServer(Server& server, HttpOptions options) {
 
 HttpServer::~HttpServer() {
   drain(std::chrono::milliseconds(0));
-  impl_->wait_for(std::chrono::hours(24));  // every request is answered, if only with kCancelled
+  impl_->state->places.wait_for_none(std::chrono::hours(24));  // every request is answered, if only with kCancelled
   for (Loop& loop : impl_->loops) loop.io.stop();
   for (Loop& loop : impl_->loops) loop.thread.join();
-  impl_->state->workers.join();
+  impl_->state->managers.join();
+  impl_->state->workers->join();  // their last work may still let go of a loop
 }
 
-int HttpServer::connections() const {
-  const std::lock_guard lock(impl_->state->mutex);
-  return static_cast<int>(impl_->state->connections.size());
-}
+int HttpServer::connections() const { return static_cast<int>(impl_->state->places.count()); }
 
 void HttpServer::stop_accepting() {
-  if (!impl_->state->draining.exchange(true)) {
-    asio::post(impl_->loops.front().io, [impl = impl_.get()] {
-      boost::system::error_code ignored;
-      impl->acceptor.close(ignored);
-      impl->pause.cancel();
-    });
-  }
+  if (!impl_->state->draining.exchange(true))
+    asio::post(impl_->loops.front().io, [impl = impl_.get()] { impl->stop(); });
   impl_->close_all(false);
 }
 
 bool HttpServer::drain(std::chrono::milliseconds timeout) {
   stop_accepting();
-  if (impl_->wait_for(timeout)) return true;
+  if (impl_->state->places.wait_for_none(timeout)) return true;
   impl_->close_all(true);
   return false;
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -13,6 +14,8 @@
 
 namespace sluice::serving {
 
+class Workers;  // workers.h
+
 struct HttpOptions {
   std::string address = "127.0.0.1";
   uint16_t port = 0;        // 0: one that is free
@@ -22,9 +25,16 @@ struct HttpOptions {
   TlsOptions tls = {};
   std::string base_path;                // before /v2 in every path; "" or "/serving"
   size_t max_input = size_t{64} << 20;  // bytes of a body, also unpacked
-  int max_connections = 4096;           // one more is told so and closed
-  // What requests hold while they come and run; of one of them at most 8 x max_input. Null: 1 GiB of its own.
+  // One more takes the place of one that has no request. Where there is none, it is answered 503, except to ask for
+  // health.
+  int max_connections = 4096;
+  // What requests hold from their first byte to the last of their answers; of one of them at most 16 x max_input. Null:
+  // 1 GiB of its own.
   std::shared_ptr<MemoryBudget> memory = {};
+  // For what takes long: unpacking, packing, JSON. Of this front end alone, whose end they end with. Null: as many as
+  // there are cores, 2 to 4.
+  std::shared_ptr<Workers> workers = {};
+  std::function<std::string()> more_metrics = {};  // for the page of metrics, behind the server's
   bool management = true;          // whether clients may load models, change settings, register shared memory
   std::string management_token;    // who may: "Authorization: Bearer TOKEN"; "": everybody
   Restrictions restrictions = {};  // groups of calls that need a header
@@ -32,6 +42,7 @@ struct HttpOptions {
   std::chrono::milliseconds body_timeout{30000};      // without a byte of the body; all of it: this and 1 s per 10 KB
   std::chrono::milliseconds idle_timeout{120000};     // of a connection between requests
   std::chrono::milliseconds response_timeout{30000};  // for the client to take a response: the same
+  std::chrono::milliseconds half_timeout{2000};       // for requests that have not come whole when the server ends
 };
 
 // Thread safety: everything may be called from any thread.
@@ -46,7 +57,8 @@ class HttpServer {
 
   uint16_t port() const { return port_; }
   int connections() const;
-  // No new connections; those that are idle are closed, the others after the response that they wait for.
+  // No new connections; those that are idle are closed, the others after the response that they wait for. Whose request
+  // has not come whole within half_timeout is closed as well.
   void stop_accepting();
   // The same, and waits for them, or for `timeout`; then closes the rest. True when none was left.
   bool drain(std::chrono::milliseconds timeout);

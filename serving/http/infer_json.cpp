@@ -75,6 +75,7 @@ TensorParameters parameters_of(const json::object& object, const std::string& wh
 std::vector<int64_t> shape_of(const json::object& object, const std::string& where) {
   const json::array* const list = list_of(object, "shape", where);
   if (list == nullptr) wrong(where + ": 'shape' is missing");
+  check_count(list->size(), kMostDims, "dims");
   std::vector<int64_t> shape;
   for (const json::value& dim : *list) {
     if (!dim.is_int64() || dim.get_int64() < 0)
@@ -104,14 +105,19 @@ class HeadParser {
       if (!id->is_string()) wrong("infer: 'id' must be a string");
       head_.request.id = std::string(id->get_string());
     }
-    if (const json::value* const parameters = root.if_contains("parameters"); parameters != nullptr)
-      for (const auto& [key, value] : object_of(*parameters, "infer: parameters"))
-        request_parameter(std::string(key), value);
+    if (const json::value* const parameters = root.if_contains("parameters"); parameters != nullptr) {
+      const json::object& all = object_of(*parameters, "infer: parameters");
+      check_count(all.size(), kMostParameters, "parameters");
+      for (const auto& [key, value] : all) request_parameter(std::string(key), value);
+    }
     const json::array* const inputs = list_of(root, "inputs", "infer");
     if (inputs == nullptr) wrong("infer: 'inputs' is missing");
+    check_count(inputs->size(), kMostTensors, "inputs");
     for (const json::value& value : *inputs) input(object_of(value, "infer: inputs"));
-    if (const json::array* const outputs = list_of(root, "outputs", "infer"))
-      for (const json::value& value : *outputs) output(object_of(value, "infer: outputs"));
+    const json::array* const outputs = list_of(root, "outputs", "infer");
+    if (outputs == nullptr) return std::move(head_);
+    check_count(outputs->size(), kMostTensors, "outputs");
+    for (const json::value& value : *outputs) output(object_of(value, "infer: outputs"));
     return std::move(head_);
   }
 
@@ -139,10 +145,10 @@ class HeadParser {
       wrong(where + ": it must have one of 'data', 'binary_data_size' and 'shared_memory_region'");
     size_t behind = 0;
     if (data != nullptr) {
-      take_json(tensor, *data, where, buffers_, limits_.most_bytes);
-      if (limits_.memory != nullptr) limits_.memory->take(tensor.bytes);
+      take_json(tensor, *data, where, buffers_, limits_.most_bytes, limits_.memory);
     } else if (p.shared) {
-      tensor.data = server_.shared_bytes(*p.shared);
+      check_region(tensor, *p.shared, where);
+      tensor.data = server_.shared_bytes(*p.shared, limits_.memory);
       tensor.bytes = p.shared->bytes;
     } else {
       binary_ += *p.binary_bytes;
@@ -185,12 +191,11 @@ InferHead parse_head(std::string_view text, const Server& server, BufferPool& bu
   JsonBody body(text, "infer", limits);
   InferHead head = HeadParser(server, buffers, limits).parse(body.object());
   head.request.transport = Transport::kHttp;
-  for (size_t i = 0; i < head.binary.size(); ++i)
-    if (head.binary[i] > 0) head.request.inputs[i].data = buffers.take(head.binary[i]);
+  head.request.memory = limits.memory;
   return head;
 }
 
-RawInput raw_head(const inference::ModelMetadataResponse& model, bool batched, size_t bytes, BufferPool& buffers) {
+RawInput raw_head(const inference::ModelMetadataResponse& model, bool batched, size_t bytes) {
   if (model.inputs_size() != 1)
     wrong(fmt::format("infer: a body without a head is for models of one input; this one has {}", model.inputs_size()));
   const auto& input = model.inputs(0);
@@ -208,11 +213,9 @@ RawInput raw_head(const inference::ModelMetadataResponse& model, bool batched, s
     for (int64_t& dim : tensor.shape)
       if (dim == -1) dim = 1;
     if (elements_of(tensor.shape, where) != 1) wrong(where + ": a body without a head is one element of BYTES");
-    raw.offset = sizeof(uint32_t);
-    tensor.bytes = bytes + raw.offset;
-    tensor.data = buffers.take(tensor.bytes);
     const auto size = static_cast<uint32_t>(bytes);
-    std::memcpy(tensor.data.get(), &size, sizeof size);
+    raw.prefix.assign(reinterpret_cast<const char*>(&size), sizeof size);
+    tensor.bytes = bytes + raw.prefix.size();
   } else {
     uint64_t known = datatype_size(tensor.datatype);
     int64_t* varying = nullptr;
@@ -230,7 +233,6 @@ RawInput raw_head(const inference::ModelMetadataResponse& model, bool batched, s
       wrong(fmt::format("{}: {} bytes in a body without a head; {} {}", where, bytes,
                         varying != nullptr ? "it must be a multiple of" : "the model takes", known));
     tensor.bytes = bytes;
-    tensor.data = buffers.take(bytes);
   }
   raw.head.binary.push_back(bytes);
   return raw;
@@ -238,7 +240,13 @@ RawInput raw_head(const inference::ModelMetadataResponse& model, bool batched, s
 
 InferAnswer answer_of(const AnswerForm& form, const InferResponse& response) {
   InferAnswer answer;
-  std::string& out = answer.json;
+  write_answer(form, response, answer).finish();
+  return answer;
+}
+
+Turns write_answer(const AnswerForm& form, const InferResponse& response, InferAnswer& answer) {
+  Text& out = answer.json;
+  out.reserve(512);
   out = "{";
   if (!response.id.empty()) out += "\"id\":" + json_string(response.id) + ",";
   out += "\"model_name\":" + json_string(response.model) + ",\"model_version\":" + json_string(response.version);
@@ -281,12 +289,11 @@ InferAnswer answer_of(const AnswerForm& form, const InferResponse& response) {
       if (tensor.bytes > 0) answer.binary.push_back(tensor);
     } else {
       out += ",\"data\":";
-      append_json(out, tensor);
+      for (Turns turns = append_json(out, tensor); turns.next();) co_yield Turn();
     }
     out += '}';
   }
   out += "]}";
-  return answer;
 }
 
 }  // namespace sluice::serving

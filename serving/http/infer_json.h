@@ -8,12 +8,16 @@
 #include "serving/core/buffers.h"
 #include "serving/core/memory_budget.h"
 #include "serving/core/server.h"
+#include "serving/core/text.h"
+#include "serving/http/turns.h"
 
 namespace sluice::serving {
 
+inline constexpr uint64_t kMemoryOfInput = 16;  // a request may hold so many times what a body may have
+
 struct InferLimits {
   size_t most_bytes = size_t{64} << 20;  // of a body, of what it unpacks to, of the tensors that its JSON makes
-  MemoryShare* memory = nullptr;         // of which what the JSON makes is taken, unless it is null
+  MemoryPtr memory = {};                 // in which what the JSON makes counts
 };
 
 // How the client wants its outputs.
@@ -28,7 +32,7 @@ struct AnswerForm {
 
 struct InferHead {
   InferRequest request;
-  // By input: the bytes to be read behind the head, in this order; their `data` is there. Others need none.
+  // By input: the bytes to be read behind the head, in this order; their memory is to be made. Others need none.
   std::vector<size_t> binary;
   AnswerForm form;
   size_t binary_bytes() const;
@@ -36,20 +40,22 @@ struct InferHead {
 
 // `head`: the JSON. Throws Error for whatever is wrong with it; inputs in shared memory are read from `server`.
 InferHead parse_head(std::string_view head, const Server& server, BufferPool& buffers, const InferLimits& limits);
-// A body without a head: the bytes of the model's only input, of which one dim at most may vary. Its tensor's memory is
-// there, to be filled from `offset` on.
+// A body without a head: the bytes of the model's only input, of which one dim at most may vary. Its tensor begins with
+// `prefix`.
 struct RawInput {
   InferHead head;
-  size_t offset = 0;
+  std::string prefix;
 };
-RawInput raw_head(const inference::ModelMetadataResponse& model, bool batched, size_t bytes, BufferPool& buffers);
+RawInput raw_head(const inference::ModelMetadataResponse& model, bool batched, size_t bytes);
 
 // The JSON of a response and, behind it, the tensors that follow as bytes. REQUIRES: no error.
 struct InferAnswer {
-  std::string json;
+  Text json;
   std::vector<Tensor> binary;
   bool has_binary = false;  // then the length of the JSON is told
 };
 InferAnswer answer_of(const AnswerForm& form, const InferResponse& response);
+// The same in turns; the text counts where `answer` says.
+Turns write_answer(const AnswerForm& form, const InferResponse& response, InferAnswer& answer);
 
 }  // namespace sluice::serving

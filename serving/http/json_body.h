@@ -1,5 +1,7 @@
 #pragma once
 // The JSON of a request's body, which takes no more memory than is allowed. Only for the sources of this folder.
+#include <array>
+#include <boost/json/monotonic_resource.hpp>
 #include <boost/json/value.hpp>
 #include <memory>
 #include <string>
@@ -20,7 +22,9 @@ class JsonBody {
 
  private:
   class Memory;
-  std::unique_ptr<Memory> memory_;  // outlives the value
+  std::unique_ptr<Memory> memory_;         // outlives the values
+  std::array<unsigned char, 2048> first_;  // is enough for most of them
+  boost::json::monotonic_resource values_;
   std::unique_ptr<boost::json::value> value_;
 };
 

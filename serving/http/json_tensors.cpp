@@ -71,7 +71,7 @@ void take_numbers(Tensor& tensor, const json::value& data, const std::string& wh
 }
 
 void take_strings(Tensor& tensor, const json::value& data, const std::string& where, uint64_t count,
-                  BufferPool& buffers, size_t most) {
+                  BufferPool& buffers, size_t most, const MemoryPtr& share) {
   uint64_t n = 0, bytes = 0;
   visit(data, [&](const json::value& value) {
     if (!value.is_string()) wrong_data(where, "an element of BYTES must be a string");
@@ -82,7 +82,7 @@ void take_strings(Tensor& tensor, const json::value& data, const std::string& wh
   if (bytes > most)
     throw Error(Code::kTooLarge, fmt::format("{}: {} bytes; at most {} are allowed", where, bytes, most));
   tensor.bytes = bytes;
-  tensor.data = buffers.take(bytes);
+  tensor.data = buffers.take(bytes, share);
   char* out = static_cast<char*>(tensor.data.get());
   visit(data, [&](const json::value& value) {
     const auto size = static_cast<uint32_t>(value.get_string().size());
@@ -93,11 +93,11 @@ void take_strings(Tensor& tensor, const json::value& data, const std::string& wh
 }
 
 template <class T>
-void append_numbers(std::string& out, const Tensor& tensor) {
+void append_numbers(Text& out, const Tensor& tensor, size_t first, size_t end_of_part) {
   const T* const values = static_cast<const T*>(tensor.data.get());
   char text[64];
-  for (size_t i = 0; i < tensor.bytes / sizeof(T); ++i) {
-    if (i > 0) out += ',';
+  for (size_t i = first; i < end_of_part; ++i) {
+    if (i > first) out += ',';
     if constexpr (std::is_same_v<T, bool>) {
       out += values[i] ? "true" : "false";
       continue;
@@ -116,7 +116,7 @@ void append_numbers(std::string& out, const Tensor& tensor) {
   }
 }
 
-void append_strings(std::string& out, const Tensor& tensor) {
+void append_strings(Text& out, const Tensor& tensor) {
   size_t number = 0;
   const char* at = static_cast<const char*>(tensor.data.get());
   const char* const end = at + tensor.bytes;
@@ -169,29 +169,42 @@ uint64_t elements_of(const std::vector<int64_t>& shape, const std::string& where
   return count;
 }
 
-void take_json(Tensor& tensor, const json::value& data, const std::string& where, BufferPool& buffers, size_t most) {
+void take_json(Tensor& tensor, const json::value& data, const std::string& where, BufferPool& buffers, size_t most,
+               const MemoryPtr& share) {
   if (!data.is_array()) wrong_data(where, "it must be a list");
   const uint64_t count = elements_of(tensor.shape, where);
-  if (tensor.datatype == DataType::TYPE_STRING) return take_strings(tensor, data, where, count, buffers, most);
+  if (tensor.datatype == DataType::TYPE_STRING) return take_strings(tensor, data, where, count, buffers, most, share);
   const bool known = with_type(tensor.datatype, [&](auto t) {
     using T = decltype(t);
     if (count > most / sizeof(T))
       throw Error(Code::kTooLarge, fmt::format("{}: {} elements; at most {} bytes are allowed", where, count, most));
     tensor.bytes = count * sizeof(T);
-    tensor.data = buffers.take(tensor.bytes);
+    tensor.data = buffers.take(tensor.bytes, share);
     take_numbers<T>(tensor, data, where, count);
   });
   if (!known)
     wrong_data(where, fmt::format("{} has no form in JSON; send it as binary data", datatype_name(tensor.datatype)));
 }
 
-void append_json(std::string& out, const Tensor& tensor) {
+void append_elements(Text& out, const Tensor& tensor, size_t first, size_t end) {
+  if (!with_type(tensor.datatype, [&](auto t) { append_numbers<decltype(t)>(out, tensor, first, end); }))
+    throw Error(Code::kInvalidArgument, fmt::format("infer: output '{}': {} has no form in JSON; ask for binary data",
+                                                    tensor.name, datatype_name(tensor.datatype)));
+}
+
+Turns append_json(Text& out, const Tensor& tensor) {
   out += '[';
   if (tensor.datatype == DataType::TYPE_STRING) {
     append_strings(out, tensor);
-  } else if (!with_type(tensor.datatype, [&](auto t) { append_numbers<decltype(t)>(out, tensor); })) {
-    throw Error(Code::kInvalidArgument, fmt::format("infer: output '{}': {} has no form in JSON; ask for binary data",
-                                                    tensor.name, datatype_name(tensor.datatype)));
+  } else {
+    const size_t count = tensor.bytes / std::max<size_t>(datatype_size(tensor.datatype), 1);
+    for (size_t first = 0; first == 0 || first < count; first += kElementsOfTurn) {
+      if (first > 0) {
+        co_yield Turn();
+        out += ',';
+      }
+      append_elements(out, tensor, first, std::min(count, first + kElementsOfTurn));
+    }
   }
   out += ']';
 }

@@ -22,7 +22,7 @@ struct Values {
   static constexpr std::size_t max_key_size = json::string::max_size();
   static constexpr std::size_t max_string_size = json::string::max_size();
 
-  explicit Values(const json::storage_ptr& scratch) : stack(scratch) {}
+  Values(const json::storage_ptr& scratch, unsigned char* first, size_t bytes) : stack(scratch, first, bytes) {}
 
   bool on_document_begin(error_code&) { return true; }
   bool on_document_end(error_code&) { return true; }
@@ -89,7 +89,8 @@ json::value parse_with_words(std::string_view text, const json::storage_ptr& val
                              size_t max_depth, error_code& error) {
   json::parse_options options;
   options.max_depth = max_depth;
-  json::basic_parser<Values> parser(options, scratch);
+  std::array<unsigned char, 4096> first;  // is enough for most
+  json::basic_parser<Values> parser(options, scratch, first.data(), first.size());
   Values& made = parser.handler();
   made.stack.reset(values);
   size_t at = 0;

@@ -84,7 +84,9 @@ class NamedParser {
         if (!value.is_string()) wrong("generate: 'id' must be a string");
         result_.request.id = std::string(value.get_string());
       } else if (key == "parameters") {
-        for (const auto& [name, parameter] : object_of(value, "generate: parameters"))
+        const json::object& all = object_of(value, "generate: parameters");
+        check_count(all.size(), kMostParameters, "parameters");
+        for (const auto& [name, parameter] : all)
           result_.request.parameters.emplace(std::string(name), parameter_of(parameter, std::string(name)));
       } else {
         tensor(std::string(key), value);
@@ -141,8 +143,7 @@ class NamedParser {
       one.push_back(std::move(value));
       value = std::move(one);
     }
-    take_json(tensor, value, where, buffers_, limits_.most_bytes);
-    if (limits_.memory != nullptr) limits_.memory->take(tensor.bytes);
+    take_json(tensor, value, where, buffers_, limits_.most_bytes, limits_.memory);
   }
 
   // The model's shape for so many elements; one dim may vary, the others that do are 1.
@@ -184,49 +185,85 @@ class Nested {
       at += size;
     }
   }
-  // From `axis` on, beginning with element `at`, which it moves on.
-  void append(std::string& out, size_t axis, uint64_t& at) const {
-    if (axis == tensor_.shape.size()) return append_element(out, at++);
-    out += '[';
-    for (int64_t i = 0; i < tensor_.shape[axis]; ++i) {
-      if (i > 0) out += ',';
-      append(out, axis + 1, at);
-    }
-    out += ']';
+  uint64_t elements(size_t axis) const {
+    uint64_t count = 1;
+    for (; axis < tensor_.shape.size(); ++axis) count *= static_cast<uint64_t>(tensor_.shape[axis]);
+    return count;
   }
-  void append_flat(std::string& out) const {
+  // The lists from `axis` on, beginning with element `at`, in turns.
+  Turns append(Text& out, size_t axis, uint64_t at) const {
+    const size_t rank = tensor_.shape.size();
+    if (axis == rank) {
+      append_elements(out, at, at + 1);
+      co_return;
+    }
+    const uint64_t count = elements(axis), inner = elements(rank - 1);
+    if (count == 0) {
+      append_empty(out, axis);
+      co_return;
+    }
+    const auto lists = [&](uint64_t element) {  // that begin, or have ended, at this one
+      size_t found = 0;
+      for (size_t a = axis; a < rank; ++a) found += element % elements(a) == 0 ? 1 : 0;
+      return found;
+    };
+    uint64_t turn = 0;
+    for (uint64_t row = 0; row < count; row += inner) {
+      if (row > 0) out += ',';
+      out.append(lists(row), '[');
+      for (uint64_t first = 0; first < inner; first += kElementsOfTurn) {
+        if (first > 0) out += ',';
+        const uint64_t end = std::min<uint64_t>(inner, first + kElementsOfTurn);
+        append_elements(out, at + row + first, at + row + end);
+        if ((turn += end - first) < kElementsOfTurn) continue;
+        turn = 0;
+        co_yield Turn();
+      }
+      out.append(lists(row + inner), ']');
+    }
+  }
+  Turns append_flat(Text& out) const {
     const uint64_t count = elements_of(tensor_.shape, tensor_.name);
     if (count != 1) out += '[';
-    for (uint64_t i = 0; i < count; ++i) {
-      if (i > 0) out += ',';
-      append_element(out, i);
+    for (uint64_t first = 0; first < count; first += kElementsOfTurn) {
+      if (first > 0) {
+        co_yield Turn();
+        out += ',';
+      }
+      append_elements(out, first, std::min<uint64_t>(count, first + kElementsOfTurn));
     }
     if (count != 1) out += ']';
   }
 
  private:
-  void append_element(std::string& out, uint64_t at) const {
-    if (tensor_.datatype == DataType::TYPE_STRING) {
-      if (at >= texts_.size()) throw Error(Code::kInternal, "infer: an output of BYTES ends too early");
-      if (!bytes_as_base64_ && !is_utf8(texts_[at]))
+  // Of a shape that has no elements.
+  void append_empty(Text& out, size_t axis) const {
+    out += '[';
+    for (int64_t i = 0; axis + 1 < tensor_.shape.size() && i < tensor_.shape[axis]; ++i) {
+      if (i > 0) out += ',';
+      append_empty(out, axis + 1);
+    }
+    out += ']';
+  }
+  void append_elements(Text& out, uint64_t first, uint64_t end) const {
+    if (tensor_.datatype != DataType::TYPE_STRING) {
+      if (end * datatype_size(tensor_.datatype) > tensor_.bytes)
+        throw Error(Code::kInternal, "infer: an output ends too early");
+      return serving::append_elements(out, tensor_, first, end);
+    }
+    if (end > texts_.size()) throw Error(Code::kInternal, "infer: an output of BYTES ends too early");
+    for (uint64_t i = first; i < end; ++i) {
+      if (!bytes_as_base64_ && !is_utf8(texts_[i]))
         wrong(fmt::format(
             "infer: output '{}': element {} is no UTF-8, which strings of JSON are; ask for it by infer, as "
             "binary data, or call it '{}_bytes' in the config",
-            tensor_.name, at, tensor_.name));
-      out += bytes_as_base64_ ? "{\"b64\":\"" + to_base64(texts_[at]) + "\"}" : json_string(texts_[at]);
-      return;
+            tensor_.name, i, tensor_.name));
+      if (i > first) out += ',';
+      if (bytes_as_base64_)
+        out.append("{\"b64\":\"").append(to_base64(texts_[i])).append("\"}");
+      else
+        out += json_string(texts_[i]);
     }
-    const size_t size = datatype_size(tensor_.datatype);
-    if ((at + 1) * size > tensor_.bytes) throw Error(Code::kInternal, "infer: an output ends too early");
-    Tensor one;
-    one.name = tensor_.name;
-    one.datatype = tensor_.datatype;
-    one.bytes = size;
-    one.data = std::shared_ptr<void>(tensor_.data, static_cast<char*>(tensor_.data.get()) + at * size);
-    const size_t begin = out.size();
-    append_json(out, one);
-    out.erase(begin, 1);  // the brackets
-    out.pop_back();
   }
 
   const Tensor& tensor_;
@@ -234,9 +271,8 @@ class Nested {
   std::vector<std::string_view> texts_;
 };
 
-std::string rows_of(const InferResponse& response) {
+Turns rows_of(const InferResponse& response, Text& out) {
   std::vector<Nested> outputs;
-  std::vector<uint64_t> at(response.outputs.size(), 0);
   int64_t rows = -1;
   for (const Tensor& tensor : response.outputs) {
     outputs.emplace_back(tensor);
@@ -245,38 +281,39 @@ std::string rows_of(const InferResponse& response) {
                         tensor.name));
     rows = tensor.shape[0];
   }
-  std::string out = "{\"predictions\":[";
+  out = "{\"predictions\":[";
   for (int64_t row = 0; row < rows; ++row) {
     if (row > 0) out += ',';
     if (outputs.size() > 1) out += '{';
     for (size_t o = 0; o < outputs.size(); ++o) {
       if (outputs.size() > 1) out += (o > 0 ? "," : "") + json_string(response.outputs[o].name) + ":";
-      outputs[o].append(out, 1, at[o]);
+      const uint64_t at = static_cast<uint64_t>(row) * outputs[o].elements(1);
+      for (Turns turns = outputs[o].append(out, 1, at); turns.next();) co_yield Turn();
     }
     if (outputs.size() > 1) out += '}';
   }
-  return out + "]}";
+  out += "]}";
 }
 
-std::string columns_of(const InferResponse& response) {
-  std::string out = response.outputs.size() == 1 ? "{\"outputs\":" : "{\"outputs\":{";
+Turns columns_of(const InferResponse& response, Text& out) {
+  out = response.outputs.size() == 1 ? "{\"outputs\":" : "{\"outputs\":{";
   for (size_t o = 0; o < response.outputs.size(); ++o) {
     if (response.outputs.size() > 1) out += (o > 0 ? "," : "") + json_string(response.outputs[o].name) + ":";
-    uint64_t at = 0;
-    Nested(response.outputs[o]).append(out, 0, at);
+    const Nested nested(response.outputs[o]);
+    for (Turns turns = nested.append(out, 0, 0); turns.next();) co_yield Turn();
   }
-  return out + (response.outputs.size() == 1 ? "}" : "}}");
+  out += response.outputs.size() == 1 ? "}" : "}}";
 }
 
-std::string values_of(const InferResponse& response) {
-  std::string out =
-      "{\"model_name\":" + json_string(response.model) + ",\"model_version\":" + json_string(response.version);
+Turns values_of(const InferResponse& response, Text& out) {
+  out = "{\"model_name\":" + json_string(response.model) + ",\"model_version\":" + json_string(response.version);
   if (!response.id.empty()) out += ",\"id\":" + json_string(response.id);
   for (const Tensor& tensor : response.outputs) {
     out += "," + json_string(tensor.name) + ":";
-    Nested(tensor).append_flat(out);
+    const Nested nested(tensor);
+    for (Turns turns = nested.append_flat(out); turns.next();) co_yield Turn();
   }
-  return out + "}";
+  out += "}";
 }
 
 }  // namespace
@@ -284,22 +321,26 @@ std::string values_of(const InferResponse& response) {
 NamedRequest predict_request(std::string_view body, const ModelMetadataResponse& model, BufferPool& buffers,
                              const InferLimits& limits) {
   JsonBody parsed(body, "predict", limits);
-  return NamedParser(model, buffers, limits).predict(parsed.object());
+  NamedRequest named = NamedParser(model, buffers, limits).predict(parsed.object());
+  named.request.memory = limits.memory;
+  return named;
 }
 
 NamedRequest generate_request(std::string_view body, const ModelMetadataResponse& model, BufferPool& buffers,
                               const InferLimits& limits) {
   JsonBody parsed(body, "generate", limits);
-  return NamedParser(model, buffers, limits).generate(parsed.object());
+  NamedRequest named = NamedParser(model, buffers, limits).generate(parsed.object());
+  named.request.memory = limits.memory;
+  return named;
 }
 
-std::string named_answer(NamedForm form, const InferResponse& response) {
+Turns write_named(NamedForm form, const InferResponse& response, Text& out) {
   switch (form) {
-    case NamedForm::kRows: return rows_of(response);
-    case NamedForm::kColumns: return columns_of(response);
-    case NamedForm::kValues: return values_of(response);
+    case NamedForm::kRows: return rows_of(response, out);
+    case NamedForm::kColumns: return columns_of(response, out);
+    case NamedForm::kValues: break;
   }
-  return "";
+  return values_of(response, out);
 }
 
 }  // namespace sluice::serving

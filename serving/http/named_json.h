@@ -26,7 +26,8 @@ NamedRequest predict_request(std::string_view body, const inference::ModelMetada
 // {"INPUT": .., "parameters": {..}, "id": ".."}.
 NamedRequest generate_request(std::string_view body, const inference::ModelMetadataResponse& model, BufferPool& buffers,
                               const InferLimits& limits);
-// REQUIRES: no error. Throws kInvalidArgument for outputs that have no rows, where rows are asked for.
-std::string named_answer(NamedForm form, const InferResponse& response);
+// Writes the answer into `out`, in turns. REQUIRES: no error. Throws kInvalidArgument for outputs that have no rows,
+// where rows are asked for.
+Turns write_named(NamedForm form, const InferResponse& response, Text& out);
 
 }  // namespace sluice::serving

@@ -8,7 +8,11 @@
 namespace sluice::serving {
 
 void check_raw_header(std::string_view raw) {
+  constexpr size_t kMostLines = 256;  // each takes memory of its own
+  size_t lines = 0;
   for (size_t at = 0; at < raw.size();) {
+    if (++lines > kMostLines)
+      throw HttpError(431, "request: its header has more than " + std::to_string(kMostLines) + " lines");
     const size_t end = raw.find('\n', at);
     if (end == std::string_view::npos) break;
     const std::string_view line = raw.substr(at, end - at);

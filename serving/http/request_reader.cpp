@@ -20,21 +20,24 @@ namespace {
 
 constexpr size_t kMostChunks = 65536;
 constexpr size_t kSkipped = size_t{64} << 10;
-constexpr size_t kPiece = size_t{1} << 20;
+constexpr size_t kPiece = size_t{16} << 10;
+constexpr size_t kLongestRead = size_t{1} << 20;
+constexpr size_t kKept = 4096;  // of the buffer, while the client is idle
 
 }  // namespace
 
 std::string RequestReader::field(http::field name) const { return text_of(parser_->get()[name]); }
 
-RequestReader::Task<bool> RequestReader::next() {
+RequestReader::Task<bool> RequestReader::next(std::chrono::milliseconds patience) {
   parser_.emplace();
-  memory_.clear();
+  memory_ = std::make_shared<MemoryShare>(budget_, kMemoryOfInput * options_.max_input);
   left_ = 0;
   chunked_ = false;
   if (buffer_.size() == 0) {
+    if (buffer_.capacity() > kKept) buffer_ = beast::flat_buffer(kLongestHead);
     if (draining_) co_return false;
     idle_ = true;
-    stream_.expires_after(options_.idle_timeout);
+    stream_.expires_after(patience);
     error_code error;
     const size_t n =
         co_await stream_.async_read_some(buffer_.prepare(4096), redirect_error(asio::use_awaitable, error));
@@ -85,19 +88,31 @@ RequestReader::Task<void> RequestReader::say_continue() {
     co_await asio::async_write(stream_, asio::buffer("HTTP/1.1 100 Continue\r\n\r\n", 25), asio::use_awaitable);
 }
 
-RequestReader::Task<void> RequestReader::read(void* to, size_t n) {
-  char* out = static_cast<char*>(to);
+size_t RequestReader::take_buffered(char* to, size_t n) {
   const size_t there = std::min(n, buffer_.size());
-  memory_.take(there);
-  if (there > 0) std::memcpy(out, buffer_.data().data(), there);
+  if (there > 0) std::memcpy(to, buffer_.data().data(), there);
   buffer_.consume(there);
   left_ -= there;
-  for (size_t done = there; done < n;) {
+  return there;
+}
+
+RequestReader::Task<void> RequestReader::wait_for_bytes() {
+  if (buffer_.size() > 0) co_return;
+  expire_body();
+  const size_t most = static_cast<size_t>(std::min<uint64_t>(kKept, left_));  // and none of the next request
+  buffer_.commit(co_await stream_.async_read_some(buffer_.prepare(most), asio::use_awaitable));
+}
+
+RequestReader::Task<void> RequestReader::read(BufferPool::Arriving& to, size_t offset, size_t n) {
+  char* const out = static_cast<char*>(to.data().get()) + offset;
+  to.come(std::min(n, buffer_.size()));
+  for (size_t done = take_buffered(out, n); done < n;) {
     expire_body();
-    const size_t got = co_await stream_.async_read_some(asio::buffer(out + done, n - done), asio::use_awaitable);
+    const size_t got = co_await stream_.async_read_some(asio::buffer(out + done, std::min(n - done, kLongestRead)),
+                                                        asio::use_awaitable);
     done += got;
     left_ -= got;
-    memory_.take(got);
+    to.come(got);
   }
 }
 
@@ -106,30 +121,29 @@ void RequestReader::expire_body() {
   stream_.expires_at(std::min(now + options_.body_timeout, body_deadline_));
 }
 
-RequestReader::Task<std::string> RequestReader::chunked_body() {
-  std::string body;
+RequestReader::Task<Text> RequestReader::chunked_body() {
+  Text body(memory_), piece(memory_);
   size_t chunks = 0;
   auto count = [&](uint64_t size, beast::string_view, error_code& error) {
     if (++chunks > kMostChunks || size > options_.max_input) error = http::error::body_limit;
   };
   parser_->on_chunk_header(count);
-  std::vector<char> piece(size_t{64} << 10);
   while (!parser_->is_done()) {
     parser_->get().body().data = piece.data();
     parser_->get().body().size = piece.size();
     expire_body();
     error_code error;
     co_await http::async_read_some(stream_, buffer_, *parser_, redirect_error(asio::use_awaitable, error));
-    if (error == http::error::need_buffer) error = {};
+    const bool more = error == http::error::need_buffer;
+    if (more) error = {};
     if (error == http::error::body_limit) throw too_large();
     if (error && error.category() == http::make_error_code(http::error::bad_chunk).category() &&
         error != http::error::partial_message && error != http::error::end_of_stream)
       throw HttpError(400, "request: its chunks cannot be read: " + error.message());
     if (error) throw boost::system::system_error(error);
-    const size_t got = piece.size() - parser_->get().body().size;
-    memory_.take(got);
-    body.append(piece.data(), got);
+    body.append(piece.data(), piece.size() - parser_->get().body().size);
     if (body.size() > options_.max_input) throw too_large();
+    if (more && piece.empty()) piece.resize(kPiece);  // there is something now
   }
   chunked_ = false;
   co_return body;
@@ -137,30 +151,41 @@ RequestReader::Task<std::string> RequestReader::chunked_body() {
 
 RequestReader::Task<bool> RequestReader::skip_body() {
   if (chunked_ || left_ > kSkipped || (left_ > 0 && !parser_->get()[http::field::expect].empty())) co_return false;
-  std::vector<char> away(left_);
-  memory_.clear();  // for what is only thrown away there is always room
-  co_await read(away.data(), left_);
+  while (left_ > 0) {  // within what the connection has
+    co_await wait_for_bytes();
+    const size_t there = static_cast<size_t>(std::min<uint64_t>(left_, buffer_.size()));
+    buffer_.consume(there);
+    left_ -= there;
+  }
   co_return true;
 }
 
-RequestReader::Task<std::string> RequestReader::text(size_t n) {
-  std::string text;
+RequestReader::Task<Text> RequestReader::text(size_t n) {
+  Text text(memory_);
   while (text.size() < n) {
-    const size_t had = text.size(), piece = std::min(n - had, kPiece);
-    text.resize(had + piece);
-    co_await read(text.data() + had, piece);
+    co_await wait_for_bytes();
+    const size_t had = text.size(), most = std::max(kPiece, 2 * had);
+    if (text.capacity() < n && text.capacity() - had < kPiece) text.reserve(std::min(n, most));
+    text.resize(std::min({n, text.capacity(), had + std::max(kPiece, had)}));
+    size_t done = had + take_buffered(text.data() + had, text.size() - had);
+    while (done < text.size()) {
+      expire_body();
+      const size_t got =
+          co_await stream_.async_read_some(asio::buffer(text.data() + done, text.size() - done), asio::use_awaitable);
+      done += got;
+      left_ -= got;
+    }
   }
   co_return text;
 }
 
-RequestReader::Task<std::string> RequestReader::whole_body() {
-  std::string body;
+RequestReader::Task<Text> RequestReader::whole_body() {
+  Text body;
   if (chunked_) {
     body = co_await chunked_body();
   } else {
     body = co_await text(left_);
   }
-  if (coding_ != Coding::kNone) body = unpack(body, coding_, options_.max_input, &memory_);
   co_return body;
 }
 
@@ -168,10 +193,11 @@ RequestReader::Task<void> RequestReader::linger() {
   error_code error;
   co_await stream_.say_goodbye();
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
-  std::vector<char> away(size_t{16} << 10);
   stream_.expires_after(std::chrono::seconds(2));
-  for (size_t bytes = 0; !error && bytes < size_t{8} << 20;)
-    bytes += co_await stream_.async_read_some(asio::buffer(away), redirect_error(asio::use_awaitable, error));
+  for (size_t bytes = 0; !error && bytes < size_t{8} << 20;) {
+    buffer_.clear();
+    bytes += co_await stream_.async_read_some(buffer_.prepare(kKept), redirect_error(asio::use_awaitable, error));
+  }
 }
 
 }  // namespace sluice::serving

@@ -1,6 +1,7 @@
 #pragma once
 // Requests of one connection, read piece by piece: the header, checked, then as much of the body as somebody has room
-// for. Only for the sources of this folder. What the network does wrong is thrown as boost::system::system_error.
+// for. No memory is taken for what has been announced and has not come. Only for the sources of this folder. What the
+// network does wrong is thrown as boost::system::system_error.
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -9,11 +10,13 @@
 #include <optional>
 #include <string>
 
-#include "serving/core/memory_budget.h"
+#include "serving/core/buffers.h"
 #include "serving/core/request.h"
+#include "serving/core/text.h"
 #include "serving/http/client_stream.h"
 #include "serving/http/compression.h"
 #include "serving/http/http_server.h"
+#include "serving/http/infer_json.h"
 #include "serving/http/request_head.h"
 #include "serving/http/routes.h"
 
@@ -30,14 +33,11 @@ class RequestReader {
 
   RequestReader(boost::asio::ip::tcp::socket socket, TlsContext* tls, const HttpOptions& options,
                 std::shared_ptr<MemoryBudget> memory, const std::atomic<bool>& draining)
-      : stream_(std::move(socket), tls),
-        options_(options),
-        draining_(draining),
-        memory_(std::move(memory), uint64_t{8} * options.max_input) {}
+      : stream_(std::move(socket), tls), options_(options), draining_(draining), budget_(std::move(memory)) {}
 
-  // The next request's header. False where there is none. Throws HttpError for one after which the connection cannot go
-  // on.
-  Task<bool> next();
+  // The next request's header, which must begin within `patience`. False where there is none. Throws HttpError for one
+  // after which the connection cannot go on.
+  Task<bool> next(std::chrono::milliseconds patience);
   const Fields& header() const { return parser_->get(); }
   std::string field(boost::beast::http::field name) const;
   bool keeps_alive() const { return parser_->get().keep_alive(); }
@@ -48,17 +48,17 @@ class RequestReader {
   Clock::time_point received() const { return received_; }              // its first byte
   bool idle() const { return idle_; }                                   // waits for a request
   bool ahead() const { return buffer_.size() > 0; }                     // has bytes of the next request
-  // What the request holds: what has been read of it, and what is made of that. Empty again with the next one.
-  MemoryShare& memory() { return memory_; }
+  // What the request counts in, from its body to its answer. Another with the next one.
+  const MemoryPtr& memory() const { return memory_; }
 
   // Where the client waits for it.
   Task<void> say_continue();
-  // The next `n` bytes of a body with a length, straight to where they belong.
-  Task<void> read(void* to, size_t n);
-  // All of it, unpacked.
-  Task<std::string> whole_body();
-  // The first `n` bytes of it, memory as they come.
-  Task<std::string> text(size_t n);
+  // The next `n` bytes of a body with a length, straight to where they belong: from `offset` on.
+  Task<void> read(BufferPool::Arriving& to, size_t offset, size_t n);
+  // All of it, as it is packed.
+  Task<Text> whole_body();
+  // The next `n` bytes of it.
+  Task<Text> text(size_t n);
   // What was refused before its body was read leaves that in the way of the next request. False where it is too much,
   // or may never come.
   Task<bool> skip_body();
@@ -71,7 +71,10 @@ class RequestReader {
   // Everything up to the empty line, in the buffer. Nothing when the client goes before.
   Task<std::string_view> header_text();
   void expire_body();
-  Task<std::string> chunked_body();
+  // Waits for bytes of the body, in memory that the connection has.
+  Task<void> wait_for_bytes();
+  size_t take_buffered(char* to, size_t n);
+  Task<Text> chunked_body();
   HttpError too_large() const;
 
   ClientStream stream_;
@@ -82,7 +85,8 @@ class RequestReader {
   uint64_t left_ = 0;
   bool chunked_ = false, idle_ = false;
   Coding coding_ = Coding::kNone;
-  MemoryShare memory_;
+  const std::shared_ptr<MemoryBudget> budget_;
+  MemoryPtr memory_;
   std::optional<uint64_t> head_length_;
   Clock::time_point received_;
   std::chrono::steady_clock::time_point body_deadline_;

@@ -24,4 +24,9 @@ std::string events_head(bool keep_alive) {
       keep_alive ? "keep-alive" : "close");
 }
 
+std::string no_place_answer() {
+  const std::string body = "{\"error\":\"server: all connections are taken; ask again\"}";
+  return text_of(ResponseHead{503, "application/json", body.size(), {{"Retry-After", "1"}}, false}) + body;
+}
+
 }  // namespace sluice::serving

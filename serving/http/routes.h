@@ -76,7 +76,7 @@ HttpReply reply_of(const Error& error);
 // Of whatever is being handled.
 HttpReply reply_of_current();
 
-// The answer to every call but kInfer. `body`: unpacked. Throws nothing.
-HttpReply answer(Server& server, const Route& route, const std::string& body);
+// The answer to every call but kInfer. `body`: unpacked. What is made of it counts in `memory`. Throws nothing.
+HttpReply answer(Server& server, const Route& route, std::string_view body, const MemoryPtr& memory);
 
 }  // namespace sluice::serving

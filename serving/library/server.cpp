@@ -66,6 +66,7 @@ struct Server::Impl {
     core::GrpcOptions given;
     given.address = options.grpc.address;
     given.port = options.grpc.port;
+    given.memory = memory;
     given.max_message = options.max_input_bytes;
     given.tls = tls_of(options.grpc.tls);
     given.management_token = options.management_token;
@@ -79,6 +80,7 @@ struct Server::Impl {
     given.port = where.port;
     given.metrics_only = metrics_only;
     given.tls = tls_of(where.tls);
+    if (!metrics_only) given.memory = memory;
     given.max_input = options.max_input_bytes;
     if (metrics_only)
       given.threads = 1;
@@ -98,6 +100,8 @@ struct Server::Impl {
     return server->drain(left(until)) && all;
   }
 
+  // What the requests of both front ends hold.
+  const std::shared_ptr<core::MemoryBudget> memory = std::make_shared<core::MemoryBudget>(uint64_t{1} << 30);
   std::mutex stopping;
   core::BufferPool buffers{kKeptBuffers};
   std::unique_ptr<core::Server> server;  // outlives the front ends
@@ -229,7 +233,7 @@ Server::Reply Server::call(const std::string& method, const std::string& path, c
     if (route.call == core::Call::kInfer)
       return of(core::error_reply(501, "call: inference has tensors; use infer() or start()"));
     if (route.slow) static_cast<void>(waiting("call"));
-    return of(core::answer(*mine.server, route, body));
+    return of(core::answer(*mine.server, route, body, nullptr));
   } catch (const Error& error) {
     return of(core::error_reply(400, error.what()));
   } catch (...) {

@@ -27,6 +27,7 @@ struct Arguments {
   uint64_t http_max_input_bytes = 64u << 20u;
   uint64_t request_memory_bytes = 1u << 30u;  // of all requests together, while they come and run
   int http_threads = 0;                       // 0: the front end's own choice
+  int max_connections = 4096;                 // of HTTP
   std::chrono::seconds exit_timeout{30};
   bool exit_with_stdin = false;
   bool exit_on_error = true;

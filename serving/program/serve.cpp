@@ -19,6 +19,7 @@
 
 #include "serving/core/loaded.h"
 #include "serving/grpc/grpc_server.h"
+#include "serving/http/front_metrics.h"
 #include "serving/http/http_server.h"
 
 namespace sluice::serving {
@@ -119,6 +120,7 @@ class Program {
 
 void Program::listen() {
   const auto memory = std::make_shared<MemoryBudget>(args_.request_memory_bytes);
+  const auto counts = [this, memory] { return front_metrics(*memory, http_ ? http_->connections() : 0); };
   if (args_.http.on) {
     HttpOptions options;
     options.memory = memory;
@@ -127,6 +129,8 @@ void Program::listen() {
     options.base_path = args_.http_base_path;
     options.max_input = args_.http_max_input_bytes;
     options.threads = args_.http_threads;
+    options.max_connections = args_.max_connections;
+    options.more_metrics = counts;
     options.management_token = token_;
     options.restrictions = args_.http_restrictions;
     options.tls = args_.http.tls;
@@ -154,7 +158,9 @@ void Program::listen() {
     options.address = args_.metrics.address;
     options.port = args_.metrics.port;
     options.threads = 1;
+    options.max_connections = args_.max_connections;
     options.metrics_only = true;
+    options.more_metrics = counts;
     metrics_ = std::make_unique<HttpServer>(*server_, options);
     print(fmt::format("metrics  http://{}:{}/metrics", args_.metrics.address, metrics_->port()));
   }
@@ -217,9 +223,9 @@ int Program::end(int signal) {
   if (grpc_) all = grpc_->drain(left()) && all;
   if (http_) all = http_->drain(left()) && all;
   all = server_->drain(left()) && all;
+  metrics_.reset();  // which tells of the others
   http_.reset();
   grpc_.reset();
-  metrics_.reset();
   server_.reset();
   log_info(all ? "ended; every request was answered" : "ended; some requests were cancelled");
   return all ? 0 : 1;

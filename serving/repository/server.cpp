@@ -21,7 +21,7 @@ namespace sluice::serving {
 
 namespace {
 
-constexpr size_t kKeptBuffers = size_t{64} << 20;
+constexpr size_t kKeptBuffers = size_t{16} << 20;
 
 class NoRequest final : public RequestHandle {
  public:
@@ -124,8 +124,8 @@ class LocalServer final : public Server {
     shared_->add(request);
   }
   void unregister_shared_memory(const std::string& region) override { shared_->remove(region); }
-  std::shared_ptr<void> shared_bytes(const SharedRegion& region) const override {
-    return shared_->read(region, buffers_);
+  std::shared_ptr<void> shared_bytes(const SharedRegion& region, const MemoryPtr& share) const override {
+    return shared_->read(region, buffers_, share);
   }
   std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) override;
   void refused(const std::string& model, const std::string& version, Code code,

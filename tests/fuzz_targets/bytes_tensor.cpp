@@ -49,7 +49,7 @@ int bytes_tensor(const uint8_t* data, size_t size) {
   if (!content.empty()) std::memcpy(tensor.data.get(), content.data(), content.size());
   serving::InferResponse response;
   response.outputs.push_back(tensor);
-  const std::string out = serving::answer_of({}, response).json;  // reads no further than there is something
+  const std::string out(serving::answer_of({}, response).json);  // reads no further than there is something
   expect(out.size() <= 6 * content.size() + 200 + 25 * tensor.shape.size(), "bytes_tensor: a large answer", out);
   try {
     const serving::ModelPorts::Prepared prepared = ports.prepare(request);

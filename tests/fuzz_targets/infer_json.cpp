@@ -16,12 +16,15 @@ constexpr size_t kMost = size_t{1} << 20;
 std::optional<serving::InferHead> parsed(const std::string& text) {
   static const NoServer server;
   serving::BufferPool buffers(0);  // so that every byte beyond a tensor is nobody's
-  const auto memory = std::make_shared<serving::MemoryBudget>(16 * kMost);
-  serving::MemoryShare share(memory, 8 * kMost);
+  const auto memory = std::make_shared<serving::MemoryBudget>(32 * kMost);
+  const auto share = std::make_shared<serving::MemoryShare>(memory, serving::kMemoryOfInput * kMost);
   try {
-    serving::InferHead head = serving::parse_head(text, server, buffers, {kMost, &share});
-    for (size_t i = 0; i < head.binary.size(); ++i)
-      if (head.binary[i] > 0) std::memset(head.request.inputs[i].data.get(), 0, head.binary[i]);
+    serving::InferHead head = serving::parse_head(text, server, buffers, {kMost, share});
+    for (size_t i = 0; i < head.binary.size(); ++i) {
+      if (head.binary[i] == 0) continue;
+      head.request.inputs[i].data = buffers.take(head.binary[i]);
+      std::memset(head.request.inputs[i].data.get(), 0, head.binary[i]);
+    }
     return head;
   } catch (const serving::Error& error) {
     expect(error.code() == serving::Code::kInvalidArgument || error.code() == serving::Code::kTooLarge,
@@ -76,7 +79,7 @@ int infer_json(const uint8_t* data, size_t size) {
     expect(input.bytes == 0 || input.data != nullptr, "infer_json: a tensor without memory", text);
     if (has_form_in_json(input)) response.outputs.push_back(input);
   }
-  const std::string out = serving::answer_of({}, response).json;
+  const std::string out(serving::answer_of({}, response).json);
   const size_t outputs = out.find("\"outputs\":");
   expect(outputs != std::string::npos, "infer_json: the answer has no outputs", out);
   const std::optional<serving::InferHead> second = parsed("{\"inputs\":" + out.substr(outputs + 10));

@@ -15,7 +15,7 @@ int infer_message(const uint8_t* data, size_t size) {
   if (!message.ParseFromArray(data, static_cast<int>(size))) return 0;
   serving::InferRequest request;
   try {
-    request = serving::request_of(message, server, buffers);
+    request = serving::request_of(message, server, buffers, nullptr);
   } catch (const serving::Error& error) {
     expect(error.code() == serving::Code::kInvalidArgument || error.code() == serving::Code::kTooLarge,
            "infer_message: kind of a refusal", error.what());

@@ -27,10 +27,11 @@ class NoServer final : public serving::Server {
   inference::SystemSharedMemoryStatusResponse shared_memory(const std::string&) const override { return {}; }
   void register_shared_memory(const inference::SystemSharedMemoryRegisterRequest&) override {}
   void unregister_shared_memory(const std::string&) override {}
-  std::shared_ptr<void> shared_bytes(const serving::SharedRegion& region) const override {
+  std::shared_ptr<void> shared_bytes(const serving::SharedRegion& region,
+                                     const serving::MemoryPtr& share) const override {
     if (region.offset > kRegion || region.bytes > kRegion - region.offset)
       throw serving::Error(serving::Code::kInvalidArgument, "shared memory: beyond its end");
-    std::shared_ptr<void> copy = serving::BufferPool(0).take(region.bytes);
+    std::shared_ptr<void> copy = serving::BufferPool(0).take(region.bytes, share);
     if (region.bytes > 0) std::memset(copy.get(), 0, region.bytes);
     return copy;
   }

@@ -83,10 +83,10 @@ class FakeServer : public Server {
   inference::SystemSharedMemoryStatusResponse shared_memory(const std::string&) const override { return {}; }
   void register_shared_memory(const inference::SystemSharedMemoryRegisterRequest&) override {}
   void unregister_shared_memory(const std::string&) override {}
-  std::shared_ptr<void> shared_bytes(const SharedRegion& region) const override {
+  std::shared_ptr<void> shared_bytes(const SharedRegion& region, const MemoryPtr& share) const override {
     if (region_asked) region_asked();
     if (region.region != "known") throw Error(Code::kNotFound, "shared memory: there is no region");
-    return buffers.take(region.bytes);
+    return buffers.take(region.bytes, share);
   }
   bool drain(milliseconds) override { return true; }
 
@@ -186,11 +186,21 @@ class FloodServer final : public FakeServer {
   }
   std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) override {
     auto flow = std::make_shared<Flow>();
-    thread_ = std::thread([this, flow, id = request.id, respond = std::move(respond)] {
-      InferResponse part = part_;
-      part.id = id;
-      for (parts = 0; parts < kMost && !flow->cancelled; ++parts) respond(part, false);
+    thread_ = std::thread([this, flow, id = request.id, memory = request.memory, respond = std::move(respond)] {
+      InferResponse part;
+      try {
+        for (parts = 0; parts < kMost && !flow->cancelled; ++parts) {
+          part = part_;
+          part.id = id;
+          for (Tensor& output : part.outputs) output.data = counted(std::move(output.data), Held(memory, output.bytes));
+          respond(std::move(part), false);
+        }
+      } catch (const Error&) {  // there is no memory left for the next
+        flow->cancelled = true;
+      }
       was_cancelled = flow->cancelled.load();
+      part = part_;
+      part.id = id;
       if (flow->cancelled) part.error = Error(Code::kCancelled, "infer: cancelled");
       respond(part, true);
     });

@@ -197,6 +197,35 @@ TEST_F(Stream, EndsWhileItIsAnswered) {
   engine.join();
 }
 
+TEST_F(Stream, ThatWaitsForARequestIsEndedAtOnceWhenTheServerEnds) {
+  server.at_once = echo;
+  ASSERT_TRUE(stream->Write(floats("a", {1})));
+  EXPECT_EQ(read().infer_response().id(), "a");  // so it is open
+  EXPECT_TRUE(front->drain(kPatience));
+  ModelStreamInferResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(Stream, IsAnsweredWhatItHasAskedBeforeTheServerEnds) {
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(floats(std::to_string(i), {1})));
+  std::vector<std::shared_ptr<FakeServer::Asked>> asked;
+  while (asked.size() < 3)
+    for (auto& one : server.take(1)) asked.push_back(one);
+  const auto idle_call = context();
+  const auto idle = stub->ModelStreamInfer(idle_call.get());
+  std::thread ends([&] { EXPECT_TRUE(front->drain(kPatience)); });
+  ModelStreamInferResponse none;
+  EXPECT_FALSE(idle->Read(&none));  // the server ends now
+  EXPECT_FALSE(idle->Finish().ok());
+  for (auto& one : asked) answer(server, *one);
+  std::set<std::string> ids;
+  for (int i = 0; i < 3; ++i) ids.insert(read().infer_response().id());
+  EXPECT_EQ(ids, (std::set<std::string>{"0", "1", "2"}));
+  EXPECT_EQ(finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  ends.join();
+}
+
 TEST(StreamFlood, AClientThatReadsNothingLosesItsStreamBeforeTheResponsesFillTheMemory) {
   InferResponse part;
   part.model = "echo";

@@ -59,9 +59,9 @@ TEST_F(Http, RequestsThatNeverComeToTheServerAreCounted) {
   EXPECT_EQ(ask("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n").status, 413);
   server.at_once = nullptr;
   Wire holds(front->port());
-  holds.send(
-      infer(R"({"inputs":[{"name":"x","datatype":"UINT8","shape":[60000],"parameters":{"binary_data_size":60000}}]})",
-            std::string(60000, 'x')));
+  holds.send(infer(
+      R"({"parameters":{"binary_data_output":true},"inputs":[{"name":"x","datatype":"UINT8","shape":[60000],"parameters":{"binary_data_size":60000}}]})",
+      std::string(60000, 'x')));
   const auto held = server.take(1);
   EXPECT_EQ(ask(post(path, std::string(80000, ' '))).status, 429);
   answer(server, *held[0]);
