@@ -60,6 +60,7 @@ Places::Kind Places::enter(const SeatPtr& seat) {
     seat->kind = kind;
     all_.emplace(seat.get(), seat);
     most_at_once_ = std::max(most_at_once_, all_.size());
+    surge_ = surge_ || all_.size() >= kSurge;
     start_idling(*seat);
   }
   if (gone != nullptr) gone->close(false);
@@ -75,8 +76,9 @@ bool Places::leave(const SeatPtr& seat) {
   if (own_ < most_ - most_ / 8) told_of_idle_ = told_of_none_ = false;
   all_.erase(seat.get());
   if (all_.empty()) none_left_.notify_all();
-  if (most_at_once_ < kSurge || all_.size() > most_at_once_ / 8) return false;
+  if (!surge_ || all_.size() > most_at_once_ / 8) return false;
   most_at_once_ = all_.size();
+  surge_ = most_at_once_ > kSurge / 8;
   return true;
 }
 

@@ -43,7 +43,7 @@ class Places {
 
   // Without a request yet. kNone where there is no place for it, not even to ask for health.
   Kind enter(const SeatPtr& seat);
-  // True when a surge of connections is over, whose memory the system may have back.
+  // True when many of a surge of connections have gone, so that the system may have their memory back.
   bool leave(const SeatPtr& seat);
   // It has a request. kNone where its place has been given away.
   Kind busy(Seat& seat);
@@ -69,7 +69,8 @@ class Places {
   size_t own_ = 0, for_health_ = 0;
   std::list<Seat*> idle_, idle_for_health_;  // the longest first
   bool told_of_idle_ = false, told_of_none_ = false;
-  size_t most_at_once_ = 0;  // since the last surge
+  bool surge_ = false;
+  size_t most_at_once_ = 0;  // since memory was given back last
 };
 
 // Answers a connection for which there is none, without waiting.
