@@ -22,6 +22,10 @@ bool odd_results_of_windows_of_one(const ConvOperands& o, const ConvGeometry& g)
   return is_bfloat16(o) && windows_of_one(o) && o.w.shape[0] / g.groups % 2 == 1;
 }
 
+bool gradient_of_one_element(const ConvOperands& o, const ConvGeometry&) {
+  return is_bfloat16(o) && numel(o.x.shape) == 1;
+}
+
 // oneDNN copies the pixels that such windows read to its scratchpad, one behind the other. It counts the place of a
 // pixel in blocks of 16 channels (8 with AVX2), and the room for all in the channels that there are: fewer than a block
 // end beyond the room, as soon as an image is cut into several pieces. It does so where the steps cut lines and images
@@ -42,6 +46,8 @@ constexpr std::array kDefects = {
     LibraryDefect{"oneDNN", "conv_input_grad", "", "2.6", kNotFixed, "wrong values",
                   "bfloat16, windows of one element, an odd number of results of a group",
                   odd_results_of_windows_of_one, Instead::kFloat32},
+    LibraryDefect{"oneDNN", "conv_weight_grad", "jit_bf16:", "2.6", kNotFixed, "reads an element beyond its input",
+                  "bfloat16, an input of one element", gradient_of_one_element, Instead::kFloat32},
     LibraryDefect{"oneDNN", "conv_weight_grad", "jit_1x1:", "2.6 to 3.7", kNotFixed, "writes beyond its scratchpad",
                   "windows of one element in steps that divide the image, fewer than 16 channels, channels-last",
                   copied_beyond_the_scratchpad, Instead::kUnitStride},
