@@ -39,21 +39,25 @@ TensorImpl* tensor_of_object(PyObject* object) {
 }
 
 // What C++ has the tensor for may come back to Python: a gradient, say. Makes no Python object, for `object` is ending.
-void leave(PyObject* object) {
-  TensorImpl* impl = tensor_of_object(object);
-  if (impl == nullptr) return;
-  impl->front_end.object = nullptr;
-  if (nb::inst_ptr<Tensor>(object)->ptr().use_count() == 1) return;
+void keep(PyObject* object, TensorImpl& impl) {
   PyObject** const attributes = _PyObject_GetDictPtr(object);
   const bool some = attributes != nullptr && *attributes != nullptr && PyDict_GET_SIZE(*attributes) > 0;
   if (!some && Py_TYPE(object) == tensor_class) return;
   Kept kept{nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object))), {}};
   if (some) kept.attributes = nb::steal(std::exchange(*attributes, nullptr));
-  impl->front_end.kept = shared_with_gil(std::move(kept));
+  impl.front_end.kept = shared_with_gil(std::move(kept));
 }
 
 void end_object(PyObject* object) {
-  leave(object);
+  if (nb::inst_ready(object)) [[likely]] {
+    const Value& tensor = *nb::inst_ptr<Tensor>(object);
+    TensorImpl* const impl = tensor.defined() ? tensor_behind(tensor.impl()) : nullptr;
+    if (impl != nullptr && impl->front_end.object == object) {
+      impl->front_end.object = nullptr;
+      if (tensor.ptr().use_count() > 1) [[unlikely]]
+        keep(object, *impl);
+    }
+  }
   end_instance(object);
 }
 
