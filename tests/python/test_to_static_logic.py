@@ -3,7 +3,6 @@
 import importlib.util
 import inspect
 import itertools
-import os
 import random
 
 import numpy as np
@@ -246,8 +245,16 @@ def draw(r, depth):
 
 
 def test_drawn_expressions(tmp_path):
-    r = random.Random(7)
-    count = 2000 if os.environ.get("SLUICE_LONG") else 60
+    check_drawn(tmp_path, seed=7, count=60)
+
+
+@pytest.mark.soak
+def test_many_drawn_expressions(tmp_path):
+    check_drawn(tmp_path, seed=8, count=1500)
+
+
+def check_drawn(tmp_path, seed, count):
+    r = random.Random(seed)
     text = "".join(f"def f{i}(x, y, z, n):\n    return {draw(r, 3)}\n\n\ndef g{i}(x, y, z, n):\n    if {draw(r, 2)}:\n"
                    f"        x = x + 1\n    return x\n\n\n" for i in range(count))
     file = tmp_path / "drawn.py"

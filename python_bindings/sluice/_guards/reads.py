@@ -257,7 +257,10 @@ class Reads:
         return found
 
     def guards(self, skip: Any, names: dict[int, str], functions: Any, roots: Any) -> Guards:
-        """Of all reads for which skip(object, name, read) is False. names: of objects; functions: that the plan calls, and build() does not."""
+        """Of all reads for which skip(object, name, read) is False.
+
+        names: of objects. functions: that the plan calls, and build() does not.
+        """
         changed, self._first = self._first.changed_things(), None
         self._forget_what_is_gone()
         hosts = [part for f in functions for part in (f, getattr(f, "__self__", f), getattr(f, "fn", f), getattr(f, "func", f))]

@@ -103,7 +103,9 @@ def is_compared_by_engine(thing: Any) -> bool:
     """Whether SameObjects takes a container: of others the order is not in the dict, or there is no memory to look at."""
     if _is_of_numpy(thing):
         return thing.dtype.kind in "?biufc" and not thing.dtype.hasobject
-    return isinstance(thing, (list, set, bytearray, array.array)) or (isinstance(thing, dict) and not isinstance(thing, collections.OrderedDict))
+    if isinstance(thing, dict):
+        return not isinstance(thing, collections.OrderedDict)
+    return isinstance(thing, (list, set, bytearray, array.array))
 
 
 def snapshot(thing: Any) -> Any:

@@ -6,8 +6,8 @@ import ast
 from typing import Any, Iterable
 
 from sluice._translate import flow
-from sluice._translate.expressions import (call, check_sets_nothing_late, Expressions, lambda_, load, operand, Refused, sets_later, sets_names,
-                                            store)
+from sluice._translate.expressions import (
+    call, check_sets_nothing_late, Expressions, lambda_, load, operand, Refused, sets_later, sets_names, store)
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
            ast.GeneratorExp)

@@ -55,8 +55,9 @@ class Watch:
         """
         self._reads, self._other = Reads(graph, owner, own), other
         self._of_owner = frozenset(dir(owner)) - (frozenset() if other is not None else {"build"})
-        self._roots = [(name, module) for name, module in modules]
-        self._roots += [(f"a hook of {name}", hook) for name, module in self._roots for table in _HOOKS for hook in vars(module)[table].values()]
+        self._roots = list(modules)
+        self._roots += [(f"a hook of {name}", hook) for name, module in self._roots for table in _HOOKS
+                        for hook in vars(module)[table].values()]
         self._roots += [("a hook of all modules", hook) for hooks in _OF_ALL for hook in hooks.values()]
         try:
             with self._reads:
