@@ -63,24 +63,30 @@ class BundleFolder::Entry {
       if (read)
         text_ = file.read_all();
       else
-        opened_.emplace(::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0));
+        opened_ = ::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0);
     } catch (...) {
       error_ = std::current_exception();
     }
   }
+  ~Entry() {
+    if (opened_ >= 0) ::close(opened_);
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
   InputFile open(const std::string& path) const {
     if (error_ != nullptr) std::rethrow_exception(error_);
     if (text_) return InputFile(path, std::as_bytes(std::span(*text_)));
-    return InputFile(path, ::fcntl(opened_->get(), F_DUPFD_CLOEXEC, 0));
+    return InputFile(path, ::fcntl(opened_, F_DUPFD_CLOEXEC, 0));
   }
 
  private:
-  std::optional<OpenFile> opened_;
+  int opened_ = -1;
   std::optional<std::string> text_;
   std::exception_ptr error_;
 };
 
 BundleFolder::BundleFolder(const std::string& path) {
+  int absent = 0;  // it was neither there nor being saved; a save may begin or end between the two questions
   for (int i = 0;; ++i) {
     const OpenFile folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const int error = errno;
@@ -90,7 +96,7 @@ BundleFolder::BundleFolder(const std::string& path) {
       open_all(folder.get(), path, "");
       // It had not been replaced when the last of them was open, so none had been taken away.
       if (still_at(folder.get(), path)) return;
-    } else if (error != ENOENT || i == kOpenTries || !comes_back(path)) {
+    } else if (error != ENOENT || i == kOpenTries || !(comes_back(path) || fs::exists(path) || ++absent < 3)) {
       fail(ErrorKind::kIo, "{}: cannot be read: {}", path, std::strerror(error));
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -32,7 +32,8 @@ std::shared_ptr<const BundleFolder> folder_at(const std::string& path) {
 
 BundleSource::BundleSource(const std::string& path) : name_(path) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored) || !fs::exists(path, ignored)) {
+  const fs::file_status status = fs::status(path, ignored);  // asked once, since others may save there meanwhile
+  if (fs::is_directory(status) || !fs::exists(status)) {
     folder_ = folder_at(path);
     return;
   }

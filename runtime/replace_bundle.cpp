@@ -46,16 +46,37 @@ fs::path place_of(const std::string& directory) {
   while (named.size() > 1 && (named.ends_with('/') || named.ends_with("/."))) named.pop_back();
   const fs::file_status status = fs::symlink_status(named);
   if (fs::is_symlink(status) && !fs::exists(named)) refuse_place(directory, "a symbolic link to nothing");
-  if (fs::exists(status)) return fs::canonical(named);
+  std::error_code gone;  // others may be saving to it
+  if (fs::exists(status))
+    if (const fs::path whole = fs::canonical(named, gone); !gone) return whole;
   const fs::path path = fs::absolute(named);
   if (path.filename() == "..") refuse_place(directory, "not there");
   return path;
 }
 
-ino_t inode_of(const fs::path& path) {
-  struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0 ? status.st_ino : 0;
-}
+// What is at a path now. It is held, so that nothing new can pass for it.
+class There {
+ public:
+  explicit There(const fs::path& path)
+      : path_(path), descriptor_(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)) {}
+  ~There() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  There(const There&) = delete;
+  There& operator=(const There&) = delete;
+
+  bool exists() const { return descriptor_ >= 0; }
+  bool still() const {
+    struct stat held {
+    }, named{};
+    return ::fstat(descriptor_, &held) == 0 && ::lstat(path_.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+           held.st_dev == named.st_dev;
+  }
+
+ private:
+  const fs::path path_;
+  const int descriptor_;
+};
 
 // What may be replaced: a bundle, which is exchanged, or else nothing, or an empty folder.
 struct Found {
@@ -75,15 +96,15 @@ Found found_now(const fs::path& place) {
 bool check_place(const std::string& directory, const fs::path& place) {
   Found found;
   for (int i = 0;; ++i) {
-    const ino_t before = inode_of(place);
-    if (before == 0) return false;
+    const There there(place);
+    if (!there.exists()) return false;
     try {
       found = found_now(place);
     } catch (const fs::filesystem_error& error) {
-      if (i == kReplaceTries || before == inode_of(place)) throw;
+      if (i == kReplaceTries || there.still()) throw;
       continue;
     }
-    if (i == kReplaceTries || before == inode_of(place)) break;
+    if (i == kReplaceTries || there.still()) break;
   }
   if (!found.wrong.empty()) refuse_place(directory, found.wrong);
   if (::access(place.c_str(), W_OK) != 0 && errno != ENOENT)

@@ -29,8 +29,8 @@ class Scratch {
   const std::filesystem::path& path() const { return path_; }
   // It has another place now.
   void release() { path_.clear(); }
-  // A bundle that was elsewhere lies at its path now, and of it no more than the files of a bundle are removed. False, and
-  // nothing is left to do, where another process removes it already.
+  // A bundle that was elsewhere lies at its path now, and of it no more than the files of a bundle are removed. False,
+  // and nothing is left to do, where another process removes it already.
   bool holds_another();
   // What was made lies there again.
   void holds_own() { own_ = true; }

@@ -49,7 +49,7 @@ def raised_outside(source, **env):
     raise RuntimeError(outside(source, **env))
 
 
-def saved(path):
+def bundle_at(path):
     """A bundle there; each has other weights."""
     class Own(nn.Graph):
         def __init__(self):
@@ -356,9 +356,9 @@ CASES = {  # a program, or the test that has several processes meet it
     "Unexpected key(s) in state_dict": lambda t: nn.Linear(3, 2).load_state_dict({**nn.Linear(3, 2).state_dict(), "more": x}),
     "size mismatch for": lambda t: nn.Linear(3, 2).load_state_dict(nn.Linear(4, 2).state_dict()),
     "not on the allow-list": lambda t: load_a_class(t),
-    "cannot be saved there: it is": lambda t: (t / "notes").touch() or saved(t),
-    "not of one save": lambda t: change(saved(t / "a") / "graph.txt", lambda text: text + b"\n") and sl.load_graph(t / "a"),
-    "of another save than the rest": lambda t: shutil.copy(saved(t / "b") / "weights.safetensors", saved(t / "a")) and sl.load_graph(t / "a"),
+    "cannot be saved there: it is": lambda t: (t / "notes").touch() or bundle_at(t),
+    "not of one save": lambda t: change(bundle_at(t / "a") / "graph.txt", lambda text: text + b"\n") and sl.load_graph(t / "a"),
+    "of another save than the rest": lambda t: shutil.copy(bundle_at(t / "b") / "weights.safetensors", bundle_at(t / "a")) and sl.load_graph(t / "a"),
     "eager ops do not run on several devices": lambda t: spread([0, 1]) + 1,
     "operands lie on different placements": lambda t: in_graph(lambda a, b: a + b, spread([0, 1]), spread([0, 2])),
     "the ranks have not met": lambda t: sl.distributed.all_reduce(x),
