@@ -8,6 +8,7 @@
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/forms.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/lines.h"
 #include "graph/ops/movement.h"
@@ -310,9 +311,36 @@ Value combinations(const Value& x, int64_t r, bool with_replacement) {
   return ops::reshape(ops::index_select(x, indices_of(rows), 0), {count, r});
 }
 
+// By a number of parts, or the indices at which they begin.
+std::vector<Value> tensor_split_by(const Value& x, const Value& by, int64_t dim) {
+  SLUICE_CHECK_KIND(
+      kRuntime, by.dtype() == DType::kInt64 && by.rank() <= 1,
+      "tensor_split: tensor_indices_or_sections is {}; must be an int64 tensor of no dims (sections) or one "
+      "(indices)",
+      by.type().str());
+  SLUICE_CHECK_KIND(kUnsupported, !by.impl()->traced(),
+                    "tensor_split: in a graph the parts would be as long as {} says; give ints", by.type().str());
+  const Ints numbers = host_values<int64_t>(by, DType::kInt64);
+  return by.rank() == 0 ? ops::tensor_split(x, numbers[0], dim) : ops::tensor_split(x, numbers, dim);
+}
+
 }  // namespace
 
 void add_data_dependent_forms(std::vector<Form>& forms) {
+  forms.push_back(
+      {.doc = "Parts along a dim: about equal ones, or cut at indices: views. torch.tensor_split.",
+       // A tensor first: one of one element passes for an int as well.
+       .overloads = {overload("tensor_split(Tensor input, Tensor tensor_indices_or_sections, int dim=0) -> Tensor[]",
+                              &tensor_split_by),
+                     overload("tensor_split(Tensor input, int sections, int dim=0) -> Tensor[]",
+                              [](const Value& x, int64_t sections, int64_t dim) {
+                                return ops::tensor_split(x, sections, dim);
+                              }),
+                     overload("tensor_split(Tensor input, int[] indices, int dim=0) -> Tensor[]",
+                              [](const Value& x, const Ints& indices, int64_t dim) {
+                                return ops::tensor_split(x, indices, dim);
+                              })},
+       .sharing = Sharing::kView});
   forms.push_back(
       {.doc = "input where condition, else other; of the condition alone, the indices where it holds. torch.where.",
        .overloads = {overload("where(Tensor condition, Operand input, Operand other) -> Tensor", &where),

@@ -209,9 +209,9 @@ DEFINE(hypot, "sqrt(a^2 + b^2) without overflow. torch.hypot; floating.", elemen
        mul(g, div(a, y)), mul(g, div(b, y)))
 DEFINE(copysign, "|a| with the sign of b, -0 and NaN included. torch.copysign; floating.", elementwise_sbp,
        0.2, 1, -1, -0.2,
-       mul(g, mul(sign(a), sign(y))), none())
+       mul(g, mul(sign(a), sign(y))), zeros_like(b))
 DEFINE_AS(NeighbourDef, nextafter, "The number next to a towards b. torch.nextafter; floating.", elementwise_sbp, 0.2, 1, 0.2, 1,
-       where(ne(a, b), g, 0.0), none())
+       where(ne(a, b), g, 0.0), zeros_like(b))
 DEFINE(logaddexp, "log(exp(a) + exp(b)) without overflow. torch.logaddexp; floating.", elementwise_sbp, -1, 1, -1, 1,
        mul(g, sigmoid(sub(a, b))), mul(g, sigmoid(sub(b, a))))
 DEFINE(logaddexp2, "log2(2^a + 2^b) without overflow. torch.logaddexp2; floating.", elementwise_sbp, -1, 1, -1, 1,

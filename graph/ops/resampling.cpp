@@ -237,6 +237,9 @@ Value grid_sample_of_ops(const Value& x, const Value& grid, const GridSampleOpti
   if (o.mode == "nearest") {
     for (Value& a : at) a = round(a);
     y = pixels.at(at);
+    // Points have gradients of zeros, since rounding has; indices have none that could lead back to them.
+    const Value never = full({}, 0, DType::kBool);
+    for (const Value& a : at) y = where(never, reshape(a, {n, 1, count}), y);
   } else if (o.mode == "bilinear") {
     for (int corner = 0; corner < 1 << dims; ++corner) {
       std::vector<Value> position;

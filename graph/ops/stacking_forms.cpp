@@ -84,13 +84,6 @@ Parts at_indices(const char* name, const Value& x, const Ints& indices, int64_t 
   return parts;
 }
 
-Parts tensor_split_into(const Value& x, int64_t sections, int64_t dim) {
-  return into_sections("tensor_split", x, sections, dim);
-}
-Parts tensor_split_at(const Value& x, const Ints& indices, int64_t dim) {
-  return at_indices("tensor_split", x, indices, dim);
-}
-
 // hsplit, vsplit, dsplit: along the dim of that name, into equal parts or at indices.
 Form named_split(const char* title, const char* doc, int least, int dim) {
   const std::string name = title;
@@ -188,6 +181,13 @@ Form at_least_form() {
 
 }  // namespace
 
+Parts tensor_split(const Value& x, int64_t sections, int64_t dim) {
+  return into_sections("tensor_split", x, sections, dim);
+}
+Parts tensor_split(const Value& x, const Ints& indices, int64_t dim) {
+  return at_indices("tensor_split", x, indices, dim);
+}
+
 std::vector<Form> stacking_forms() {
   std::vector<Form> forms = {
       at_least_form<1>(),
@@ -196,10 +196,6 @@ std::vector<Form> stacking_forms() {
       joined("Tensors along the third dim. torch.dstack.", overload("dstack(Tensor[] tensors) -> Tensor", &dstack)),
       joined("Tensors side by side, vectors as columns. torch.column_stack.",
              overload("column_stack(Tensor[] tensors) -> Tensor", &column_stack)),
-      {.doc = "Parts along a dim: about equal ones, or cut at indices: views. torch.tensor_split.",
-       .overloads = {overload("tensor_split(Tensor input, int sections, int dim=0) -> Tensor[]", &tensor_split_into),
-                     overload("tensor_split(Tensor input, int[] indices, int dim=0) -> Tensor[]", &tensor_split_at)},
-       .sharing = Sharing::kView},
       named_split("hsplit", "Parts side by side, equal ones or cut at indices: views. torch.hsplit.", 1, 1),
       named_split("vsplit", "Parts on top of each other, equal ones or cut at indices: views. torch.vsplit.", 2, 0),
       named_split("dsplit", "Parts along the third dim, equal ones or cut at indices: views. torch.dsplit.", 3, 2),
