@@ -38,9 +38,9 @@ struct CallPlan {
 
   bool decompose = false;
   std::shared_ptr<const PreparedKernel> kernel;  // null when decomposed
-  std::vector<TensorSpec> operands;  // as the kernel takes them
-  std::vector<char> copied;          // whether a copy must be made, since an input lies otherwise
-  std::vector<TensorSpec> results;   // as the kernel gives them
+  std::vector<TensorSpec> operands;              // as the kernel takes them
+  std::vector<char> copied;                      // whether a copy must be made, since an input lies otherwise
+  std::vector<TensorSpec> results;               // as the kernel gives them
   std::vector<TensorType> outputs;
   std::vector<plan::InPlacePair> in_place;  // which operands the kernel may overwrite
 
