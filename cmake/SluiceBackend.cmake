@@ -1,11 +1,11 @@
 # What a device backend outside of the tree is built with: headers, and an archive of what they declare.
 # sluice_backend.cmake, for this build or beside the installed package, makes libraries of both.
 set(SLUICE_BACKEND_HEADERS base/attr.h base/cost.h base/device.h base/dtype.h base/error.h
-    base/extent_of.h base/layout.h base/libraries.h base/provenance.h base/shape.h base/tensor_spec.h kernels/kernel.h plan/plan.h plan/target.h
+    base/extent_of.h base/libraries.h base/provenance.h base/shape.h base/tensor_spec.h kernels/kernel.h plan/plan.h plan/target.h
     streams/backend.h streams/devices.h streams/host_memory.h streams/stream.h)
-# Those two are the core's side of the door.
+# Their definitions call base/layout.cpp; streams/backend.cpp and devices.cpp are the core's side of the door.
 set(objects "")
-foreach(header ${SLUICE_BACKEND_HEADERS})
+foreach(header ${SLUICE_BACKEND_HEADERS} base/layout.h)
   string(REGEX REPLACE "\\.h$" ".cpp" source ${header})
   if(EXISTS ${PROJECT_SOURCE_DIR}/${source} AND NOT source MATCHES "^streams/(backend|devices)\\.cpp$")
     string(REGEX REPLACE "/.*" "" folder ${source})

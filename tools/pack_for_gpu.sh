@@ -14,7 +14,9 @@ programs=(conformance_tests ops_tests runtime_tests tensor_tests fuzz_tests cuda
 for p in "${programs[@]}"; do install -s "$build/tests/$p" "$to/bin/"; done
 install -s "$build/tools/sluice-info" "$to/bin/"
 install -s "$build/libsluice_cuda.so" "$build"/tests/cuda/libfake_{cuda,cublaslt,cudnn,nccl}.so "$to/lib/"
-cp "$build"/libsluice_*.a "$to/static/"
+for folder in $(sed -n 's/^set(folders \(.*\))$/\1/p' tools/gpu/CMakeLists.txt); do  # what the module is made of
+  cp "$build/libsluice_$folder.a" "$to/static/"
+done
 strip --strip-debug "$to"/static/*.a
 
 # What they load, except what belongs to the machine: its C and C++ libraries.

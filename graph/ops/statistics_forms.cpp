@@ -234,7 +234,7 @@ std::vector<Overload> trapezoids(const std::string& name, bool from_start) {
                       : evenly_spaced("trapezoid", y, dx.number(), dim);
   };
   const auto at = [=](const Value& y, const Value& x, int64_t dim) {
-    return (from_start ? cumsum : total_of)(halved_areas("trapezoid", y, x, dim), dim);
+    return (from_start ? cumsum : total_of)(halved_areas("trapezoid", y, x, dim), axis_of_points("trapezoid", y, dim));
   };
   return {overload(name + "(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", spaced),
           overload(name + "(Tensor y, Tensor x, *, int dim=-1) -> Tensor", at)};
@@ -284,7 +284,7 @@ std::vector<Form> statistics_forms() {
                          [](const Value& y, double dx, int64_t dim) { return evenly_spaced("trapz", y, dx, dim); }),
                      overload("trapz(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
                               [](const Value& y, const Value& x, int64_t dim) {
-                                return total_of(halved_areas("trapz", y, x, dim), dim);
+                                return total_of(halved_areas("trapz", y, x, dim), axis_of_points("trapz", y, dim));
                               })},
        .method = false},
       {.doc = "Integrals up to each point along a dim by trapezoids. torch.cumulative_trapezoid.",

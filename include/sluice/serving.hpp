@@ -199,9 +199,9 @@ class SLUICE_API Server {
 
  private:
   struct Impl;
-  static void end(std::shared_ptr<Impl> impl);
-  Impl& impl() const;  // throws where it has been moved from
-  Impl& waiting(const char* what) const;
+  SLUICE_HIDDEN static void end(std::shared_ptr<Impl> impl);
+  SLUICE_HIDDEN Impl& impl() const;  // throws where it has been moved from
+  SLUICE_HIDDEN Impl& waiting(const char* what) const;
   std::shared_ptr<Impl> impl_;
 };
 

@@ -5,6 +5,8 @@ import re
 import socket
 import stat
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -217,14 +219,20 @@ except OSError as error:
 """
 
 
+@pytest.fixture
+def open_folder():
+    """One that every user may look into, as no folder of pytest's is."""
+    with tempfile.TemporaryDirectory() as path:
+        os.chmod(path, 0o755)
+        yield Path(path)
+
+
 @pytest.mark.parametrize("what, why", [("a folder", "Permission denied"), ("a bundle", "Permission denied"),
                                        ("a bundle to read", r"it is a folder that may not be written to \(Permission denied\)")])
-def test_a_parent_that_may_not_be_written_to(what, why, earlier, tmp_path, run_script):
-    home = tmp_path / "home"
+def test_a_parent_that_may_not_be_written_to(what, why, earlier, open_folder, run_script):
+    home = open_folder / "home"
     home.mkdir()
     path = home / "m" if what == "a folder" else copied(earlier, "plan", home / "m")
-    for folder in (*tmp_path.parents[:2], tmp_path):
-        os.chmod(folder, 0o755)
     os.chmod(home, 0o777 if what == "a bundle to read" else 0o555)
     if what == "a bundle":
         os.chmod(path, 0o777)

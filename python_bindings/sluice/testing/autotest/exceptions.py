@@ -107,6 +107,8 @@ DIFFERENCES: list[Difference] = [
                "one signature stands for torch's overloads with and without dims"),
     Difference(r"nn\.functional\.lp_pool\dd", "eager", "must be Tensor, not tuple",
                "torch takes kernels of one size only by mistake"),
+    Difference(r"batch_norm", "eager|x|graph|global", "one value per channel",
+               "torch divides by 0 there, and refuses it in nn.functional.batch_norm alone"),
     Difference(r"cumsum|cumprod|float_power|detach", "_$", "accepted what torch refuses",
                "in-place methods cast to the tensor's dtype, and views may be detached"),
     Difference(r"nn\.functional\..*", "eager", "refused as TypeError", "a reduction that is no text has the wrong type"),
