@@ -26,7 +26,12 @@ tests_of python -n "$jobs" tests/python
 tests_of programs tests/distributed tests/serving/python
 tests_of packaging -n "$jobs" --dist loadfile tests/packaging
 
-grep -hs '^count: ' "$build/Testing/Temporary/LastTest.log" | sort
+# Tests of many parts, each a process, have a line for each of them.
+grep -hs '^count: ' "$build/Testing/Temporary/LastTest.log" | sort | awk -F ': ' '
+  { unit = $3; sub(/^[0-9]+ /, "", unit) }
+  NF == 3 && $3 ~ /^[0-9]+ / { sum[$2 ": " unit] += $3; name[$2 ": " unit] = $2; of[$2 ": " unit] = unit; next }
+  { print }
+  END { for (key in sum) print "count: " name[key] ": " sum[key] " " of[key] }' | sort
 "$python" tools/test_report.py "$report" cpp python programs packaging || failed+=(report)
 if [ ${#failed[@]} -gt 0 ]; then
   echo "test: FAILED: ${failed[*]}"
