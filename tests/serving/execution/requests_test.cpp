@@ -325,7 +325,10 @@ TEST_F(RequestsTest, ConfigsThatContradictTheBundleAreRefused) {
 TEST_F(RequestsTest, AShortStepRunsInTheThreadThatBringsItsRequest) {
   const auto executor = make(bundle("b", doubling(2)), kPlain);
   bool at_once = false;
-  for (int i = 0; i < 20000 && !at_once; ++i) {  // until one finds the stream parked
+  // Until one finds the stream parked, for which it needs a pause; beside other programs a long one.
+  for (std::chrono::microseconds pause(0); pause < std::chrono::milliseconds(20) && !at_once;
+       pause += std::chrono::microseconds(5)) {
+    std::this_thread::sleep_for(pause);
     const Call call(*executor, request(floats("x", {2, 3}, {1, 2, 3, 4, 5, 6})));
     at_once = call.answered() && call.answered_by() == std::this_thread::get_id();
     ASSERT_EQ(call.floats(), (Floats{2, 4, 6, 8, 10, 12}));
