@@ -40,20 +40,35 @@ bool copied_beyond_the_scratchpad(const ConvOperands& o, const ConvGeometry& g) 
   return true;
 }
 
+// oneDNN reads such a row as if its elements were neighbours.
+bool row_of_scattered_elements(const TensorSpec& m) {
+  const int r = m.shape.rank();
+  return m.shape[r - 2] == 1 && m.shape[r - 1] > 1 && m.strides[r - 1] != 1;
+}
+
 constexpr std::array kDefects = {
-    LibraryDefect{"oneDNN", "conv_weight_grad", "", "2.6", kNotFixed, "wrong values",
-                  "bfloat16, volumes, depthwise or with steps and padding", gradient_of_volumes, Instead::kFloat32},
-    LibraryDefect{"oneDNN", "conv_input_grad", "", "2.6", kNotFixed, "wrong values",
-                  "bfloat16, windows of one element, an odd number of results of a group",
-                  odd_results_of_windows_of_one, Instead::kFloat32},
-    LibraryDefect{"oneDNN", "conv_weight_grad", "jit_bf16:", "2.6", kNotFixed, "reads an element beyond its input",
-                  "bfloat16, an input of one element", gradient_of_one_element, Instead::kFloat32},
-    LibraryDefect{"oneDNN", "conv_weight_grad", "jit_1x1:", "2.6 to 3.7", kNotFixed, "writes beyond its scratchpad",
+    LibraryDefect{"oneDNN", "conv_weight_grad", "", "2.6", 0, kNotFixed, "wrong values",
+                  "bfloat16, volumes, depthwise or with steps and padding", Instead::kFloat32, gradient_of_volumes},
+    LibraryDefect{"oneDNN", "conv_input_grad", "", "2.6", 0, kNotFixed, "wrong values",
+                  "bfloat16, windows of one element, an odd number of results of a group", Instead::kFloat32,
+                  odd_results_of_windows_of_one},
+    LibraryDefect{"oneDNN", "conv_weight_grad", "jit_bf16:", "2.6", 0, kNotFixed, "reads an element beyond its input",
+                  "bfloat16, an input of one element", Instead::kFloat32, gradient_of_one_element},
+    LibraryDefect{"oneDNN", "conv_weight_grad", "jit_1x1:", "2.6 to 3.7", 0, kNotFixed, "writes beyond its scratchpad",
                   "windows of one element in steps that divide the image, fewer than 16 channels, channels-last",
-                  copied_beyond_the_scratchpad, Instead::kUnitStride},
-    LibraryDefect{"oneDNN", "conv_weight_grad", "jit_bf16_1x1:", "2.6 to 3.7", kNotFixed,
-                  "writes beyond its scratchpad", "as jit_1x1", copied_beyond_the_scratchpad, Instead::kUnitStride},
+                  Instead::kUnitStride, copied_beyond_the_scratchpad},
+    LibraryDefect{"oneDNN", "conv_weight_grad", "jit_bf16_1x1:", "2.6 to 3.7", 0, kNotFixed,
+                  "writes beyond its scratchpad", "as jit_1x1", Instead::kUnitStride, copied_beyond_the_scratchpad},
+    LibraryDefect{"oneDNN", "matmul", "brg_matmul:", "3.7", 300, kNotFixed, "wrong values",
+                  "AVX-512, matrices of one row whose elements are not neighbours", Instead::kDense, nullptr,
+                  row_of_scattered_elements},
 };
+
+bool is_here(const LibraryDefect& defect) {
+  const dnnl_version_t& library = *dnnl_version();
+  const int version = 100 * library.major + library.minor;
+  return defect.since <= version && version < defect.fixed_in;
+}
 
 const char* op_of(ConvRole result) {
   switch (result) {
@@ -69,11 +84,15 @@ const char* op_of(ConvRole result) {
 std::span<const LibraryDefect> library_defects() { return kDefects; }
 
 bool needs(Instead instead, ConvRole result, const ConvOperands& operands, const ConvGeometry& geometry) {
-  const dnnl_version_t& version = *dnnl_version();
   const std::string_view op = op_of(result);
   return std::any_of(kDefects.begin(), kDefects.end(), [&](const LibraryDefect& d) {
-    return op == d.op && d.instead == instead && 100 * version.major + version.minor < d.fixed_in &&
-           d.shows(operands, geometry);
+    return op == d.op && d.instead == instead && is_here(d) && d.of_conv(operands, geometry);
+  });
+}
+
+bool needs(Instead instead, const TensorSpec& matrix) {
+  return std::any_of(kDefects.begin(), kDefects.end(), [&](const LibraryDefect& d) {
+    return d.of_matrix != nullptr && d.instead == instead && is_here(d) && d.of_matrix(matrix);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "kernels/cpu/library_defects.h"
 #include "kernels/cpu/relu_in_place.h"
 #include "kernels/cpu/strided.h"
 
@@ -49,6 +50,7 @@ bool rounds_by_rows(const Product& p) {
 }  // namespace
 
 bool onednn_reads(const TensorSpec& spec) {
+  if (needs(Instead::kDense, spec)) return false;
   const int r = spec.shape.rank();
   for (int i = 0; i + 2 < r; ++i) {
     if (spec.shape[i] > 1 && spec.strides[i] == 0) return false;

@@ -99,6 +99,8 @@ TEST(ConvolutionTest, KnownDefectsOfLibrariesAreInOneTable) {
     EXPECT_STREQ(defect.library, "oneDNN");
     EXPECT_NE(cpu_table().find(defect.op, DeviceKind::kCpu), nullptr) << defect.op;
     EXPECT_TRUE(*defect.versions && *defect.what && *defect.when);
+    EXPECT_LT(defect.since, defect.fixed_in);
+    EXPECT_NE(defect.of_conv == nullptr, defect.of_matrix == nullptr);
   }
   cpu::ConvOperands o{channels_last({1, 4, 8, 8}), dense({16, 4, 1, 1}), channels_last({1, 16, 4, 4}), {}, false};
   const auto shows = [&](cpu::ConvRole result, const cpu::ConvGeometry& g) {
