@@ -35,7 +35,7 @@ docs) requirements+=(requirements-docs.txt) ;;
 *)
   packages+=(
     git libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev              # tests
-    pkg-config dpkg-dev file debootstrap zsh                                      # packaging, the other shell of ./activate
+    pkg-config dpkg-dev file debootstrap zsh curl                                 # packaging, shells, commands of pages
     libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
     gcc-arm-none-eabi libnewlib-arm-none-eabi                                     # plans as C for microcontrollers
   )
