@@ -59,7 +59,12 @@ def test_help_is_as_golden(program, request):
     golden = GOLDEN / f"{program}-help.txt"
     if os.environ.get("SLUICE_UPDATE_GOLDEN"):
         golden.write_text(out)
-    assert out == golden.read_text(), "SLUICE_UPDATE_GOLDEN=1 rewrites it"
+    assert words(out) == words(golden.read_text()), "SLUICE_UPDATE_GOLDEN=1 rewrites it"
+
+
+def words(text):
+    """Without what versions of CLI11 do differently: defaults as TEXT=x or TEXT [x], and where columns begin."""
+    return re.sub(r"(?<=[A-Z}\]]) \[([^\]]*)\]", r"=\1", text).split()
 
 
 @pytest.mark.parametrize("arguments, status, text", [
