@@ -19,7 +19,7 @@ class InputFile {
   explicit InputFile(std::string path, Links links = Links::kFollow);
   // The same of what is called `name` in an open folder. Errors call it `path`.
   InputFile(std::string path, int folder, const std::string& name, Links links);
-  // Of a file that has been opened, whose descriptor it takes over.
+  // Reads a file that has been opened already, and owns its descriptor from then on.
   InputFile(std::string path, int descriptor);
   // The same of bytes in memory, which errors call `path`. REQUIRES: they outlive it.
   InputFile(std::string path, std::span<const std::byte> bytes);

@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-// Of a row of pieces: equal rows have equal fingerprints, on every machine. It finds what has come about by accident,
-// and is as fast as memory; who wants others to be taken for equal can have that, so it is no proof of where bytes are
-// from.
+// A fingerprint of pieces that are added in turn: equal pieces in equal order have equal fingerprints on every machine.
+// It is as fast as memory and finds changes that happen by accident. It proves nothing against an attacker, who can
+// make other pieces with the same fingerprint.
 class Fingerprint {
  public:
   void add(const void* data, size_t bytes) {

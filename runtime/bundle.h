@@ -56,8 +56,8 @@ Bundle load_bundle(const std::string& directory);
 // With the other weights in memory of `allocator`. Those `given` take the place of the bundle's of the same names; with
 // some given, the bundle need have no file of weights.
 Bundle load_bundle(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given = {});
-// What load_bundle() does of weights: those of the file, if it is there or none are given, and those given. `digest`:
-// what the file must say of itself, or "". Throws kValue where one is given that no variable of `plans` is called.
+// Loads the weights for load_bundle(): those of the file, if it is there or none are given, and those given. `digest`
+// is what the file must say of itself, or "". Throws kValue where one is given that no variable of `plans` is called.
 Weights load_weights(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given,
                      const std::string& digest, std::span<const plan::Plan> plans,
                      const plan::ShardsByName& shards = {});

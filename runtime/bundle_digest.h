@@ -1,5 +1,5 @@
 #pragma once
-// What binds the files of a bundle to each other, so that those of two saves are not taken for one.
+// A digest binds the files of a bundle to each other, so that files of two saves are not taken for one bundle.
 #include <string>
 #include <string_view>
 
@@ -10,9 +10,9 @@ namespace sluice {
 
 class BundleSource;
 
-// Of meta.json, and of what a file of weights says of itself. In meta.json it is "<texts>-<weights>": the fingerprints
-// of all texts, meta.json's other pairs among them, and of the weights, which their file says too. So the weights'
-// bytes are not read to check it.
+// The key of the digest in meta.json and in the header of a weights file. In meta.json it is "<texts>-<weights>": the
+// fingerprints of all texts, meta.json's other pairs among them, and of the weights, which their file says too. So the
+// weights' bytes are not read to check it.
 inline constexpr const char* kDigestKey = "digest";
 
 // REQUIRES: texts are added in one order whenever a bundle is written or read.

@@ -17,7 +17,7 @@ from sluice._guards.reach import functions_of, Reach
 from sluice._guards.values import copy_of, differs, in_class, MISSING, own_table, same_items
 
 _HEAP, _IMMUTABLE = 1 << 9, 1 << 8
-# Of modules: what Watch looks at by itself, and methods that are ours.
+# Reads of these names of a module need no guard, since Watch looks at the tables by itself and the methods are ours.
 _TABLES = frozenset(vars(Module())) - {"training"}
 _OURS = frozenset(dir(Module)) - {"forward"} | _TABLES
 _OF_OURS = ("sluice.optim", "sluice.amp")  # whose changes graphs see by themselves
