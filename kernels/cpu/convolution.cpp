@@ -170,8 +170,9 @@ Layouts layouts_of(ConvRole result, const ConvOperands& o, const ConvGeometry& g
   return l;
 }
 
-bool use_onednn(const ConvOperands& o) {
-  return onednn::supports(o.x.dtype) && numel(o.x.shape) > 0 && numel(o.w.shape) > 0 && numel(o.y.shape) > 0;
+bool use_onednn(ConvRole result, const ConvOperands& o, const ConvGeometry& g) {
+  const bool empty = numel(o.x.shape) == 0 || numel(o.w.shape) == 0 || numel(o.y.shape) == 0;
+  return onednn::supports(o.x.dtype) && !empty && !needs(Instead::kLoops, result, o, g);
 }
 
 // The loops work on any dtype and on contiguous or channels-last operands alike.
@@ -210,7 +211,7 @@ std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvR
   const Choice choice = choice_of(q);
   auto method = prepare_conv_method(choice.name, q, result, o, g, epilogue, context.threads);
   if (method && fits(*method, q)) return method;
-  if (use_onednn(o)) {
+  if (use_onednn(result, o, g)) {
     onednn::ThreadScope scope(context.threads);
     const auto chosen = [&] {
       try {
@@ -236,8 +237,10 @@ auto forward_pd(const ConvOperands& o, const Layouts& l, const dnnl::post_ops& p
   return onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry, post_ops,
                          chosen);
 }
-// Whether oneDNN does what `epilogue` says to its result, as fast as a pass of ours would.
-bool finishes(const ConvOperands& o, const Layouts& l, const ConvEpilogue& epilogue, const Implementation& chosen) {
+// Whether oneDNN does what `epilogue` says to its result, as fast as a pass of ours would, and right.
+bool finishes(const ConvOperands& o, const ConvGeometry& g, const Layouts& l, const ConvEpilogue& epilogue,
+              const Implementation& chosen) {
+  if (epilogue.residual && needs(Instead::kOwnSum, ConvRole::kOutput, o, g)) return false;
   return !epilogue.norm || onednn::finishes_rows(forward_pd(o, l, epilogue.post_ops(), chosen));
 }
 ConvOperands input_grad_operands(const KernelQuery& q) { return {q.outputs[0], q.inputs[1], q.inputs[0], {}, false}; }
@@ -255,10 +258,10 @@ template <class Describe>
 std::vector<std::string> all_implementations(const KernelQuery& q, ConvRole result, const ConvOperands& o,
                                              const PrepareContext& context, const ConvEpilogue* epilogue,
                                              Describe describe) {
-  if (!use_onednn(o)) return {};
+  const ConvGeometry g = conv_geometry(q);
+  if (!use_onednn(result, o, g)) return {};
   const onednn::ThreadScope scope(worth_having(context, q, o).threads);
   return onednn::translate(q.op.c_str(), [&] {
-    const ConvGeometry g = conv_geometry(q);
     std::vector<std::string> names, blocked;
     describe(layouts_of(result, o, g, q.op.c_str()), Implementation{.all = &names});
     const Layouts in_blocks = layouts_of(result, o, g, q.op.c_str(), true);
@@ -278,7 +281,7 @@ std::vector<std::string> conv_implementations(const KernelQuery& q, const Prepar
   const ConvOperands o = forward_operands(q);
   const ConvEpilogue epilogue(q);
   const auto describe = [&](const Layouts& l, const Implementation& all) {
-    const bool plain = all.winograd || !finishes(o, l, epilogue, {});
+    const bool plain = all.winograd || !finishes(o, conv_geometry(q), l, epilogue, {});
     forward_pd(o, l, plain ? dnnl::post_ops() : epilogue.post_ops(), all);
   };
   return all_implementations(q, ConvRole::kOutput, o, context, &epilogue, describe);
@@ -299,7 +302,7 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
     const Implementation chosen = choice.implementation();
     const bool plain = chosen.winograd || !epilogue.any();  // oneDNN does nothing else
     const Layouts l = layouts_of(ConvRole::kOutput, o, g, q.op.c_str(), choice.blocked && plain);
-    const bool by_pass = epilogue.any() && (plain || !finishes(o, l, epilogue, chosen));
+    const bool by_pass = epilogue.any() && (plain || !finishes(o, g, l, epilogue, chosen));
     const auto pd = forward_pd(o, l, by_pass ? dnnl::post_ops() : epilogue.post_ops(), chosen);
     const bool in_blocks = by_pass && onednn::has_channel_blocks(pd.dst_desc());
     if (by_pass && chosen.winograd && !in_blocks) throw dnnl::error(dnnl_unimplemented, "blocks of another size");

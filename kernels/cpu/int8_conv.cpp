@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/guarded_kernel.h"
+#include "kernels/cpu/library_defects.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/onednn_conv.h"
 #include "plan/query.h"
@@ -229,7 +230,8 @@ std::unique_ptr<PreparedKernel> prepare_int8(const KernelQuery& q, const Prepare
   const Int8Conv conv(q);
   const ConvOperands& o = conv.operands;
   const bool some = numel(o.x.shape) > 0 && numel(o.w.shape) > 0 && numel(o.y.shape) > 0;
-  if (!some || conv.compute != DType::kFloat32) return prepare_int8_loops(conv, context.threads);
+  const bool right = !needs(Instead::kLoops, ConvRole::kOutput, o, conv.geometry);
+  if (!some || !right || conv.compute != DType::kFloat32) return prepare_int8_loops(conv, context.threads);
   const onednn::ThreadScope scope(context.threads);
   return onednn::translate(q.op.c_str(), [&]() -> std::unique_ptr<PreparedKernel> {
     return std::make_unique<Int8Kernel>(q, conv, context.threads);

@@ -40,6 +40,37 @@ bool copied_beyond_the_scratchpad(const ConvOperands& o, const ConvGeometry& g) 
   return true;
 }
 
+// The sums of the last channels are read with those of a whole vector of 4, by an implementation that machines of any
+// instructions may choose.
+bool sums_of_odd_channels(const ConvOperands& o, const ConvGeometry& g) {
+  constexpr int64_t kBlockOfChannels = 8;
+  return g.groups > 1 && o.w.shape[1] == 1 && o.w.shape[0] % kBlockOfChannels != 0;
+}
+
+// Two or more windows begin in the padding before a volume, which is counted in planes.
+bool windows_that_begin_before_the_volume(const ConvOperands& o, const ConvGeometry& g) {
+  return o.x.shape.rank() == 5 && g.stride[0] > 1 && g.padding[0] > g.stride[0];
+}
+
+// No window reads an element of its line, as with one element, a step of 2 and a padding of 1, or with taps as far
+// apart.
+bool lines_that_no_window_reads(const ConvOperands& o, const ConvGeometry& g) {
+  const size_t last = g.stride.size() - 1;
+  const int axis = 2 + static_cast<int>(last);
+  for (int64_t window = 0; window < o.y.shape[axis]; ++window)
+    for (int64_t tap = 0; tap < o.w.shape[axis]; ++tap) {
+      const int64_t read = window * g.stride[last] - g.padding[last] + tap * g.dilation[last];
+      if (read >= 0 && read < o.x.shape[axis]) return false;
+    }
+  return true;
+}
+
+// A line of one window, which is moved by more than an element: over one channel, more elements are read than it has.
+bool lines_of_one_window_in_steps(const ConvOperands& o, const ConvGeometry& g) {
+  const int last = o.x.shape.rank() - 1;
+  return o.x.shape[1] == 1 && o.y.shape[last] == 1 && o.w.shape[last] > 1 && g.stride.back() > 1;
+}
+
 // oneDNN reads such a row as if its elements were neighbours.
 bool row_of_scattered_elements(const TensorSpec& m) {
   const int r = m.shape.rank();
@@ -59,6 +90,18 @@ constexpr std::array kDefects = {
                   Instead::kUnitStride, copied_beyond_the_scratchpad},
     LibraryDefect{"oneDNN", "conv_weight_grad", "jit_bf16_1x1:", "2.6 to 3.7", 0, kNotFixed,
                   "writes beyond its scratchpad", "as jit_1x1", Instead::kUnitStride, copied_beyond_the_scratchpad},
+    LibraryDefect{"oneDNN", "conv_weight_grad", "jit:avx512_core", "2.6 to 3.7", 0, kNotFixed,
+                  "reads and writes beyond its operands",
+                  "AVX-512, volumes with steps, of which a padding before the first plane is longer than a step",
+                  Instead::kLoops, windows_that_begin_before_the_volume},
+    LibraryDefect{"oneDNN", "conv", "jit_dw:sse41", "2.6 to 3.7", 0, kNotFixed, "reads beyond its result",
+                  "depthwise, a residual, channels that do not fill blocks of 8", Instead::kOwnSum,
+                  sums_of_odd_channels},
+    LibraryDefect{"oneDNN", "conv", "brg_conv_fwd:", "3.7", 300, kNotFixed, "segmentation fault",
+                  "lines of which no window reads an element", Instead::kLoops, lines_that_no_window_reads},
+    LibraryDefect{"oneDNN", "conv", "brg_conv_fwd:", "3.7", 300, kNotFixed, "wrong values",
+                  "AVX-512, one channel, lines of one window of several elements, in steps", Instead::kLoops,
+                  lines_of_one_window_in_steps},
     LibraryDefect{"oneDNN", "matmul", "brg_matmul:", "3.7", 300, kNotFixed, "wrong values",
                   "AVX-512, matrices of one row whose elements are not neighbours", Instead::kDense, nullptr,
                   row_of_scattered_elements},

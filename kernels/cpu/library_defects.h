@@ -11,6 +11,8 @@ enum class Instead : uint8_t {
   kFloat32,     // bfloat16 operands are converted, and the result back
   kUnitStride,  // the pixels that windows of one element read are first copied to an image of their own
   kDense,       // the operand is first copied, so that its elements are neighbours
+  kOwnSum,      // the residual is added in a pass of ours, not by the library as it computes
+  kLoops,       // the library is not asked: the loops compute it
 };
 
 struct LibraryDefect {

@@ -27,6 +27,11 @@ const ConvCase kCases[] = {
     {{2, 3, 3, 3, 4}, {3, 1, 3, 3, 2}, {2, 3, 2, 2, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}, 3},  // depthwise
     {{2, 3, 3, 3, 3}, {5, 3, 3, 3, 3}, {2, 5, 2, 2, 2}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}},     // steps and paddings
     {{2, 3, 6, 5}, {5, 3, 1, 1}, {2, 5, 6, 5}, {1, 1}, {0, 0}, {1, 1}},  // an odd number of results
+    // oneDNN errs: a padding before the first plane that is longer than a step, ...
+    {{2, 16, 4, 3, 4}, {10, 16, 5, 2, 1}, {2, 10, 3, 2, 4}, {3, 1, 1}, {4, 0, 0}, {1, 1, 1}},
+    {{2, 3, 1}, {4, 3, 1}, {2, 4, 2}, {2}, {1}, {2}},  // ... lines that no window reads, ...
+    {{1, 3, 6, 1}, {4, 3, 3, 2}, {1, 4, 1, 3}, {4, 2}, {0, 3}, {1, 2}},
+    {{2, 1, 2, 2}, {3, 1, 3, 2}, {2, 3, 2, 1}, {1, 3}, {1, 0}, {1, 1}},  // ... and one window in steps
 };
 
 // The operand that `op` computes, from the other two.
@@ -115,6 +120,13 @@ TEST(ConvolutionTest, KnownDefectsOfLibrariesAreInOneTable) {
   EXPECT_FALSE(shows(cpu::ConvRole::kWeight, {{2, 2}, {0, 0}, {1, 1}, 2}));
   o.x.shape[1] = o.w.shape[1] = 16;
   EXPECT_FALSE(shows(cpu::ConvRole::kWeight, steps));
+  const cpu::ConvOperands volumes{dense({1, 3, 4, 4, 4}), dense({2, 3, 5, 1, 1}), dense({1, 2, 3, 4, 4}), {}, false};
+  const auto by_loops = [&](const cpu::ConvGeometry& g) {
+    return cpu::needs(cpu::Instead::kLoops, cpu::ConvRole::kWeight, volumes, g);
+  };
+  EXPECT_TRUE(by_loops({{3, 1, 1}, {4, 0, 0}, {1, 1, 1}}));
+  EXPECT_FALSE(by_loops({{3, 1, 1}, {3, 0, 0}, {1, 1, 1}}));
+  EXPECT_FALSE(by_loops({{1, 1, 1}, {4, 0, 0}, {1, 1, 1}}));
 }
 
 // The weight of an unchanging query is read as oneDNN wants it, and somebody else's kernel has put it so.

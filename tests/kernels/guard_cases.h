@@ -101,8 +101,9 @@ inline ConvShapes conv_shapes(Draws& draw) {
   int64_t results = 0, step = 0, rest = 0;
   for (int d = 0; d < dims; ++d) {
     const int64_t window = points ? 1 : draw.of<int64_t>({1, 2, 3, 3, 3, 5, 7});
-    const int64_t dilation = window == 1 ? 1 : draw.of<int64_t>({1, 1, 1, 2});
-    const int64_t padding = points && !draw.one_in(8) ? 0 : std::min(draw.of<int64_t>({0, 1, 1, 2}), window - 1);
+    const int64_t dilation = draw.of<int64_t>({1, 1, 1, 2});
+    const int64_t usual = std::min(draw.of<int64_t>({0, 1, 1, 2}), window - 1);
+    const int64_t padding = draw.one_in(8) ? draw.from_to(0, 4) : points ? 0 : usual;
     if (d == 0 || !square) {
       results = draw.one_in(6) ? 1 : draw.from_to(1, most), step = draw.of<int64_t>({1, 1, 2, 2, 3});
       rest = draw.one_in(2) ? step - 1 : draw.from_to(0, step - 1);  // not read by any window
