@@ -214,7 +214,7 @@ def test_a_device_backend_on_the_installed_headers(prefix, tmp_path):
     library = where / "libsluice_example.so"
     ours = [s.split(" ", 2)[2] for s in run("nm", "-DC", "--defined-only", library).splitlines() if " T " in s]
     assert ours == ["sluice_backend"]
-    assert str(ROOT) not in (where / "compile_commands.json").read_text()
+    assert not re.search(rf"(?<![\w/]){re.escape(str(ROOT))}/", (where / "compile_commands.json").read_text())
 
     # Nothing is installed that it does not include.
     headers = tmp_path / "prefix/include/sluice/backend"

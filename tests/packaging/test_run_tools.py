@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import numpy as np
@@ -157,7 +158,8 @@ def test_one_bundle_takes_the_kernels_of_the_processor(level, mixed):
 
 def test_kernels_for_each_instruction_set_are_in_the_library():
     symbols = subprocess.run(["nm", "-C", BUILD / "tools/sluice-run"], capture_output=True, text=True, check=True).stdout
-    assert all(f"sluice::cpu::N_{name}::" in symbols for name in ("SCALAR", "AVX2", "AVX3"))
+    sets = set(re.findall(r"sluice::cpu::N_(\w+)::", symbols))
+    assert sets in ({"SCALAR", "AVX2", "AVX3"}, {"SSE2", "AVX2", "AVX3"})  # the baseline is Highway's choice
     assert ".arch_x86_64_v3" in symbols and ".arch_x86_64_v4" in symbols
 
 

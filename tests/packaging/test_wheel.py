@@ -87,7 +87,7 @@ def test_wheel_holds_what_it_should(wheel):
 
 
 def test_tags_and_sizes(wheel, count):
-    """The tag is that of the systems on which it runs, as auditwheel tells; most of it is oneDNN."""
+    """The tag is that of the systems on which it runs, as auditwheel tells; most of it is oneDNN, whose version 3 has 11 MB."""
     assert re.fullmatch(rf"sluice-{re.escape(VERSION)}-cp3\d+-cp3\d+-manylinux_2_\d+_\w+\.whl", wheel.name)
     tag = wheel.stem.rpartition("-")[2]
     told = subprocess.run([sys.executable, "-m", "auditwheel", "show", wheel], capture_output=True, text=True, check=True).stdout
@@ -99,7 +99,7 @@ def test_tags_and_sizes(wheel, count):
     count("the wheel without libraries of others, packed", ours, "bytes")
     count("the wheel, packed", wheel.stat().st_size, "bytes")
     assert ours < 12_000_000
-    assert wheel.stat().st_size < 24_000_000
+    assert wheel.stat().st_size < 32_000_000
 
 
 def test_the_cuda_backend_is_a_wheel_of_its_own(wheel, cuda_wheel, clean):
@@ -160,7 +160,7 @@ def mapped_outside(clean, source):
 def test_the_wheel_brings_its_own_libraries(clean):
     assert mapped_outside(clean, "import sluice\nsluice.ones(2, 2) @ sluice.ones(2, 2)") == []
     # The check sees a library of the system that comes in.
-    system = "import ctypes\nctypes.CDLL('libfmt.so.9')"
+    system = "import ctypes.util\nctypes.CDLL(ctypes.util.find_library('fmt'))"
     assert any("libfmt" in m for m in mapped_outside(clean, system))
     text = subprocess.run(["ldd", clean.site / "sluice" / "bin" / "plan-viz"], capture_output=True, text=True, check=True).stdout
     for name, path in re.findall(r"(\S+) => (\S+)", text):
