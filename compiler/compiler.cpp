@@ -10,7 +10,7 @@
 #include "base/fix.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "compiler/lowering/lowering.h"
+#include "compiler/lowered.h"
 #include "compiler/pass.h"
 #include "plan/costs.h"
 #include "plan/json.h"
