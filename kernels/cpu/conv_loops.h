@@ -2,17 +2,11 @@
 // Convolutions by plain loops, for the dtypes that oneDNN does not compute in.
 #include <functional>
 
-#include "base/attr.h"
 #include "base/tensor_spec.h"
+#include "kernels/cpu/conv_geometry.h"
 #include "kernels/kernel.h"
 
 namespace sluice::cpu {
-
-struct ConvGeometry {
-  Ints stride, padding, dilation;
-  int64_t groups = 1;
-};
-enum class ConvRole { kInput, kWeight, kOutput };
 
 // Computes the operand `result` of y = conv(x, w) + bias, or of its adjoints, from the others in the order of the op's
 // inputs: conv (x, w, bias?), conv_input_grad (y, w), conv_weight_grad (y, x). Strides are free.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/conv_loops.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/guarded_kernel.h"
 #include "kernels/cpu/numeric.h"

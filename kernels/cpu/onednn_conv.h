@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu/conv_loops.h"
+#include "kernels/cpu/conv_geometry.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/support.h"
 #include "plan/query.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/conv_common.h"
-#include "kernels/cpu/conv_loops.h"
+#include "kernels/cpu/conv_geometry.h"
 
 namespace sluice::cpu {
 
