@@ -54,6 +54,7 @@ const OpDef to_global_def{
     },
     .decompose = same,
     .sbp = broadcast_sbp,
+    .relays = true,
     .samples = {{{{.shape = {4, 3}}}, {Strings{"sim:0", "sim:1"}, std::string("split"), int64_t{0}}},
                 {{{.shape = {4, 5}}}, {Strings{"sim:0", "sim:2", "sim:3"}, std::string("split"), int64_t{1}}},
                 {{{.shape = {}}}, {Strings{"sim:0"}, std::string("broadcast"), int64_t{0}}},

@@ -1,12 +1,12 @@
 #include "graph/ops/matmul.h"
 
-#include "graph/autodiff/grad_factors.h"
 #include "graph/executor.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/grad_parts.h"
 #include "graph/ops/losses.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <array>
 
-#include "graph/autodiff/grad_sum.h"
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
+#include "graph/ops/grad_parts.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 
