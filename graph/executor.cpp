@@ -27,7 +27,6 @@ Executor& current_executor() {
 
 void set_default_executor(Executor* executor) { default_executor.store(executor, std::memory_order_release); }
 
-Router* current_router() { return router; }
 void set_router(Router* now) { router = now; }
 
 bool Executor::is_true(const Value& value) {

@@ -127,10 +127,6 @@ Value strided_view(const Value& x, const Ints& shape, const Ints& starts, const 
   return call1(strided_view_def, {x}, {shape, starts, steps});
 }
 
-Value strided_view_scatter(const Value& x, const Value& value, const Ints& starts, const Ints& steps) {
-  return strided_view_def.unview(x, {value.shape().vec(), starts, steps}, value);
-}
-
 Value diagonal(const Value& x, int64_t offset, int64_t dim1, int64_t dim2) {
   const int rank = x.rank(), a = normalize_axis(dim1, rank, "diagonal"), b = normalize_axis(dim2, rank, "diagonal");
   SLUICE_CHECK_KIND(kRuntime, a != b, "diagonal: diagonal dimensions cannot be identical {}, {}; they must differ",
