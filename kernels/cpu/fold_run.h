@@ -1,6 +1,6 @@
 #pragma once
 // How many elements become one: lanes side by side, then in pairs. Kernels that are made at run time have it as text
-// (kernels/generated), so it includes little.
+// (kernels/cpu/generated), so it includes little.
 #include <cstdint>
 #include <type_traits>
 

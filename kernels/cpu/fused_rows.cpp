@@ -7,13 +7,13 @@
 #include <cstring>
 
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/generated/rows_kernel.h"
 #include "kernels/cpu/row_lines.h"
 #include "kernels/cpu/row_program.h"
 #include "kernels/cpu/spread.h"
 #include "kernels/cpu/streamed_copy.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cpu/tile_walk.h"
-#include "kernels/generated/rows_kernel.h"
 
 namespace sluice::cpu {
 namespace {

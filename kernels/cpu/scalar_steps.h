@@ -1,6 +1,6 @@
 #pragma once
 // The entries of base/scalar as functions of float: add_step(a, b), gelu_tanh_step(a), lt_step(a, b). Kernels that are
-// made at run time have it as text (kernels/generated).
+// made at run time have it as text (kernels/cpu/generated).
 #include "kernels/cpu/scalar_math.h"
 
 namespace sluice::cpu::scalar {

@@ -7,7 +7,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "bindings.h"
-#include "kernels/generated/host_compiler.h"
+#include "kernels/cpu/generated/host_compiler.h"
 #include "kernels/trials.h"
 #include "live_graphs.h"
 #include "memory/counted_bytes.h"

@@ -4,7 +4,7 @@
 
 #include "base/scalar_ops.h"
 #include "kernel_runner.h"
-#include "kernels/generated/host_compiler.h"
+#include "kernels/cpu/generated/host_compiler.h"
 #include "network_kernels.h"
 #include "plan/query.h"
 

@@ -1,11 +1,11 @@
-#include "kernels/generated/rows_kernel.h"
+#include "kernels/cpu/generated/rows_kernel.h"
 
 #include <algorithm>
 
 #include "base/log.h"
+#include "kernels/cpu/generated/host_compiler.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/tile_walk.h"
-#include "kernels/generated/host_compiler.h"
 #include "plan/query.h"
 
 namespace sluice::generated {

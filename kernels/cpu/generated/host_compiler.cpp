@@ -1,4 +1,4 @@
-#include "kernels/generated/host_compiler.h"
+#include "kernels/cpu/generated/host_compiler.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -19,8 +19,8 @@
 #include "base/error.h"
 #include "base/file_cache.h"
 #include "base/key.h"
+#include "kernels/cpu/generated/headers.h"
 #include "kernels/cpu/vector_math.h"
-#include "kernels/generated/headers.h"
 
 namespace sluice::generated {
 namespace {

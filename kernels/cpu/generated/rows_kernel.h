@@ -2,7 +2,7 @@
 // `fused_rows` by code that is made for the query (row_source.h).
 #include <memory>
 
-#include "kernels/generated/row_source.h"
+#include "kernels/cpu/generated/row_source.h"
 #include "kernels/kernel.h"
 
 namespace sluice::generated {

@@ -1,4 +1,4 @@
-#include "kernels/generated/row_source.h"
+#include "kernels/cpu/generated/row_source.h"
 
 #include <fmt/format.h>
 
@@ -115,7 +115,7 @@ class RowWriter {
 
   std::string head() const {
     return fmt::format(
-        "#include \"kernels/generated/prelude.h\"\n\nconstexpr int64_t kLength = {};\n\n"
+        "#include \"kernels/cpu/generated/prelude.h\"\n\nconstexpr int64_t kLength = {};\n\n"
         "extern \"C\" void {}(const void* const* in, void* const* out, [[maybe_unused]] void* space, int64_t begin, "
         "int64_t end) {{\n  [[maybe_unused]] const int32_t zero = kZero;\n{}",
         length_, kRowsFunction, zeros_);
