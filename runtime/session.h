@@ -95,7 +95,7 @@ struct SessionOptions {
   bool check_numerics = false;  // a NaN or infinity in a kernel's output fails the step and is dumped to a file
   std::string dump_dir = ".";   // where check_numerics writes
   // Kernels of the host run on copies of what they write, and one that writes beyond them fails the step, and is named
-  // (kernels/cpu/guarded_kernel.h). SLUICE_GUARD=1 does so to all kernels of the process.
+  // (kernels/guarded_kernel.h). SLUICE_GUARD=1 does so to all kernels of the process.
   bool memory_guard = false;
   bool sync_check = false;   // each kernel ends before the next begins, so that it is named when it fails late
   std::string dump = "";     // what kernels compute goes to files: a text for parse_dump() (runtime/dump.h)

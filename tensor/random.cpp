@@ -13,7 +13,7 @@
 
 #include "graph/autodiff/tape.h"
 #include "graph/executor.h"
-#include "kernels/cpu/box_muller.h"
+#include "kernels/cpu/random/box_muller.h"
 #include "tensor/eager.h"
 #include "tensor/trace_executor.h"
 

@@ -8,8 +8,8 @@
 // memory, for 26 GFLOP, which its tensor cores make in 0.1 ms. Operands of 16 bits, and of float32 that may be rounded
 // to TF32, take tensor cores here for heads up to 128 wide; others are summed in their own type by ordinary
 // multiply-adds: of 13 GFLOP with half of the tiles left out.
-#include "kernels/cpu/philox.h"
-#include "kernels/cpu/support.h"
+#include "kernels/cpu/random/philox.h"
+#include "kernels/cpu/support/support.h"
 #include "kernels/cuda/attention_text.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/families.h"

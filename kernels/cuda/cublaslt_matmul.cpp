@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "base/log.h"
-#include "kernels/cpu/strided.h"
+#include "kernels/cpu/strides/strided.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/generated.h"
 #include "plan/query.h"

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/log.h"
-#include "kernels/cpu/support.h"
+#include "kernels/cpu/support/support.h"
 #include "plan/query.h"
 
 namespace sluice::cuda {

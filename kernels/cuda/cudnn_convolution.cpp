@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "kernels/cpu/support.h"
+#include "kernels/cpu/support/support.h"
 #include "kernels/cuda/fused_convolution.h"
 #include "plan/query.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/support.h"
+#include "kernels/cpu/support/support.h"
 #include "kernels/cuda/cudnn_convolution.h"
 #include "kernels/cuda/spatial.h"
 

@@ -1,5 +1,5 @@
 // Chains of steps as one loop, held against the loops of their steps one after the other: the same bits.
-#include "kernels/cpu/chains.h"
+#include "kernels/cpu/loops/chains.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include <array>
 
-#include "kernels/cpu/library_defects.h"
+#include "kernels/cpu/onednn/library_defects.h"
 #include "kernels/target.h"
 #include "network_kernels.h"
 

@@ -1,5 +1,5 @@
 // Many elements as one: what folds promise of NaN, infinities, and the bits of squares.
-#include "kernels/cpu/folds.h"
+#include "kernels/cpu/reduction/folds.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Watched kernels: they compute the same, whatever lies in each other's place, and one that strays is named.
-#include "kernels/cpu/guarded_kernel.h"
+#include "kernels/guarded_kernel.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

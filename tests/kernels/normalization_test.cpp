@@ -1,4 +1,4 @@
-#include "kernels/cpu/support.h"
+#include "kernels/cpu/support/support.h"
 #include "network_kernels.h"
 
 namespace sluice {

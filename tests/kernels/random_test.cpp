@@ -3,7 +3,7 @@
 #include <cmath>
 #include <set>
 
-#include "kernels/cpu/philox.h"
+#include "kernels/cpu/random/philox.h"
 #include "tests/kernels/kernel_runner.h"
 
 namespace sluice {

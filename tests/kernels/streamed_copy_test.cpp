@@ -1,4 +1,4 @@
-#include "kernels/cpu/streamed_copy.h"
+#include "kernels/cpu/strides/streamed_copy.h"
 
 #include <gtest/gtest.h>
 

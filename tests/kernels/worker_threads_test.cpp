@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cpu/core_use.h"
-#include "kernels/cpu/strided.h"
+#include "kernels/cpu/strides/strided.h"
+#include "kernels/cpu/support/core_use.h"
 #include "support/processes.h"
 
 namespace sluice::test {

@@ -1,7 +1,7 @@
 // SessionOptions::memory_guard: a kernel that writes beyond what it was given fails its step, and is named.
 #include <cstring>
 
-#include "kernels/cpu/guarded_kernel.h"
+#include "kernels/guarded_kernel.h"
 #include "runtime/fixture.h"
 
 namespace sluice::test {

@@ -20,7 +20,7 @@
 #include "base/file_cache.h"
 #include "base/key.h"
 #include "kernels/cpu/generated/headers.h"
-#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/math/vector_math.h"
 
 namespace sluice::generated {
 namespace {

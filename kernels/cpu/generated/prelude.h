@@ -1,7 +1,7 @@
 #pragma once
 // What every generated source begins with.
-#include "kernels/cpu/fold_run.h"
-#include "kernels/cpu/scalar_steps.h"
+#include "kernels/cpu/math/scalar_steps.h"
+#include "kernels/cpu/reduction/fold_run.h"
 
 using namespace sluice::cpu;
 using namespace sluice::cpu::scalar;
@@ -9,8 +9,8 @@ using namespace sluice::cpu::scalar;
 // What a loop writes is read by it at the same place alone.
 #define SLUICE_EACH _Pragma("GCC ivdep")
 
-// A reduction of a row, with the bits of the op by itself (kernels/cpu/row_fold.cpp): what is beyond a run is done in
-// double.
+// A reduction of a row, with the bits of the op by itself (kernels/cpu/rows/row_fold.cpp): what is beyond a run is done
+// in double.
 template <ReductionKind kind>
 SLUICE_INLINE float fold_row(const float* x, int64_t n, [[maybe_unused]] int32_t zero) {
   const double total = folded_shares<kind>(

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/scalar_ops.h"
-#include "kernels/cpu/row_lines.h"
-#include "kernels/cpu/support.h"
+#include "kernels/cpu/rows/row_lines.h"
+#include "kernels/cpu/support/support.h"
 
 namespace sluice::generated {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "kernels/cpu/generated/host_compiler.h"
-#include "kernels/cpu/strided.h"
-#include "kernels/cpu/tile_walk.h"
+#include "kernels/cpu/strides/strided.h"
+#include "kernels/cpu/strides/tile_walk.h"
 #include "plan/query.h"
 
 namespace sluice::generated {
