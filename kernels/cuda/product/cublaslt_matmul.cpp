@@ -1,4 +1,4 @@
-#include "kernels/cuda/cublaslt_matmul.h"
+#include "kernels/cuda/product/cublaslt_matmul.h"
 
 #include <array>
 #include <limits>

@@ -1,9 +1,9 @@
-#include "kernels/cuda/fused_convolution.h"
+#include "kernels/cuda/conv/fused_convolution.h"
 
 #include <algorithm>
 
 #include "kernels/cpu/support/support.h"
-#include "kernels/cuda/cudnn_convolution.h"
+#include "kernels/cuda/conv/cudnn_convolution.h"
 #include "kernels/cuda/spatial.h"
 
 namespace sluice::cuda {

@@ -2,7 +2,7 @@
 // "Matrix fragments for mma"): with g = lane / 4 and t = lane % 4, of sums 16 x 8 rows g and g + 8, columns 2 t and 2 t
 // + 1. So sums are the left operand of a product with what they weigh: in pairs for m16n8k16; for m16n8k8, whose thread
 // has columns t and t + 4 of it, when the right operand's rows are taken in the order of the sums' columns.
-#include "kernels/cuda/attention_text.h"
+#include "kernels/cuda/attention/attention_text.h"
 
 namespace sluice::cuda {
 namespace {

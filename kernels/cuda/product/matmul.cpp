@@ -1,9 +1,9 @@
 // matmul and linear of any dtype and strides by generated tiles, where cuBLASLt does not take them.
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/product/matmul.h"
 
-#include "kernels/cuda/cublaslt_matmul.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/families.h"
+#include "kernels/cuda/product/cublaslt_matmul.h"
 #include "plan/query.h"
 
 namespace sluice::cuda {

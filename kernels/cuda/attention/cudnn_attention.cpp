@@ -1,4 +1,4 @@
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/attention/cudnn_attention.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,8 +1,8 @@
 // conv, fused_conv, conv_input_grad and conv_weight_grad, where cuDNN does not take them: products whose operands are
 // found in the tensors (implicit GEMM).
-#include "kernels/cuda/cudnn_convolution.h"
+#include "kernels/cuda/conv/cudnn_convolution.h"
+#include "kernels/cuda/conv/fused_convolution.h"
 #include "kernels/cuda/families.h"
-#include "kernels/cuda/fused_convolution.h"
 #include "kernels/cuda/spatial.h"
 
 namespace sluice::cuda {

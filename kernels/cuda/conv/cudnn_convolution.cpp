@@ -1,10 +1,10 @@
-#include "kernels/cuda/cudnn_convolution.h"
+#include "kernels/cuda/conv/cudnn_convolution.h"
 
 #include <algorithm>
 
 #include "base/log.h"
 #include "kernels/cpu/support/support.h"
-#include "kernels/cuda/fused_convolution.h"
+#include "kernels/cuda/conv/fused_convolution.h"
 #include "plan/query.h"
 
 namespace sluice::cuda {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/cublaslt.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/product/matmul.h"
 
 namespace sluice::cuda {
 

@@ -10,8 +10,8 @@
 // multiply-adds: of 13 GFLOP with half of the tiles left out.
 #include "kernels/cpu/random/philox.h"
 #include "kernels/cpu/support/support.h"
-#include "kernels/cuda/attention_text.h"
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/attention/attention_text.h"
+#include "kernels/cuda/attention/cudnn_attention.h"
 #include "kernels/cuda/families.h"
 #include "kernels/cuda/writer.h"
 #include "plan/query.h"

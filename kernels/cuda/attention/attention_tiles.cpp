@@ -1,5 +1,5 @@
 // Attention by products of tiles through shared memory.
-#include "kernels/cuda/attention_text.h"
+#include "kernels/cuda/attention/attention_text.h"
 
 namespace sluice::cuda {
 
