@@ -10,8 +10,8 @@
 
 #include "base/layout.h"
 #include "graph/autodiff/tape.h"
+#include "graph/calls/made_of.h"
 #include "graph/kernel_check.h"
-#include "graph/made_of.h"
 #include "graph/ops/fused.h"
 #include "graph/ops/micro_batches.h"
 #include "kernels/kernel_cache.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "graph/autodiff/tape.h"
-#include "graph/call_fix.h"
+#include "graph/calls/call_fix.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "graph/autodiff/tape.h"
-#include "graph/call_fix.h"
+#include "graph/calls/call_fix.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"

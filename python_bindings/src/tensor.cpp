@@ -9,7 +9,7 @@
 #include "bindings.h"
 #include "exchange.h"
 #include "graph/autodiff/tape.h"
-#include "graph/call_fix.h"
+#include "graph/calls/call_fix.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/global.h"
 #include "graph/ops/movement.h"

@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "graph/autodiff/tape.h"
-#include "graph/call_fix.h"
+#include "graph/calls/call_fix.h"
 #include "graph/routing.h"
 
 namespace sluice {

@@ -1,4 +1,4 @@
-#include "graph/made_of.h"
+#include "graph/calls/made_of.h"
 
 #include <set>
 

@@ -1,4 +1,4 @@
-#include "graph/call_fix.h"
+#include "graph/calls/call_fix.h"
 
 #include <algorithm>
 #include <numeric>
