@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "graph/autodiff/tape.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
@@ -14,6 +13,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
+#include "graph/tape.h"
 #include "tensor/chosen.h"
 #include "tensor/forms.h"
 #include "tensor/host_values.h"

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "base/layout.h"
-#include "graph/autodiff/tape.h"
 #include "graph/calls/made_of.h"
 #include "graph/kernel_check.h"
 #include "graph/ops/fused.h"
 #include "graph/ops/micro_batches.h"
+#include "graph/tape.h"
 #include "kernels/kernel_cache.h"
 #include "memory/core_lease.h"
 #include "memory/counted_bytes.h"

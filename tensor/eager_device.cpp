@@ -1,8 +1,8 @@
 // Eager calls of devices other than the cpu, and what goes between devices.
 #include <cstring>
 
-#include "graph/autodiff/tape.h"
 #include "graph/origin.h"
+#include "graph/tape.h"
 #include "runtime/engine.h"
 #include "tensor/call_cache.h"
 #include "tensor/device_queue.h"

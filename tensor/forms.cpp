@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
@@ -15,6 +14,7 @@
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
 #include "graph/ops/strided_view.h"
+#include "graph/tape.h"
 #include "tensor/tensor.h"
 
 namespace sluice {

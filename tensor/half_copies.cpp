@@ -4,10 +4,10 @@
 #include <string_view>
 
 #include "base/log.h"
-#include "graph/autodiff/tape.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/multi_update.h"
 #include "graph/rewriter.h"
+#include "graph/tape.h"
 #include "tensor/eager_memory.h"
 
 namespace sluice {

@@ -2,7 +2,7 @@
 // Contents of tensors as plain numbers of the host.
 #include <vector>
 
-#include "graph/autodiff/tape.h"
+#include "graph/tape.h"
 #include "tensor/tensor.h"
 
 namespace sluice {

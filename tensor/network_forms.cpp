@@ -1,7 +1,6 @@
 // Functions of networks that write tensors they are given, or look at their values: torch.nn.functional's spelling.
 #include <numbers>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
@@ -14,6 +13,7 @@
 #include "graph/ops/normalization.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
+#include "graph/tape.h"
 #include "tensor/forms.h"
 #include "tensor/tensor.h"
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
+#include "graph/tape.h"
 #include "kernels/cpu/random/box_muller.h"
 #include "tensor/eager.h"
 #include "tensor/trace_executor.h"

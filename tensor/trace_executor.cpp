@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstring>
 
-#include "graph/autodiff/tape.h"
 #include "graph/calls/call_fix.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
@@ -14,6 +13,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/shaping.h"
 #include "graph/origin.h"
+#include "graph/tape.h"
 #include "plan/extents.h"
 #include "tensor/eager_memory.h"
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <span>
 
-#include "graph/autodiff/tape.h"
 #include "graph/ops/grad_parts.h"
+#include "graph/tape.h"
 
 namespace sluice {
 

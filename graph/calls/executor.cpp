@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <atomic>
 
-#include "graph/autodiff/tape.h"
 #include "graph/calls/call_fix.h"
 #include "graph/routing.h"
+#include "graph/tape.h"
 
 namespace sluice {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <set>
 
-#include "graph/autodiff/tape.h"
 #include "graph/builder.h"
 #include "graph/ops/fused.h"
+#include "graph/tape.h"
 
 namespace sluice::graph {
 

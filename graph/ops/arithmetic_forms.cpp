@@ -4,7 +4,6 @@
 #include <initializer_list>
 #include <string>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
@@ -14,6 +13,7 @@
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
 #include "graph/ops/reduction.h"
+#include "graph/tape.h"
 
 namespace sluice::ops {
 namespace {

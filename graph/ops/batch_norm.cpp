@@ -1,5 +1,4 @@
 // Batch normalisation: training (with the batch's statistics), its backward, and inference.
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
@@ -8,6 +7,7 @@
 #include "graph/ops/norm_common.h"
 #include "graph/ops/normalization.h"
 #include "graph/ops/reduction.h"
+#include "graph/tape.h"
 
 namespace sluice::ops {
 namespace {

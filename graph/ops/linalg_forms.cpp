@@ -1,7 +1,6 @@
 // Torch's spelling of systems, inverses and factorizations.
 #include <limits>
 
-#include "graph/autodiff/tape.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
@@ -12,6 +11,7 @@
 #include "graph/ops/matmul.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/shaping.h"
+#include "graph/tape.h"
 
 namespace sluice::ops {
 namespace {

@@ -1,7 +1,6 @@
 // What functions of linear algebra share: checks as torch's, batches, systems, determinants.
 #include <numeric>
 
-#include "graph/autodiff/tape.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
@@ -11,6 +10,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
+#include "graph/tape.h"
 
 namespace sluice::ops {
 namespace {

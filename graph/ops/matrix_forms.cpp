@@ -2,7 +2,6 @@
 #include <limits>
 #include <numeric>
 
-#include "graph/autodiff/tape.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
@@ -14,6 +13,7 @@
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
 #include "graph/ops/strided_view.h"
+#include "graph/tape.h"
 
 namespace sluice::ops {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
@@ -13,6 +12,7 @@
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
 #include "graph/ops/spatial.h"
+#include "graph/tape.h"
 
 namespace sluice::ops {
 namespace {

@@ -1,5 +1,4 @@
 // Torch's spelling of reductions and of functions along one dim.
-#include "graph/autodiff/tape.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
@@ -7,6 +6,7 @@
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
 #include "graph/ops/softmax.h"
+#include "graph/tape.h"
 
 namespace sluice::ops {
 namespace {

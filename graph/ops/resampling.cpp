@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
@@ -17,6 +16,7 @@
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
 #include "graph/ops/taps.h"
+#include "graph/tape.h"
 
 namespace sluice::ops {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <filesystem>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/graph.h"
+#include "graph/tape.h"
 #include "include/sluice/compile.h"
 #include "include/sluice/extension.h"
 #include "include/sluice/sluice.h"

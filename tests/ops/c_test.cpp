@@ -10,7 +10,7 @@
 #include <fstream>
 #include <set>
 
-#include "graph/autodiff/tape.h"
+#include "graph/tape.h"
 #include "kernels/c/printer.h"
 #include "ops/op_cases.h"
 #include "tensor/graph_session.h"

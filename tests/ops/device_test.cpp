@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/movement.h"
+#include "graph/tape.h"
 #include "ops/op_cases.h"
 #include "runtime/engine.h"
 #include "support/accelerator.h"

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/autodiff/tape.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/loops.h"
 #include "graph/ops/movement.h"
+#include "graph/tape.h"
 #include "ops/op_cases.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "base/layout.h"
-#include "graph/autodiff/tape.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/strided_view.h"
+#include "graph/tape.h"
 #include "ops/op_cases.h"
 #include "runtime/engine.h"
 #include "support/soak.h"
