@@ -1,5 +1,5 @@
 #pragma once
-// The families' lists of public functions; graph/forms/all.cpp joins them.
+// The families' lists of public functions; graph/ops/all_forms.cpp joins them.
 #include <vector>
 
 #include "graph/forms/form.h"
