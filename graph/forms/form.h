@@ -20,7 +20,7 @@
 
 #include "graph/forms/signature.h"
 #include "graph/op_def.h"
-#include "graph/ops/operand.h"
+#include "graph/operand.h"
 #include "graph/value.h"
 
 namespace sluice {

@@ -3,8 +3,8 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/elementwise/scalar_def.h"
 #include "graph/ops/reduction.h"
-#include "graph/ops/scalar_def.h"
 
 namespace sluice::ops {
 namespace {

@@ -11,7 +11,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
-#include "graph/ops/spatial.h"
+#include "graph/ops/spatial/spatial.h"
 #include "graph/tape.h"
 
 namespace sluice::ops {

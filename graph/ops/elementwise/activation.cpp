@@ -9,7 +9,7 @@
 #include "graph/ops/composed.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
-#include "graph/ops/scalar_def.h"
+#include "graph/ops/elementwise/scalar_def.h"
 
 namespace sluice::ops {
 namespace {

@@ -11,7 +11,7 @@
 #include "graph/ops/reduction.h"
 #include "graph/ops/resampling.h"
 #include "graph/ops/shaping.h"
-#include "graph/ops/spatial.h"
+#include "graph/ops/spatial/spatial.h"
 
 namespace sluice::ops {
 namespace {

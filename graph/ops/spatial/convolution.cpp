@@ -9,7 +9,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
-#include "graph/ops/spatial.h"
+#include "graph/ops/spatial/spatial.h"
 
 namespace sluice::ops {
 namespace {

@@ -2,7 +2,7 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/linalg.h"
-#include "graph/ops/linalg_common.h"
+#include "graph/ops/linalg/linalg_common.h"
 
 namespace sluice::ops {
 namespace {

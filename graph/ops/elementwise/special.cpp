@@ -9,9 +9,9 @@
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
+#include "graph/ops/elementwise/scalar_def.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
-#include "graph/ops/scalar_def.h"
 
 namespace sluice::ops {
 namespace {

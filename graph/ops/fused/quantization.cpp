@@ -1,6 +1,7 @@
 #include "graph/ops/quantization.h"
 
 #include "graph/executor.h"
+#include "graph/operand.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
@@ -10,7 +11,6 @@
 #include "graph/ops/matmul.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/norm_common.h"
-#include "graph/ops/operand.h"
 #include "graph/ops/reduction.h"
 
 namespace sluice::ops {

@@ -6,7 +6,7 @@
 
 #include "base/scalar_ops.h"
 #include "graph/op_def.h"
-#include "graph/ops/operand.h"
+#include "graph/operand.h"
 
 namespace sluice::ops {
 

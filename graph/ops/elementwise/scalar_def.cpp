@@ -1,4 +1,4 @@
-#include "graph/ops/scalar_def.h"
+#include "graph/ops/elementwise/scalar_def.h"
 
 #include "graph/executor.h"
 #include "graph/ops/common.h"

@@ -10,7 +10,7 @@
 #include "graph/ops/indexing.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/pooling.h"
-#include "graph/ops/unbatched.h"
+#include "graph/ops/spatial/unbatched.h"
 
 namespace sluice::ops {
 namespace {

@@ -7,7 +7,7 @@
 #include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/indexing.h"
-#include "graph/ops/linalg_common.h"
+#include "graph/ops/linalg/linalg_common.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/shaping.h"

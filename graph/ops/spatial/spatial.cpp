@@ -1,4 +1,4 @@
-#include "graph/ops/spatial.h"
+#include "graph/ops/spatial/spatial.h"
 
 #include "graph/ops/elementwise.h"
 #include "graph/ops/extent.h"

@@ -1,4 +1,4 @@
-#include "graph/ops/operand.h"
+#include "graph/operand.h"
 
 #include <atomic>
 #include <cmath>

@@ -3,13 +3,13 @@
 #include <cmath>
 
 #include "graph/executor.h"
+#include "graph/operand.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
-#include "graph/ops/operand.h"
 
 namespace sluice::ops {
 namespace {

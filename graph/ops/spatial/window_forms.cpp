@@ -2,7 +2,7 @@
 #include "graph/ops/convolution.h"
 #include "graph/ops/forms.h"
 #include "graph/ops/movement.h"
-#include "graph/ops/unbatched.h"
+#include "graph/ops/spatial/unbatched.h"
 
 namespace sluice::ops {
 namespace {
