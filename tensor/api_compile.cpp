@@ -3,12 +3,12 @@
 #include <cstring>
 
 #include "include/sluice/compile.h"
-#include "runtime/api_support.h"
-#include "runtime/bundle.h"
-#include "runtime/engine.h"
+#include "runtime/api/api_support.h"
+#include "runtime/bundle/bundle.h"
 #include "runtime/extension.h"
-#include "runtime/family_bundle.h"
-#include "runtime/shared_arenas.h"
+#include "runtime/family/family_bundle.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/shared_arenas.h"
 #include "tensor/eager.h"
 #include "tensor/graph_family.h"
 #include "tensor/graph_session.h"

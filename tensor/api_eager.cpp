@@ -1,9 +1,9 @@
 // The bodies of include/sluice/eager.h.
 #include "graph/executor.h"
 #include "include/sluice/eager.h"
-#include "runtime/api_support.h"
-#include "runtime/engine.h"
+#include "runtime/api/api_support.h"
 #include "runtime/extension.h"
+#include "runtime/session/engine.h"
 #include "tensor/eager.h"
 #include "tensor/extension.h"
 

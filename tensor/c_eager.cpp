@@ -2,7 +2,7 @@
 #include "graph/text_attr.h"
 #include "include/sluice/eager.h"
 #include "include/sluice/sluice_eager.h"
-#include "runtime/c_support.h"
+#include "runtime/api/c_support.h"
 #include "runtime/extension.h"
 
 namespace api = sluice::api;

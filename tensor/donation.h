@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "tensor/tensor.h"
 
 namespace sluice {

@@ -3,7 +3,7 @@
 
 #include "graph/origin.h"
 #include "graph/tape.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "tensor/call_cache.h"
 #include "tensor/device_queue.h"
 #include "tensor/eager.h"

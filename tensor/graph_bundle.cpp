@@ -10,7 +10,7 @@
 #include "plan/moved.h"
 #include "plan/ranks.h"
 #include "runtime/extension.h"
-#include "runtime/strided_copy.h"
+#include "runtime/session/strided_copy.h"
 #include "streams/collective/world.h"
 #include "tensor/graph_session_impl.h"
 #include "tensor/ranks_agree.h"

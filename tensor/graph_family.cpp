@@ -4,10 +4,10 @@
 #include <numeric>
 
 #include "plan/ledger.h"
-#include "runtime/engine.h"
-#include "runtime/family_bundle.h"
-#include "runtime/session.h"
-#include "runtime/shared_arenas.h"
+#include "runtime/family/family_bundle.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/session.h"
+#include "runtime/session/shared_arenas.h"
 #include "tensor/eager.h"
 
 namespace sluice {

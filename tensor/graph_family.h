@@ -1,12 +1,12 @@
 #pragma once
-// Families of compiled graphs to bundles, and back (runtime/family_bundle.h).
+// Families of compiled graphs to bundles, and back (runtime/family/family_bundle.h).
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "plan/family.h"
-#include "runtime/bundle_source.h"
+#include "runtime/bundle/bundle_source.h"
 #include "tensor/graph_session.h"
 
 namespace sluice {

@@ -14,7 +14,7 @@
 #include "graph/tape.h"
 #include "kernels/target.h"
 #include "plan/ranks.h"
-#include "runtime/ports.h"
+#include "runtime/session/ports.h"
 #include "streams/collective/world.h"
 #include "streams/stream.h"
 #include "tensor/donation.h"

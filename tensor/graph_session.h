@@ -65,7 +65,7 @@ struct ExportOptions {
 
 // A compiled graph, without what its variables hold: for a program that has them, and then neither traces nor compiles.
 struct SavedPlan {
-  std::map<std::string, std::string> texts;      // BundleTexts (runtime/bundle.h)
+  std::map<std::string, std::string> texts;      // BundleTexts (runtime/bundle/bundle.h)
   std::map<std::string, Tensor> variables = {};  // the tensors themselves, with the constants that the compiler made
 };
 // Carried over to another device: of its device's kind, as compiling for it would make it; of another kind, as a graph
@@ -74,7 +74,7 @@ SavedPlan moved_plan(SavedPlan saved, const std::string& name, const DeviceId& t
 
 // Calls are asynchronous and pipelined; program order with eager code on the same variables is kept by their storages.
 // Thread-safe calls. Destroying it waits a moment for the steps in flight, then cancels them
-// (what does not end is abandoned: runtime/session.h).
+// (what does not end is abandoned: runtime/session/session.h).
 class GraphSession {
  public:
   // Compiles for the engine's devices. Throws the compiler's errors.

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/bundle.h"
-#include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/bundle/bundle.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/session.h"
 #include "tensor/eager.h"
 #include "tensor/eager_memory.h"
 #include "tensor/graph_session.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "kernels/kernel.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "streams/collective/world.h"
 #include "streams/stream.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "streams/stream.h"
 #include "tensor/eager.h"
 

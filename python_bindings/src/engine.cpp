@@ -1,5 +1,5 @@
 // The process's default engine: made on first use, shut down at exit.
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 
 #include <atomic>
 #include <mutex>

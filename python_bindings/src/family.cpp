@@ -6,7 +6,7 @@
 
 #include "bindings.h"
 #include "graph_object.h"
-#include "runtime/shared_arenas.h"
+#include "runtime/session/shared_arenas.h"
 #include "tensor/eager.h"
 
 namespace sluice::python {

@@ -4,8 +4,8 @@
 #include "kernels/target.h"
 #include "plan/ledger.h"
 #include "plan/query.h"
-#include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/session.h"
 #include "tensor/graph_session.h"
 
 namespace sluice::python {

@@ -17,7 +17,7 @@
 #include "include/sluice/sluice.h"
 #include "include/sluice/sluice.hpp"
 #include "plan/json.h"
-#include "runtime/bundle.h"
+#include "runtime/bundle/bundle.h"
 #include "support/replace_new.h"
 #include "tensor/eager.h"
 #include "tensor/graph_session.h"

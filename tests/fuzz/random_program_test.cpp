@@ -9,7 +9,7 @@
 #include "graph/ops/matmul.h"
 #include "graph/ops/softmax.h"
 #include "plan/verify.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "support/accelerator.h"
 #include "support/memory_watch.h"
 #include "tensor/graph_session.h"

@@ -7,7 +7,7 @@
 #include "fuzz_targets/scratch.h"
 #include "fuzz_targets/targets.h"
 #include "plan/json.h"
-#include "runtime/bundle.h"
+#include "runtime/bundle/bundle.h"
 
 namespace sluice::fuzz {
 namespace {

@@ -8,7 +8,7 @@
 #include "graph/ops/movement.h"
 #include "graph/tape.h"
 #include "ops/op_cases.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "support/accelerator.h"
 #include "support/error_of.h"
 #include "tensor/graph_session.h"

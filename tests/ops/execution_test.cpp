@@ -8,8 +8,8 @@
 #include "graph/ops/movement.h"
 #include "graph/tape.h"
 #include "ops/op_cases.h"
-#include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/session.h"
 #include "support/memory_watch.h"
 #include "tensor/graph_session.h"
 

@@ -10,7 +10,7 @@
 #include "graph/ops/strided_view.h"
 #include "graph/tape.h"
 #include "ops/op_cases.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "support/soak.h"
 #include "tensor/graph_session.h"
 

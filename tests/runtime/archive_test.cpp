@@ -1,5 +1,5 @@
 // Bundles in tar archives, on disk and in memory, and weights from elsewhere.
-#include "runtime/archive.h"
+#include "runtime/bundle/archive.h"
 
 #include <cstdlib>
 #include <cstring>

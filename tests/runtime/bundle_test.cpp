@@ -1,5 +1,5 @@
 // Bundles and the public C++ API; files are read strictly.
-#include "runtime/bundle.h"
+#include "runtime/bundle/bundle.h"
 
 #include <unistd.h>
 
@@ -11,8 +11,8 @@
 
 #include "include/sluice/sluice.hpp"
 #include "plan/json.h"
+#include "runtime/bundle/safetensors.h"
 #include "runtime/bundle_fixture.h"
-#include "runtime/safetensors.h"
 
 namespace sluice::test {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "include/sluice/sluice.h"
-#include "runtime/bundle.h"
+#include "runtime/bundle/bundle.h"
 #include "runtime/fixture.h"
 #include "support/soak.h"
 

@@ -1,5 +1,5 @@
 // What a bug report is told.
-#include "runtime/describe.h"
+#include "runtime/report/describe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

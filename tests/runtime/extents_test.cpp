@@ -5,8 +5,8 @@
 #include "include/sluice/sluice.hpp"
 #include "kernels/host_args.h"
 #include "runtime/bundle_fixture.h"
-#include "runtime/family.h"
-#include "runtime/family_bundle.h"
+#include "runtime/family/family.h"
+#include "runtime/family/family_bundle.h"
 
 namespace sluice::test {
 namespace {

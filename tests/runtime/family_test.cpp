@@ -1,5 +1,5 @@
 // Sessions of the plans of one family, and their bundles; the public API on them.
-#include "runtime/family.h"
+#include "runtime/family/family.h"
 
 #include <fstream>
 #include <thread>
@@ -7,7 +7,7 @@
 #include "include/sluice/sluice.h"
 #include "include/sluice/sluice.hpp"
 #include "runtime/bundle_fixture.h"
-#include "runtime/family_bundle.h"
+#include "runtime/family/family_bundle.h"
 
 namespace sluice::test {
 namespace {

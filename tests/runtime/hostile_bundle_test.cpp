@@ -14,9 +14,9 @@
 
 #include "base/file.h"
 #include "plan/json.h"
-#include "runtime/bundle.h"
+#include "runtime/bundle/bundle.h"
+#include "runtime/bundle/safetensors.h"
 #include "runtime/fixture.h"
-#include "runtime/safetensors.h"
 
 namespace sluice::test {
 namespace {

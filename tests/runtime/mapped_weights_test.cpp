@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "base/mapped_file.h"
-#include "runtime/safetensors.h"
+#include "runtime/bundle/safetensors.h"
 #include "runtime/wide_plan.h"
 #include "support/processes.h"
 

@@ -1,5 +1,5 @@
 // Which kernels plans need.
-#include "runtime/needed_ops.h"
+#include "runtime/family/needed_ops.h"
 
 #include <gmock/gmock.h>
 

@@ -6,7 +6,7 @@
 
 #include "include/sluice/sluice.hpp"
 #include "memory/core_lease.h"
-#include "runtime/api_support.h"
+#include "runtime/api/api_support.h"
 #include "runtime/bundle_fixture.h"
 
 namespace sluice::test {

@@ -1,5 +1,5 @@
 // What takes the place of what: bundles and files that are saved, and loads beside saves.
-#include "runtime/replace_bundle.h"
+#include "runtime/bundle/replace_bundle.h"
 
 #include <sys/stat.h>
 
@@ -10,11 +10,11 @@
 #include <mutex>
 #include <thread>
 
-#include "runtime/bundle_files.h"
+#include "runtime/bundle/bundle_files.h"
+#include "runtime/bundle/bundle_layout.h"
+#include "runtime/bundle/safetensors.h"
 #include "runtime/bundle_fixture.h"
-#include "runtime/bundle_layout.h"
-#include "runtime/family_bundle.h"
-#include "runtime/safetensors.h"
+#include "runtime/family/family_bundle.h"
 #include "support/soak.h"
 
 namespace sluice::test {

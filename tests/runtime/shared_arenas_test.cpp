@@ -1,5 +1,5 @@
 // Sessions that take turns in one memory: results as with memory of their own, bytes of the largest, state kept apart.
-#include "runtime/shared_arenas.h"
+#include "runtime/session/shared_arenas.h"
 
 #include "plan/ledger.h"
 #include "runtime/fixture.h"

@@ -5,7 +5,7 @@
 #include "include/sluice/sluice.h"
 #include "include/sluice/sluice.hpp"
 #include "memory/core_lease.h"
-#include "runtime/api_support.h"
+#include "runtime/api/api_support.h"
 #include "runtime/bundle_fixture.h"
 #include "support/what_of.h"
 

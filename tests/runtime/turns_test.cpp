@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "include/sluice/sluice.hpp"
-#include "runtime/shared_arenas.h"
+#include "runtime/session/shared_arenas.h"
 #include "runtime/wide_plan.h"
 
 namespace sluice::test {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "plan/ledger.h"
-#include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/session.h"
 
 namespace sluice::test {
 

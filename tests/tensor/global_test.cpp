@@ -10,7 +10,7 @@
 #include "graph/ops/normalization.h"
 #include "graph/ops/optimizer_updates.h"
 #include "plan/simulator.h"
-#include "runtime/bundle_source.h"
+#include "runtime/bundle/bundle_source.h"
 #include "streams/stream.h"
 #include "tensor/graph_session.h"
 #include "tensor/random.h"

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "graph/ops/host.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "support/memory_watch.h"
 #include "tensor/tensor_fixture.h"
 

@@ -14,7 +14,7 @@
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
 #include "graph/tape.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "tensor/eager.h"
 #include "tensor/tensor.h"
 

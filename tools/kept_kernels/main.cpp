@@ -12,7 +12,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/families.h"
 #include "kernels/kernel.h"
-#include "runtime/needed_ops.h"
+#include "runtime/family/needed_ops.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 
 #include "base/file.h"
 #include "plan/json.h"
-#include "runtime/bundle.h"
-#include "runtime/engine.h"
+#include "runtime/bundle/bundle.h"
+#include "runtime/session/engine.h"
 #include "sluice/version.h"
 #include "tensor/eager.h"
 #include "tensor/graph_session.h"
