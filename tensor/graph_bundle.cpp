@@ -6,7 +6,7 @@
 #include "compiler/sbp_infer.h"
 #include "graph/kernel_check.h"
 #include "kernels/target.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "plan/moved.h"
 #include "plan/ranks.h"
 #include "runtime/extension.h"

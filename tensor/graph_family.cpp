@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "runtime/family/family_bundle.h"
 #include "runtime/session/engine.h"
 #include "runtime/session/session.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/family.h"
+#include "plan/family/family.h"
 #include "runtime/bundle/bundle_source.h"
 #include "tensor/graph_session.h"
 

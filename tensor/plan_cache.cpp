@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "graph/kernel_check.h"
-#include "plan/json.h"
-#include "plan/ledger.h"
+#include "plan/json/json.h"
+#include "plan/pack/ledger.h"
 #include "plan/query.h"
 #include "plan/verify.h"
 #include "tensor/plan_key.h"

@@ -8,7 +8,7 @@
 #include "base/sha256.h"
 #include "compiler/sbp_infer.h"
 #include "kernels/libraries.h"
-#include "plan/machine.h"
+#include "plan/time/machine.h"
 
 namespace sluice {
 namespace {

@@ -2,7 +2,7 @@
 #include "bindings.h"
 #include "graph_object.h"
 #include "kernels/target.h"
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "plan/query.h"
 #include "runtime/session/engine.h"
 #include "runtime/session/session.h"

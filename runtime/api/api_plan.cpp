@@ -2,8 +2,8 @@
 #include <filesystem>
 
 #include "include/sluice/sluice.hpp"
-#include "plan/json.h"
-#include "plan/ledger.h"
+#include "plan/json/json.h"
+#include "plan/pack/ledger.h"
 #include "plan/verify.h"
 #include "runtime/api/api_support.h"
 #include "runtime/family/family_bundle.h"

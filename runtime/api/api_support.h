@@ -12,7 +12,7 @@
 #include "include/sluice/plan.h"
 #include "include/sluice/session.h"
 #include "include/sluice/tensor.h"
-#include "plan/family.h"
+#include "plan/family/family.h"
 #include "runtime/session/session.h"
 
 namespace sluice::api {

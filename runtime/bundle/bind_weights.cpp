@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/kernel.h"
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "runtime/bundle/bundle.h"
 #include "runtime/bundle/bundle_source.h"
 #include "runtime/extension.h"

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
 
 namespace sluice {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "runtime/bundle/bundle_digest.h"
 #include "runtime/bundle/replace_bundle.h"
 

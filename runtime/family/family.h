@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/family.h"
+#include "plan/family/family.h"
 #include "runtime/bundle/bundle_source.h"
 #include "runtime/family/family_trace.h"
 #include "runtime/session/session.h"

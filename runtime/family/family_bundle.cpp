@@ -3,7 +3,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "runtime/bundle/bundle_digest.h"
 #include "runtime/bundle/bundle_files.h"
 #include "runtime/bundle/replace_bundle.h"

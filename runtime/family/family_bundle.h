@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/family.h"
+#include "plan/family/family.h"
 #include "runtime/bundle/bundle.h"
 #include "runtime/bundle/bundle_source.h"
 

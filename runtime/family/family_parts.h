@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/family.h"
+#include "plan/family/family.h"
 #include "runtime/session/session.h"
 
 namespace sluice {

@@ -1,6 +1,6 @@
 #include "runtime/family/needed_ops.h"
 
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "plan/loop_program.h"
 #include "runtime/bundle/bundle.h"
 #include "runtime/family/family_bundle.h"

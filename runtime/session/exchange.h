@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/firing_counts.h"
+#include "plan/firing/firing_counts.h"
 #include "plan/plan.h"
 #include "runtime/session/ports.h"
 

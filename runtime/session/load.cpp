@@ -12,7 +12,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/guarded_kernel.h"
 #include "kernels/kernel_cache.h"
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "plan/query.h"
 #include "plan/ranks.h"
 #include "plan/verify.h"

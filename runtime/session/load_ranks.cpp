@@ -4,8 +4,8 @@
 #include <cstring>
 #include <functional>
 
-#include "plan/firing_counts.h"
-#include "plan/json.h"
+#include "plan/firing/firing_counts.h"
+#include "plan/json/json.h"
 #include "plan/ranks.h"
 #include "plan/transfers.h"
 #include "plan/verify.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "plan/extents.h"
-#include "plan/firing_counts.h"
+#include "plan/firing/firing_counts.h"
 #include "plan/plan.h"
 #include "plan/shard.h"
 #include "runtime/session/session.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "actors/stream_executor.h"
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "runtime/session/session_core.h"
 
 namespace sluice {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "runtime/session/engine.h"
 
 namespace sluice {

@@ -16,7 +16,7 @@
 #include "graph/ops/elementwise.h"
 #include "include/sluice/sluice.h"
 #include "include/sluice/sluice.hpp"
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "runtime/bundle/bundle.h"
 #include "support/replace_new.h"
 #include "tensor/eager.h"

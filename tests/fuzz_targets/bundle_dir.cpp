@@ -6,7 +6,7 @@
 #include "fuzz_targets/bytes.h"
 #include "fuzz_targets/scratch.h"
 #include "fuzz_targets/targets.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "runtime/bundle/bundle.h"
 
 namespace sluice::fuzz {

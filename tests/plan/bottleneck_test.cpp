@@ -1,5 +1,5 @@
 // What plan-viz bottleneck promises comes true when the plan is changed so.
-#include "plan/bottleneck.h"
+#include "plan/time/bottleneck.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

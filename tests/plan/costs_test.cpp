@@ -1,5 +1,5 @@
 // Histories of kernels: what runs are counted, what is made of them, and the files they are kept in.
-#include "plan/costs.h"
+#include "plan/time/costs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,8 +6,8 @@
 #include <map>
 #include <random>
 
-#include "plan/network.h"
-#include "plan/quota.h"
+#include "plan/firing/network.h"
+#include "plan/verify/quota.h"
 #include "support/pipeline_plan.h"
 #include "support/plan_builder.h"
 

@@ -1,9 +1,9 @@
-#include "plan/family.h"
+#include "plan/family/family.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "support/error_of.h"
 #include "support/plan_builder.h"
 

@@ -1,13 +1,13 @@
 // Quotas that make a plan fast: against every other choice, for plans small enough to try them all.
-#include "plan/fast_quotas.h"
+#include "plan/time/fast_quotas.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 
-#include "plan/quota.h"
 #include "plan/verify.h"
+#include "plan/verify/quota.h"
 #include "support/soak.h"
 #include "support/timed_plan.h"
 #include "support/two_stage_plan.h"

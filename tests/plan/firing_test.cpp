@@ -1,11 +1,11 @@
-#include "plan/firing.h"
+#include "plan/firing/firing.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 
-#include "plan/network.h"
+#include "plan/firing/network.h"
 #include "support/plan_builder.h"
 
 namespace sluice::plan {

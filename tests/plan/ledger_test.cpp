@@ -1,4 +1,4 @@
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/family.h"
-#include "plan/json.h"
-#include "plan/ledger.h"
+#include "plan/family/family.h"
+#include "plan/json/json.h"
+#include "plan/pack/ledger.h"
 #include "support/plan_builder.h"
 
 namespace sluice::plan {

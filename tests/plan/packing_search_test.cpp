@@ -1,4 +1,4 @@
-#include "plan/packing_search.h"
+#include "plan/pack/packing_search.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "plan/packing.h"
+#include "plan/pack/packing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

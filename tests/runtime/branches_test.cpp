@@ -1,7 +1,7 @@
 // case and esac: a value goes in one of several directions; kernels of the others are left out, while messages flow as
 // ever. ACT-07, ADR 24.
 #include "collective/ranks.h"
-#include "plan/simulator.h"
+#include "plan/time/simulator.h"
 #include "plan/verify.h"
 #include "runtime/fixture.h"
 #include "support/accelerator.h"

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "include/sluice/sluice.hpp"
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "runtime/bundle/safetensors.h"
 #include "runtime/bundle_fixture.h"
 

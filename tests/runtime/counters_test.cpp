@@ -2,7 +2,7 @@
 #include <deque>
 #include <thread>
 
-#include "plan/firing.h"
+#include "plan/firing/firing.h"
 #include "runtime/fixture.h"
 
 namespace sluice::test {

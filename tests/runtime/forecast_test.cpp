@@ -7,9 +7,9 @@
 #include <iostream>
 
 #include "collective/ranks.h"
-#include "plan/machine.h"
 #include "plan/ranks.h"
-#include "plan/simulator.h"
+#include "plan/time/machine.h"
+#include "plan/time/simulator.h"
 #include "runtime/fixture.h"
 #include "runtime/sleeping.h"
 #include "support/forecast_plan.h"

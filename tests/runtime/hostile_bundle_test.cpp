@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "base/file.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "runtime/bundle/bundle.h"
 #include "runtime/bundle/safetensors.h"
 #include "runtime/fixture.h"

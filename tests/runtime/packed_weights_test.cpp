@@ -1,7 +1,7 @@
 // Packed copies of variables: made once, shared, and never behind what they are copies of.
 #include <shared_mutex>
 
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "runtime/fixture.h"
 
 namespace sluice::test {

@@ -1,8 +1,8 @@
 // How fast plans are with the quotas that fast_quotas() chooses: what it says of them, against streams that run them.
-#include "plan/fast_quotas.h"
-#include "plan/quota.h"
-#include "plan/simulator.h"
+#include "plan/time/fast_quotas.h"
+#include "plan/time/simulator.h"
 #include "plan/verify.h"
+#include "plan/verify/quota.h"
 #include "runtime/fixture.h"
 #include "runtime/sleeping.h"
 #include "support/timed_plan.h"

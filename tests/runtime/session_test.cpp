@@ -1,5 +1,5 @@
 // Plans run as their registers and rates say.
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "runtime/fixture.h"
 
 namespace sluice::test {

@@ -1,7 +1,7 @@
 // Sessions that take turns in one memory: results as with memory of their own, bytes of the largest, state kept apart.
 #include "runtime/session/shared_arenas.h"
 
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "runtime/fixture.h"
 
 namespace sluice::test {

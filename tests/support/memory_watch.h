@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "runtime/session/engine.h"
 #include "runtime/session/session.h"
 

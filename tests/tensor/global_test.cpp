@@ -9,7 +9,7 @@
 #include "graph/ops/matmul.h"
 #include "graph/ops/normalization.h"
 #include "graph/ops/optimizer_updates.h"
-#include "plan/simulator.h"
+#include "plan/time/simulator.h"
 #include "runtime/bundle/bundle_source.h"
 #include "streams/stream.h"
 #include "tensor/graph_session.h"

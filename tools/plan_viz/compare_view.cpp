@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/npy.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 

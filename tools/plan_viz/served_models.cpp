@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "plan/family.h"
-#include "plan/json.h"
+#include "plan/family/family.h"
+#include "plan/json/json.h"
 #include "plan/verify.h"
 
 namespace sluice::plan_viz {

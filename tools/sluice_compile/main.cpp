@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "base/file.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "runtime/bundle/bundle.h"
 #include "runtime/session/engine.h"
 #include "sluice/version.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "plan/loop_program.h"
-#include "plan/packing.h"
+#include "plan/pack/packing.h"
 
 namespace sluice::cpu {
 namespace {
