@@ -31,7 +31,7 @@ std::vector<Form> numeric_forms();
 std::vector<Form> complex_forms();
 std::vector<Form> fft_forms();
 
-// The forms in tensor/data_forms.cpp, which read the contents of tensors, call these.
+// The forms in tensor/forms/data_forms.cpp, which read the contents of tensors, call these.
 std::vector<Value> tensor_split(const Value& x, int64_t sections, int64_t dim);
 std::vector<Value> tensor_split(const Value& x, const Ints& indices, int64_t dim);
 

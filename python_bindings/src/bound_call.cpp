@@ -9,7 +9,7 @@
 #include "graph_object.h"
 #include "live_graphs.h"
 #include "same_objects.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/trace.h"
 
 namespace sluice::python {

@@ -6,7 +6,7 @@
 #include "plan/query.h"
 #include "runtime/session/engine.h"
 #include "runtime/session/session.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::python {
 

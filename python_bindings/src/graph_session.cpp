@@ -1,5 +1,5 @@
 // A compiled graph: calls, reports, traces, bundles.
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 #include <nanobind/stl/map.h>
 
@@ -18,7 +18,7 @@
 #include "runtime/report/trace_file.h"
 #include "runtime/session/session.h"
 #include "tensor/eager.h"
-#include "tensor/graph_family.h"
+#include "tensor/session/graph_family.h"
 
 namespace sluice::python {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/interrupt.h"
 #include "bindings.h"
 #include "runtime/session/session.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::python {
 

@@ -20,7 +20,7 @@
 #include "runtime/bundle/bundle.h"
 #include "support/replace_new.h"
 #include "tensor/eager.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/tensor.h"
 
 namespace {

@@ -16,7 +16,7 @@
 #include "runtime/bundle/bundle.h"
 #include "runtime/session/engine.h"
 #include "tensor/eager.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/tensor.h"
 
 namespace sluice::test {

@@ -12,7 +12,7 @@
 #include "runtime/session/engine.h"
 #include "support/accelerator.h"
 #include "support/memory_watch.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::test {
 

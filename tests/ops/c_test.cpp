@@ -13,7 +13,7 @@
 #include "graph/tape.h"
 #include "kernels/c/printer.h"
 #include "ops/op_cases.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tools/sluice_compile/to_c.h"
 
 namespace sluice::test {

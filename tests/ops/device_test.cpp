@@ -11,7 +11,7 @@
 #include "runtime/session/engine.h"
 #include "support/accelerator.h"
 #include "support/error_of.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::test {
 namespace {

@@ -11,7 +11,7 @@
 #include "runtime/session/engine.h"
 #include "runtime/session/session.h"
 #include "support/memory_watch.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::test {
 namespace {

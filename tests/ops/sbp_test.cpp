@@ -9,7 +9,7 @@
 #include "graph/ops/movement.h"
 #include "graph/tape.h"
 #include "ops/op_cases.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::test {
 namespace {

@@ -12,7 +12,7 @@
 #include "ops/op_cases.h"
 #include "runtime/session/engine.h"
 #include "support/soak.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::test {
 namespace {

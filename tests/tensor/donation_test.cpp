@@ -1,5 +1,5 @@
 // Inputs whose memory a call takes for good.
-#include "tensor/donation.h"
+#include "tensor/session/donation.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 #include "include/sluice/compile.h"
 #include "include/sluice/sluice.hpp"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/tensor_fixture.h"
 
 namespace sluice::test {

@@ -12,9 +12,9 @@
 #include "plan/time/simulator.h"
 #include "runtime/bundle/bundle_source.h"
 #include "streams/stream.h"
-#include "tensor/graph_session.h"
 #include "tensor/random.h"
-#include "tensor/sharded_variable.h"
+#include "tensor/session/graph_session.h"
+#include "tensor/session/sharded_variable.h"
 #include "tensor/tensor_fixture.h"
 
 namespace sluice::test {

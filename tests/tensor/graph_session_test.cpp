@@ -1,4 +1,4 @@
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 #include <atomic>
 #include <thread>

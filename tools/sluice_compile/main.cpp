@@ -10,7 +10,7 @@
 #include "runtime/session/engine.h"
 #include "sluice/version.h"
 #include "tensor/eager.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tools/plan_viz/views.h"
 #include "tools/sluice_compile/to_c.h"
 

@@ -10,8 +10,8 @@
 #include "runtime/session/engine.h"
 #include "runtime/session/shared_arenas.h"
 #include "tensor/eager.h"
-#include "tensor/graph_family.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_family.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::api {
 namespace {

@@ -14,7 +14,7 @@
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
 #include "graph/tape.h"
-#include "tensor/forms.h"
+#include "tensor/forms/forms.h"
 #include "tensor/tensor.h"
 
 namespace sluice {

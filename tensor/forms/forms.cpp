@@ -1,4 +1,4 @@
-#include "tensor/forms.h"
+#include "tensor/forms/forms.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "tensor/plan_cache.h"
+#include "tensor/session/plan_cache.h"
 
 #include <charconv>
 #include <chrono>
@@ -11,7 +11,7 @@
 #include "plan/pack/ledger.h"
 #include "plan/query.h"
 #include "plan/verify.h"
-#include "tensor/plan_key.h"
+#include "tensor/session/plan_key.h"
 
 namespace sluice {
 namespace {

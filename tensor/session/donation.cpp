@@ -1,4 +1,4 @@
-#include "tensor/donation.h"
+#include "tensor/session/donation.h"
 
 #include <algorithm>
 

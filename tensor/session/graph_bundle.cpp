@@ -12,8 +12,8 @@
 #include "runtime/extension.h"
 #include "runtime/session/strided_copy.h"
 #include "streams/collective/world.h"
-#include "tensor/graph_session_impl.h"
-#include "tensor/ranks_agree.h"
+#include "tensor/session/graph_session_impl.h"
+#include "tensor/session/ranks_agree.h"
 
 namespace sluice {
 namespace {

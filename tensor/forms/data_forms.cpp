@@ -15,8 +15,8 @@
 #include "graph/ops/shaping.h"
 #include "graph/tape.h"
 #include "tensor/chosen.h"
-#include "tensor/forms.h"
-#include "tensor/host_values.h"
+#include "tensor/forms/forms.h"
+#include "tensor/forms/host_values.h"
 #include "tensor/tensor.h"
 
 namespace sluice {

@@ -7,7 +7,7 @@
 
 #include "plan/family/family.h"
 #include "runtime/bundle/bundle_source.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice {
 

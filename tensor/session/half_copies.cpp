@@ -1,4 +1,4 @@
-#include "tensor/half_copies.h"
+#include "tensor/session/half_copies.h"
 
 #include <map>
 #include <string_view>

@@ -12,9 +12,9 @@
 #include "runtime/session/session.h"
 #include "tensor/eager.h"
 #include "tensor/eager_memory.h"
-#include "tensor/graph_session.h"
-#include "tensor/half_copies.h"
-#include "tensor/sharded_variable.h"
+#include "tensor/session/graph_session.h"
+#include "tensor/session/half_copies.h"
+#include "tensor/session/sharded_variable.h"
 #include "tensor/versions.h"
 
 namespace sluice {

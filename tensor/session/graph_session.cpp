@@ -1,4 +1,4 @@
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 #include <algorithm>
 #include <cstring>
@@ -17,10 +17,10 @@
 #include "runtime/session/ports.h"
 #include "streams/collective/world.h"
 #include "streams/stream.h"
-#include "tensor/donation.h"
-#include "tensor/graph_session_impl.h"
-#include "tensor/plan_cache.h"
-#include "tensor/ranks_agree.h"
+#include "tensor/session/donation.h"
+#include "tensor/session/graph_session_impl.h"
+#include "tensor/session/plan_cache.h"
+#include "tensor/session/ranks_agree.h"
 
 namespace sluice {
 namespace {

@@ -1,4 +1,4 @@
-#include "tensor/quantization.h"
+#include "tensor/session/quantization.h"
 
 #include <set>
 #include <string_view>
@@ -7,7 +7,7 @@
 #include "graph/dead_code.h"
 #include "graph/ops/quantization.h"
 #include "graph/rewriter.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice {
 namespace {

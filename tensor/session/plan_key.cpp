@@ -1,4 +1,4 @@
-#include "tensor/plan_key.h"
+#include "tensor/session/plan_key.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "tensor/graph_family.h"
+#include "tensor/session/graph_family.h"
 
 #include <algorithm>
 #include <numeric>

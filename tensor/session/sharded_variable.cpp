@@ -1,4 +1,4 @@
-#include "tensor/sharded_variable.h"
+#include "tensor/session/sharded_variable.h"
 
 #include <algorithm>
 #include <cstring>

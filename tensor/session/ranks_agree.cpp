@@ -1,4 +1,4 @@
-#include "tensor/ranks_agree.h"
+#include "tensor/session/ranks_agree.h"
 
 #include <algorithm>
 #include <functional>
