@@ -1,7 +1,7 @@
 #include <boost/json.hpp>
 #include <filesystem>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/old_attrs.h"
 #include "plan/json/json.h"
 #include "plan/json/json_fields-inl.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "bindings.h"
 #include "graph_object.h"
 #include "live_graphs.h"

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "base/file.h"
+#include "base/files/file.h"
 
 namespace sluice {
 

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "plan/plan.h"
 #include "runtime/bundle/archive.h"
 #include "runtime/bundle/bundle_folder.h"

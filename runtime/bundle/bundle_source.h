@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/tensor_spec.h"
 #include "memory/storage.h"
 

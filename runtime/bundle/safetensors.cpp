@@ -7,7 +7,7 @@
 #include <fstream>
 #include <vector>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "plan/json/json.h"
 #include "runtime/bundle/bundle_digest.h"
 #include "runtime/bundle/replace_bundle.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "memory/storage.h"
 #include "runtime/bundle/bundle.h"
 
@@ -18,7 +18,7 @@ namespace sluice {
 std::string write_safetensors(const std::string& path, const std::map<std::string, BundleTensor>& tensors);
 
 // kMap: tensors that lie at whole units of plan::kAlignment bytes, and are as long, are the file's pages
-// (base/mapped_file.h); the others are copied.
+// (base/files/mapped_file.h); the others are copied.
 enum class Pages { kCopy, kMap };
 
 // Reads strictly: the header's length, every dtype, shape and offset are checked against the file's size before memory

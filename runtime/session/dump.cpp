@@ -10,7 +10,7 @@
 
 #include "base/elements.h"
 #include "base/error.h"
-#include "base/npy.h"
+#include "base/files/npy.h"
 
 namespace sluice {
 namespace {

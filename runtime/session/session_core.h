@@ -21,9 +21,9 @@
 
 #include "actors/runner.h"
 #include "actors/system.h"
+#include "base/files/mapped_file.h"
 #include "base/fork.h"
 #include "base/interrupt.h"
-#include "base/mapped_file.h"
 #include "runtime/session/backlog.h"
 #include "runtime/session/engine.h"
 #include "runtime/session/exchange.h"

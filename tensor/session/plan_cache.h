@@ -7,7 +7,7 @@
 // are content with it here; what does not pass is compiled anew.
 #include <string>
 
-#include "base/file_cache.h"
+#include "base/files/file_cache.h"
 #include "compiler/compiler.h"
 
 namespace sluice {

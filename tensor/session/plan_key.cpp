@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "base/build_id.h"
+#include "base/files/sha256.h"
 #include "base/key.h"
-#include "base/sha256.h"
 #include "compiler/sbp_infer.h"
 #include "kernels/libraries.h"
 #include "plan/time/machine.h"

@@ -1,5 +1,5 @@
 // A folder of files by key: found as they were put, or not at all.
-#include "base/file_cache.h"
+#include "base/files/file_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "base/build_id.h"
+#include "base/files/sha256.h"
 #include "base/log.h"
-#include "base/sha256.h"
 
 namespace sluice {
 namespace {

@@ -12,7 +12,7 @@
 #include <iterator>
 #include <thread>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "plan/json/json.h"
 #include "runtime/bundle/bundle.h"
 #include "runtime/bundle/safetensors.h"

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "runtime/bundle/safetensors.h"
 #include "runtime/wide_plan.h"
 #include "support/processes.h"

@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "plan/pack/ledger.h"
 #include "plan/time/machine.h"
 #include "plan/time/simulator.h"

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/families.h"
 #include "kernels/kernel.h"

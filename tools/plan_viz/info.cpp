@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "plan/json/json.h"
 #include "plan/pack/ledger.h"
 #include "plan/placed.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "graph/graph.h"
 #include "plan/json/json.h"
 #include "plan/ranks.h"

@@ -6,7 +6,7 @@
 #include <boost/json.hpp>
 #include <filesystem>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "plan/family/family.h"
 #include "plan/json/json.h"
 #include "plan/verify.h"

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "plan/json/json.h"
 #include "runtime/bundle/bundle.h"
 #include "runtime/session/engine.h"

@@ -1,6 +1,6 @@
 #include "graph/ops/images.h"
 
-#include "base/packed_files.h"
+#include "base/files/packed_files.h"
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/file_cache.h"
+#include "base/files/file_cache.h"
 #include "base/key.h"
 #include "kernels/cpu/generated/headers.h"
 #include "kernels/cpu/math/vector_math.h"

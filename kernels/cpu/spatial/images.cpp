@@ -6,8 +6,8 @@
 #include <mutex>
 #include <string>
 
-#include "base/file.h"
-#include "base/packed_files.h"
+#include "base/files/file.h"
+#include "base/files/packed_files.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/spatial/jpeg.h"
 #include "kernels/cpu/strides/strided.h"

@@ -12,7 +12,7 @@ namespace sluice {
 enum class Links { kFollow, kRefuse };
 
 // A regular file, opened for reading. Pipes, devices and sockets are refused without being read, so nothing waits for
-// a writer. read() copies: a file that shrinks meanwhile is an error. base/mapped_file.h maps it.
+// a writer. read() copies: a file that shrinks meanwhile is an error. base/files/mapped_file.h maps it.
 class InputFile {
  public:
   // Throws kIo "<path>: cannot be read: <why>".

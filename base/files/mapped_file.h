@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/files/file.h"
 
 namespace sluice {
 

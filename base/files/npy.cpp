@@ -1,4 +1,4 @@
-#include "base/npy.h"
+#include "base/files/npy.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "base/file.h"
+#include "base/files/file.h"
 
 namespace sluice {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/packed_files.h"
+#include "base/files/packed_files.h"
 
 #include <cstring>
 

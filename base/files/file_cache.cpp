@@ -1,4 +1,4 @@
-#include "base/file_cache.h"
+#include "base/files/file_cache.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,8 +15,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/files/sha256.h"
 #include "base/log.h"
-#include "base/sha256.h"
 
 namespace sluice {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>

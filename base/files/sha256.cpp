@@ -1,4 +1,4 @@
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 
 #include <fmt/format.h>
 
