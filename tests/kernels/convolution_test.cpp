@@ -1,8 +1,8 @@
 #include <array>
 
 #include "kernels/cpu/onednn/library_defects.h"
+#include "kernels/network_kernels.h"
 #include "kernels/target.h"
-#include "network_kernels.h"
 
 namespace sluice {
 namespace {

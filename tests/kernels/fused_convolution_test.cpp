@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "network_kernels.h"
+#include "kernels/network_kernels.h"
 
 namespace sluice {
 namespace {

@@ -3,9 +3,9 @@
 #include <random>
 
 #include "base/scalar_ops.h"
-#include "kernel_runner.h"
 #include "kernels/cpu/generated/host_compiler.h"
-#include "network_kernels.h"
+#include "kernels/kernel_runner.h"
+#include "kernels/network_kernels.h"
 #include "plan/query.h"
 
 namespace sluice {

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "kernels/kernel_cache.h"
-#include "network_kernels.h"
+#include "kernels/network_kernels.h"
 
 namespace sluice {
 namespace {

@@ -1,6 +1,6 @@
 #include <thread>
 
-#include "network_kernels.h"
+#include "kernels/network_kernels.h"
 #include "support/thread_counter.h"
 
 namespace sluice {

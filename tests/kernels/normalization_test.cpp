@@ -1,5 +1,5 @@
 #include "kernels/cpu/support/support.h"
-#include "network_kernels.h"
+#include "kernels/network_kernels.h"
 
 namespace sluice {
 namespace {

@@ -1,4 +1,4 @@
-#include "network_kernels.h"
+#include "kernels/network_kernels.h"
 
 namespace sluice {
 namespace {
