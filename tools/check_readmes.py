@@ -26,11 +26,13 @@ def files_of(root: Path) -> list[str]:
 
 def is_there(name: str, folder: str, files: list[str]) -> bool:
     """Whether `name`, in a README of `folder`, is one of `files`."""
+    inside = "" if folder == "." else folder + "/"
+    if not re.search("[<*{]", name):
+        return any(file == name or file.startswith(inside) and file.endswith("/" + name) for file in files)
     pattern = "".join("[^/]*" if part == "*" or part.startswith("<") else
                       "(?:" + part[1:-1].replace(",", "|") + ")" if part.startswith("{") else re.escape(part)
                       for part in re.split(r"(<[^>]*>|\*|\{[^}]*\})", name))
-    inside = "" if folder == "." else re.escape(folder) + "/"
-    path = re.compile(f"(?:{inside}(?:.*/)?)?{pattern}")
+    path = re.compile(f"(?:{re.escape(inside)}(?:.*/)?)?{pattern}")
     return any(path.fullmatch(file) for file in files)
 
 
