@@ -1,6 +1,5 @@
-// Plan families: which member runs a call (plan/family/family.h). Dims are tuples (name, min, max, fit), inputs (name,
-// dtype,
-// [(dim, size) of each axis]), and types (name, dtype, shape).
+// Plan families: which member runs a call (plan/family/family.h). Dims are tuples (name, min, max, fit), inputs
+// (name, dtype, [(dim, size) of each axis]), and types (name, dtype, shape).
 #include "plan/family/family.h"
 
 #include <nanobind/stl/map.h>

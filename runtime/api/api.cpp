@@ -12,6 +12,28 @@
 namespace sluice::api {
 namespace {
 
+// The public headers are installed without those of base, so they have lists of their own, in the same order: values
+// are cast at this border.
+template <class Public, class Inner>
+constexpr bool same(Public a, Inner b) {
+  return static_cast<int>(a) == static_cast<int>(b);
+}
+using InnerKind = sluice::ErrorKind;
+using InnerType = sluice::DType;
+static_assert(same(ErrorKind::kValue, InnerKind::kValue) && same(ErrorKind::kType, InnerKind::kType) &&
+              same(ErrorKind::kIndex, InnerKind::kIndex) && same(ErrorKind::kRuntime, InnerKind::kRuntime) &&
+              same(ErrorKind::kUnsupported, InnerKind::kUnsupported) && same(ErrorKind::kMemory, InnerKind::kMemory) &&
+              same(ErrorKind::kTimeout, InnerKind::kTimeout) && same(ErrorKind::kIo, InnerKind::kIo) &&
+              same(ErrorKind::kCancelled, InnerKind::kCancelled) && same(ErrorKind::kDevice, InnerKind::kDevice) &&
+              same(ErrorKind::kEndOfData, InnerKind::kEndOfData) && same(ErrorKind::kLinAlg, kLastErrorKind));
+static_assert(same(DType::kBool, InnerType::kBool) && same(DType::kUInt8, InnerType::kUInt8) &&
+              same(DType::kInt8, InnerType::kInt8) && same(DType::kInt16, InnerType::kInt16) &&
+              same(DType::kInt32, InnerType::kInt32) && same(DType::kInt64, InnerType::kInt64) &&
+              same(DType::kFloat16, InnerType::kFloat16) && same(DType::kBFloat16, InnerType::kBFloat16) &&
+              same(DType::kFloat32, InnerType::kFloat32) && same(DType::kFloat64, InnerType::kFloat64) &&
+              same(DType::kComplex64, InnerType::kComplex64) && same(DType::kComplex128, InnerType::kComplex128) &&
+              static_cast<int>(DType::kComplex128) + 1 == kNumDTypes);
+
 std::vector<Tensor> tensors_of(const std::vector<OutputTensor>& outputs) {
   std::vector<Tensor> tensors;
   for (const OutputTensor& output : outputs) tensors.push_back(tensor_of(output));

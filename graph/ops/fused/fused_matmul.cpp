@@ -4,6 +4,7 @@
 #include "graph/ops/common.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/matmul.h"
+#include "graph/ops/norm_common.h"
 
 namespace sluice::ops {
 namespace {
