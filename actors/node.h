@@ -13,7 +13,7 @@
 
 #include "actors/run_state.h"
 #include "actors/stream_executor.h"
-#include "plan/firing.h"
+#include "plan/firing/firing.h"
 
 namespace sluice {
 class Meeting;

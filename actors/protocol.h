@@ -3,7 +3,7 @@
 // numbers of firings alone say how many tokens, acks and ends there are, and in which slots. What the firing rule
 // counts (tokens, free slots, what it defers) is not looked at.
 //
-// Invariants of plan/firing.h that it holds the run to
+// Invariants of plan/firing/firing.h that it holds the run to
 //  1. Conservation: no token or ack arrives that was not due; at rest, none that was due is missing.
 //  2. Order: token and ack number k of an edge are of slot k % quota.
 //  5. One end per edge, nothing after it.

@@ -15,7 +15,7 @@
 #include "actors/observer.h"
 #include "actors/trace_rings.h"
 #include "base/error.h"
-#include "plan/firing_counts.h"
+#include "plan/firing/firing_counts.h"
 #include "plan/plan.h"
 #include "streams/stream.h"
 

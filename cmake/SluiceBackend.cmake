@@ -3,11 +3,11 @@
 set(SLUICE_BACKEND_HEADERS base/attr.h base/cost.h base/device.h base/dtype.h base/error.h
     base/extent_of.h base/libraries.h base/provenance.h base/shape.h base/tensor_spec.h kernels/kernel.h plan/plan.h plan/target.h
     streams/backend.h streams/devices.h streams/host_memory.h streams/stream.h)
-# Their definitions call base/layout.cpp; streams/backend.cpp and devices.cpp are the core's side of the door.
+# Their definitions call base/layout.cpp; streams/backend.cpp is the side of the door that is the core's.
 set(objects "")
 foreach(header ${SLUICE_BACKEND_HEADERS} base/layout.h)
   string(REGEX REPLACE "\\.h$" ".cpp" source ${header})
-  if(EXISTS ${PROJECT_SOURCE_DIR}/${source} AND NOT source MATCHES "^streams/(backend|devices)\\.cpp$")
+  if(EXISTS ${PROJECT_SOURCE_DIR}/${source} AND NOT source MATCHES "^streams/backend\\.cpp$")
     string(REGEX REPLACE "/.*" "" folder ${source})
     string(REPLACE "." "[.]" pattern ${source})
     set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -43,7 +43,8 @@ if(cuda_missing)
 endif()
 message(STATUS "CUDA backend: on, ${cuda_include_dirs}")
 
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/streams/cuda/*.cpp ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cpp)
+file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/streams/cuda/*.cpp
+     ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cpp)
 list(FILTER cuda_sources EXCLUDE REGEX "/backend\\.cpp$")
 add_library(sluice_cuda STATIC ${cuda_sources})
 target_link_libraries(sluice_cuda PUBLIC sluice_kernels sluice_streams sluice_plan sluice_base ${CMAKE_DL_LIBS})

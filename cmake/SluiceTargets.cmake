@@ -100,10 +100,10 @@ function(sluice_seen_by_tsan name library)
   target_link_libraries(${library} INTERFACE $<TARGET_OBJECTS:sluice_${name}_seen>)
 endfunction()
 
-# sluice_tests(FOLDER DEPS ...): tests/FOLDER/*_test.cpp as one GoogleTest program FOLDER_tests (a/b: a_b_tests).
+# sluice_tests(FOLDER DEPS ...): the *_test.cpp in tests/FOLDER and its rooms as one GoogleTest program FOLDER_tests (a/b: a_b_tests).
 function(sluice_tests folder)
   cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cpp)
   if(NOT sources)
     return()
   endif()

@@ -10,12 +10,12 @@
 #include "base/fix.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "compiler/lowering/lowering.h"
+#include "compiler/lowered.h"
 #include "compiler/pass.h"
-#include "plan/costs.h"
-#include "plan/json.h"
-#include "plan/ledger.h"
+#include "plan/json/json.h"
+#include "plan/pack/ledger.h"
 #include "plan/placed.h"
+#include "plan/time/costs.h"
 #include "plan/verify.h"
 
 namespace sluice {

@@ -9,10 +9,10 @@
 
 #include "base/device_mesh.h"
 #include "graph/graph.h"
-#include "plan/machine.h"
 #include "plan/plan.h"
 #include "plan/shard.h"
 #include "plan/target.h"
+#include "plan/time/machine.h"
 
 namespace sluice {
 
@@ -42,7 +42,7 @@ struct CompileOptions {
   bool fast_quotas = true;
   bool reuse_memory = true;  // pack buffers by lifetime
   // How: "quick", by greedy orders until one is near the lower bound; "every" of them, and the smallest is taken;
-  // "search" for a smaller one, which takes seconds (plan/packing.h, plan/packing_search.h).
+  // "search" for a smaller one, which takes seconds (plan/pack/packing.h, plan/pack/packing_search.h).
   std::string packing = "quick";
   bool in_place = true;
   // Inputs whose memory may become results': an output lies in the slots of such an input, where its actor is the only

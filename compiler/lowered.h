@@ -61,6 +61,10 @@ struct Lowered {
   std::vector<int> writer;          // per variable: the task that writes its new content, or -1
 };
 
+struct PassContext;
+// A graph that all passes of lowering have been over, node by node.
+Lowered lower(const graph::Graph& graph, const PassContext& context);
+
 // Which actor runs each task.
 struct Programs {
   std::vector<int> actor_of;             // per task

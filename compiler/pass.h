@@ -46,6 +46,18 @@ struct Pass {
 // In the order they run.
 std::span<const Pass> graph_passes();
 
+// A pass of lowering, which works on the compiler's last graph: each one file in compiler/lowering/.
+struct LoweringPass {
+  const char* name;
+  const char* doc;
+  int (*run)(graph::Graph& graph, PassContext& context);  // returns the number of rewrites
+  // Throws kRuntime, naming the node, unless the graph has the form that the pass makes. Null: none of its own.
+  void (*verify)(const graph::Graph& graph, const PassContext& context);
+};
+
+// In the order they run.
+std::span<const LoweringPass> lowering_passes();
+
 // passes/<name>.cpp
 int assign_devices(graph::Graph& graph, PassContext& context);
 int dead_code(graph::Graph& graph, PassContext& context);

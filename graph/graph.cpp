@@ -4,8 +4,6 @@
 #include <array>
 #include <memory>
 
-#include "graph/ops/global.h"
-
 namespace sluice::graph {
 namespace {
 
@@ -72,7 +70,7 @@ int Graph::every_of_outputs(const Node& node) const {
   if (node.op->of_all) return static_cast<int>(attr<int64_t>(node.attrs, 0));
   if (node.for_all) return 0;
   // How a variable is seen or lies is no less there.
-  const bool same = node.op->view != nullptr || node.op == &ops::to_global_op();
+  const bool same = node.op->view != nullptr || node.op->relays;
   return same && every(node.inputs[0]) == 0 ? 0 : node.every;
 }
 

@@ -94,6 +94,7 @@ struct OpDef {
   bool effectful = false;  // never removed, merged or folded
   bool host = false;       // runs code of the program around it, on the host, as preparing data does
   bool of_all = false;     // its outputs come of all micro-batches of a step, of which attribute 0 is the number
+  bool relays = false;     // its output is its input, which lies on other devices
   // What it is to the settings of precision. Its kernels of float32 then know the attribute "precision", which is none
   // of its params: a plan has it where a setting asks for less than the highest.
   enum class Precision : uint8_t { kNone, kMatmul, kConv } precision = Precision::kNone;

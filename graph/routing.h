@@ -15,8 +15,7 @@ class Router {
   virtual std::vector<Value> routed(std::span<const Value> inputs) = 0;
 };
 
-// That of this thread; null, as at first: calls read their inputs.
-Router* current_router();
+// Makes `router` the one of this thread; with null, as at first, calls read their inputs.
 void set_router(Router* router);
 
 }  // namespace sluice

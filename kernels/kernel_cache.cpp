@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "kernels/cpu/guarded_kernel.h"
+#include "kernels/guarded_kernel.h"
 #include "plan/query.h"
 
 namespace sluice {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "kernels/cpu/collectives.h"
+#include "kernels/collectives.h"
 #include "kernels/trials.h"
 #include "plan/collectives.h"
 

@@ -13,8 +13,8 @@
 
 #include "base/log.h"
 #include "kernels/libraries.h"
-#include "plan/costs.h"
 #include "plan/query.h"
+#include "plan/time/costs.h"
 
 namespace sluice {
 namespace {

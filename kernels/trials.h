@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/file_cache.h"
+#include "base/files/file_cache.h"
 #include "base/fork.h"
 #include "kernels/kernel.h"
 #include "memory/core_lease.h"

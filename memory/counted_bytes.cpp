@@ -1,7 +1,7 @@
 #include "memory/counted_bytes.h"
 
 #include "base/error.h"
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 
 namespace sluice {
 

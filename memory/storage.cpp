@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 
 namespace sluice {
 

@@ -1,6 +1,6 @@
 #pragma once
 // The kernels that ranks run together, of which plans know no more than their op's name: what each does with its
-// operands. Their code is in kernels/cpu/collectives.h, what they take in docs/plan-format.md.
+// operands. Their code is in kernels/collectives.h, what they take in docs/plan-format.md.
 #include <cstdint>
 #include <span>
 #include <string>

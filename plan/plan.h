@@ -2,7 +2,7 @@
 // The Plan: what the compiler makes and the runtime runs, as plain data. Everything refers to everything by index.
 //
 // An actor owns a straight program of kernels on one stream. Actors are joined by registers: one producer, n
-// consumers (edges), `quota` slots. See plan/firing.h for when an actor may fire.
+// consumers (edges), `quota` slots. See plan/firing/firing.h for when an actor may fire.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -120,7 +120,7 @@ enum class ActorRole : uint8_t { kNormal, kSource, kFeed, kSink };
 const char* actor_role_name(ActorRole role);
 
 // Its program emits every register it produces exactly once and releases every edge it consumes exactly once; whether
-// a firing's emit or release takes effect is decided by the rates (plan/firing.h).
+// a firing's emit or release takes effect is decided by the rates (plan/firing/firing.h).
 struct Actor {
   std::string name;
   int stream = 0;

@@ -26,7 +26,7 @@ struct Backend {
   const char* kind = nullptr;  // of its devices: DeviceKind::named(kind)
   std::unique_ptr<Device> (*make_device)(const DeviceId& id, const DeviceOptions& options) = nullptr;
   void (*add_kernels)(KernelTable& table) = nullptr;
-  // all_gather and all_to_all of its devices' memory (kernels/cpu/collectives.h). Null: they go through the host.
+  // all_gather and all_to_all of its devices' memory (kernels/collectives.h). Null: they go through the host.
   std::unique_ptr<PreparedKernel> (*prepare_collective)(const plan::KernelQuery& query,
                                                         collective::Communicator& group) = nullptr;
   // What its kernels stand on, and what is missing of that; null: nothing.

@@ -95,12 +95,6 @@ void CallCache::insert(uint64_t hash, std::shared_ptr<const CallPlan> plan) {
   order_.pop_back();
 }
 
-void CallCache::clear() {
-  const std::lock_guard lock(mutex_);
-  order_.clear();
-  by_hash_.clear();
-}
-
 size_t CallCache::size() const {
   const std::lock_guard lock(mutex_);
   return order_.size();

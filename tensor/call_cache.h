@@ -53,7 +53,6 @@ class CallCache {
   explicit CallCache(size_t capacity) : capacity_(capacity) {}
   std::shared_ptr<const CallPlan> find(const CallKey& key, uint64_t hash);
   void insert(uint64_t hash, std::shared_ptr<const CallPlan> plan);
-  void clear();
   size_t size() const;
 
  private:

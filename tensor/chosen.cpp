@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "graph/autodiff/tape.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/elementwise.h"
@@ -12,6 +11,7 @@
 #include "graph/ops/positions.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
+#include "graph/tape.h"
 #include "tensor/trace_executor.h"
 
 namespace sluice {

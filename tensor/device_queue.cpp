@@ -10,7 +10,7 @@
 #include "graph/origin.h"
 #include "kernels/kernel_cache.h"
 #include "memory/core_lease.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 
 namespace sluice {
 namespace {

@@ -9,18 +9,18 @@
 #include <utility>
 
 #include "base/layout.h"
-#include "graph/autodiff/tape.h"
+#include "graph/calls/made_of.h"
 #include "graph/kernel_check.h"
-#include "graph/made_of.h"
 #include "graph/ops/fused.h"
 #include "graph/ops/micro_batches.h"
+#include "graph/tape.h"
 #include "kernels/kernel_cache.h"
 #include "memory/core_lease.h"
 #include "memory/counted_bytes.h"
 #include "plan/layout.h"
-#include "runtime/bundle.h"
-#include "runtime/engine.h"
+#include "runtime/bundle/bundle.h"
 #include "runtime/extension.h"
+#include "runtime/session/engine.h"
 #include "streams/stream.h"
 #include "tensor/call_cache.h"
 #include "tensor/device_queue.h"
@@ -66,7 +66,6 @@ struct EagerExecutor::Impl {
   KernelCache& kernels;
   std::shared_ptr<Allocator> host_memory;
   std::atomic<int> threads;
-  std::atomic<bool> prefer_decompose{false};
   std::atomic<bool> timed{false};
   mutable std::atomic<uint64_t> kernel_ns{0}, kernel_calls{0};
   const std::shared_ptr<OpRegistry> ops = std::make_shared<OpRegistry>(builtin_ops());
@@ -115,7 +114,7 @@ void EagerExecutor::Impl::run(const PreparedKernel& kernel, KernelArgs args, int
 // Of an elementwise op without a kernel: the body of a fused one, where its device has that.
 std::optional<AttrGraph> EagerExecutor::Impl::steps_in_one_pass(const CallKey& key, Types types) const {
   const KernelTable& table = kernels.table();
-  if (prefer_decompose.load(std::memory_order_relaxed) || !table.find(ops::fused_op().name, key.device.kind)) return {};
+  if (!table.find(ops::fused_op().name, key.device.kind)) return {};
   return graph::steps_of(*key.op, types, *key.attrs, key.device, [&](const plan::KernelQuery& query) {
     const KernelDef* def = table.find(query.op, query.device.kind);
     return def != nullptr && def->can_fuse != nullptr && def->can_fuse(query);
@@ -143,7 +142,7 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
   const KernelDef* def = table.find(op.name, key.device.kind);
   const OpDef* made = &op;  // what the kernel is of
   Attrs attrs = *key.attrs;
-  if (op.decompose && (!def || prefer_decompose.load(std::memory_order_relaxed))) {
+  if (op.decompose && !def) {
     const std::optional<AttrGraph> steps = steps_in_one_pass(key, types);
     if (!steps) {
       plan->decompose = true;
@@ -267,11 +266,6 @@ char* EagerExecutor::overwritten(const CallPlan& plan, std::span<const Value> in
   if (!can) return nullptr;
   scope.done_ = true;
   return impl.data();
-}
-
-void EagerExecutor::set_prefer_decompose(bool on) {
-  impl_->prefer_decompose = on;
-  impl_->cache.clear();
 }
 
 std::shared_ptr<EagerImpl> EagerExecutor::allocate(const TensorType& type, const DeviceId& device) {

@@ -104,8 +104,6 @@ class EagerExecutor final : public Executor, public TensorExecutor {
   // The built-in ops and those of the engine's extensions. They may outlive the executor; see ops_owner().
   const OpRegistry& ops();
   std::shared_ptr<const OpRegistry> ops_owner() const;
-  // Run ops by their `decompose` where they have one, for tests.
-  void set_prefer_decompose(bool on);
 
  private:
   struct Impl;

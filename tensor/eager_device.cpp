@@ -1,9 +1,9 @@
 // Eager calls of devices other than the cpu, and what goes between devices.
 #include <cstring>
 
-#include "graph/autodiff/tape.h"
 #include "graph/origin.h"
-#include "runtime/engine.h"
+#include "graph/tape.h"
+#include "runtime/session/engine.h"
 #include "tensor/call_cache.h"
 #include "tensor/device_queue.h"
 #include "tensor/eager.h"

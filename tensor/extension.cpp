@@ -8,9 +8,9 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/creation.h"
-#include "runtime/api_support.h"
-#include "runtime/engine.h"
+#include "runtime/api/api_support.h"
 #include "runtime/extension.h"
+#include "runtime/session/engine.h"
 #include "tensor/eager.h"
 
 namespace sluice {

@@ -2,8 +2,8 @@
 #include <mutex>
 #include <utility>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
+#include "graph/tape.h"
 #include "tensor/tensor.h"
 
 namespace sluice {

@@ -3,12 +3,12 @@
 #include <optional>
 #include <utility>
 
-#include "graph/autodiff/tape.h"
 #include "graph/builder.h"
 #include "graph/executor.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
+#include "graph/tape.h"
 #include "tensor/eager.h"
 #include "tensor/eager_memory.h"
 #include "tensor/tensor.h"

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
-#include "kernels/cpu/box_muller.h"
+#include "graph/tape.h"
+#include "kernels/cpu/random/box_muller.h"
 #include "tensor/eager.h"
 #include "tensor/trace_executor.h"
 

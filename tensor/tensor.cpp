@@ -3,13 +3,13 @@
 #include <cstring>
 #include <utility>
 
-#include "graph/autodiff/tape.h"
-#include "graph/call_fix.h"
+#include "graph/calls/call_fix.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
+#include "graph/tape.h"
 #include "tensor/eager.h"
 #include "tensor/eager_memory.h"
 #include "tensor/trace_executor.h"

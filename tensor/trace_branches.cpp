@@ -1,6 +1,6 @@
 // Branches of a traced program (sluice.cond).
-#include "graph/autodiff/tape.h"
 #include "graph/ops/branches.h"
+#include "graph/tape.h"
 #include "tensor/branches.h"
 #include "tensor/trace_executor.h"
 

@@ -4,8 +4,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "graph/autodiff/tape.h"
-#include "graph/call_fix.h"
+#include "graph/calls/call_fix.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
@@ -14,6 +13,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/shaping.h"
 #include "graph/origin.h"
+#include "graph/tape.h"
 #include "plan/extents.h"
 #include "tensor/eager_memory.h"
 

@@ -2,11 +2,11 @@
 #include <algorithm>
 
 #include "graph/autodiff/saved_hooks.h"
-#include "graph/autodiff/tape.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/loops.h"
 #include "graph/ops/shaping.h"
+#include "graph/tape.h"
 #include "tensor/loop_branches.h"
 #include "tensor/loop_extraction.h"
 #include "tensor/loops.h"

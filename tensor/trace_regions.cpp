@@ -1,5 +1,5 @@
 // What tracing does inside of branches and bodies of loops.
-#include "graph/autodiff/tape.h"
+#include "graph/tape.h"
 #include "tensor/trace_executor.h"
 
 namespace sluice {

@@ -10,8 +10,8 @@
 
 #include "act/report.h"
 #include "echo/ping_pong.h"
-#include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/session.h"
 #include "streams/collective/world.h"
 #include "support/plan_builder.h"
 

@@ -11,17 +11,6 @@
 
 namespace sluice::compiler {
 
-struct LoweringPass {
-  const char* name;
-  const char* doc;
-  int (*run)(graph::Graph& graph, PassContext& context);  // returns the number of rewrites
-  // Throws kRuntime, naming the node, unless the graph has the form that the pass makes. Null: none of its own.
-  void (*verify)(const graph::Graph& graph, const PassContext& context);
-};
-
-// In the order they run.
-std::span<const LoweringPass> lowering_passes();
-
 // lowering/<name>.cpp
 int placement(graph::Graph& graph, PassContext& context);
 int schedule(graph::Graph& graph, PassContext& context);
@@ -40,9 +29,6 @@ std::vector<int> order_of_nodes(const graph::Graph& graph, bool as_written = fal
 // The same by a preference among nodes that could run: options.order "speed", "overlap" or "short_last"
 // (list_order.cpp).
 std::vector<int> preferred_order(const graph::Graph& graph, const PassContext& context);
-
-// A graph that all passes have been over, node by node.
-Lowered lower(const graph::Graph& graph, const PassContext& context);
 
 // The built-in ops, and those that only compiled graphs have: what their text is parsed with.
 const OpRegistry& lowering_ops();

@@ -1,7 +1,7 @@
 // Makes one op of the steps of an optimizer for many parameters, where options ask for that, on devices with a kernel
 // "multi_update": one sweep instead of a launch each. A cast of the gradient, or its product with a number, moves into
 // the step: one pass over memory less. So does a cast of the parameter that it has made, where a variable keeps that
-// (tensor/half_copies.h). Steps whose results are read in the graph stay single, for what reads them.
+// (tensor/session/half_copies.h). Steps whose results are read in the graph stay single, for what reads them.
 #include <algorithm>
 #include <map>
 #include <optional>

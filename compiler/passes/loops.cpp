@@ -11,9 +11,9 @@
 #include "compiler/lowering/lowering.h"
 #include "compiler/lowering/windows.h"
 #include "compiler/pass.h"
-#include "graph/autodiff/tape.h"
 #include "graph/nested.h"
 #include "graph/rewriter.h"
+#include "graph/tape.h"
 #include "plan/loop_program.h"
 
 namespace sluice::compiler {

@@ -2,8 +2,8 @@
 // of registers that cross streams.
 #include "base/log.h"
 #include "compiler/planning/planning.h"
-#include "plan/packing.h"
-#include "plan/packing_search.h"
+#include "plan/pack/packing.h"
+#include "plan/pack/packing_search.h"
 
 namespace sluice::compiler {
 namespace {

@@ -1,8 +1,8 @@
 #include "base/fix.h"
 #include "base/log.h"
 #include "compiler/planning/planning.h"
-#include "plan/fast_quotas.h"
-#include "plan/quota.h"
+#include "plan/time/fast_quotas.h"
+#include "plan/verify/quota.h"
 
 namespace sluice::compiler {
 namespace {

@@ -15,13 +15,13 @@
 #include "graph/autodiff/anomaly.h"
 #include "graph/autodiff/grad_factors.h"
 #include "graph/autodiff/grad_sum.h"
-#include "graph/autodiff/tape.h"
 #include "graph/builder.h"
 #include "graph/executor.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/movement.h"
 #include "graph/origin.h"
+#include "graph/tape.h"
 
 namespace sluice {
 namespace {

@@ -4,22 +4,13 @@
 #include <optional>
 #include <span>
 
-#include "graph/autodiff/tape.h"
-#include "graph/op_def.h"
+#include "graph/ops/grad_parts.h"
+#include "graph/tape.h"
 
 namespace sluice {
 
-// A gradient a^T b, of two matrices with as many rows.
-struct GradFactors {
-  Value a, b;
-};
-
-namespace ops {
-// What op's rule gives for input i, where it is of that kind.
-std::optional<GradFactors> grad_factors(const OpDef& op, const GradContext& context, size_t i);
-}  // namespace ops
-
-// The same of a recorded call; nothing of other nodes. `node` need not be asked for that gradient then.
+// What the rule of a recorded call gives for input i, where it is of that kind; nothing of other nodes. `node` need not
+// be asked for that gradient then.
 std::optional<GradFactors> factors_of(GradNode& node, std::span<const Value> grad_outputs, size_t i);
 
 }  // namespace sluice

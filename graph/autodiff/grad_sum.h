@@ -7,24 +7,12 @@
 #include <optional>
 #include <span>
 
-#include "graph/autodiff/tape.h"
-#include "graph/op_def.h"
+#include "graph/ops/grad_parts.h"
+#include "graph/tape.h"
 
 namespace sluice {
 
-// A gradient of which all is zero but `value`, which begins at `begin` on `axis`, one of `whole` elements.
-struct GradPart {
-  Value value;
-  int axis = 0;
-  int64_t begin = 0, whole = 0;
-};
-
-namespace ops {
-// What op's rule gives for its only input, where it is of that kind.
-std::optional<GradPart> grad_part(const OpDef& op, const TensorType& input, const Attrs& attrs, const Value& grad);
-}  // namespace ops
-
-// The same of a recorded call; nothing of other nodes.
+// What the rule of a recorded call gives for its only input, where it is of that kind; nothing of other nodes.
 std::optional<GradPart> part_of(const GradNode& node, std::span<const Value> grad_outputs);
 
 class GradSum {

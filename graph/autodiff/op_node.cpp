@@ -9,8 +9,8 @@
 #include "graph/autodiff/graveyard.h"
 #include "graph/autodiff/reads.h"
 #include "graph/autodiff/saved_hooks.h"
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
+#include "graph/tape.h"
 
 namespace sluice {
 namespace {

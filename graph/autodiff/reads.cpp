@@ -4,9 +4,9 @@
 #include <unordered_map>
 #include <variant>
 
-#include "graph/autodiff/tape.h"
 #include "graph/builder.h"
 #include "graph/executor.h"
+#include "graph/tape.h"
 
 namespace sluice {
 namespace {

@@ -1,4 +1,4 @@
-#include "graph/autodiff/tape.h"
+#include "graph/tape.h"
 
 #include <algorithm>
 #include <atomic>

@@ -20,7 +20,7 @@
 
 #include "graph/forms/signature.h"
 #include "graph/op_def.h"
-#include "graph/ops/operand.h"
+#include "graph/operand.h"
 #include "graph/value.h"
 
 namespace sluice {
@@ -209,7 +209,7 @@ Overload overload(const std::string& signature, F function) {
 // An argument's default, as the functions behind the overload want it.
 FormArg default_argument(const SignatureParam& param, bool as_operand);
 
-// All forms of the ops, from the families' explicit lists (graph/forms/all.cpp). Made on first use.
+// All forms of the ops, from the families' explicit lists (graph/ops/all_forms.cpp). Made on first use.
 const std::vector<Form>& builtin_forms();
 
 }  // namespace sluice

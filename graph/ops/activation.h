@@ -5,7 +5,7 @@
 #include <string>
 
 #include "graph/op_def.h"
-#include "graph/ops/operand.h"
+#include "graph/operand.h"
 
 namespace sluice::ops {
 

@@ -2,7 +2,7 @@
 // Complex numbers and their parts. Gradients are torch's: of a real L with respect to z, dL/d conj(z), which is what
 // descends along -gradient.
 #include "graph/op_def.h"
-#include "graph/ops/operand.h"
+#include "graph/operand.h"
 
 namespace sluice::ops {
 

@@ -3,7 +3,7 @@
 #include <span>
 
 #include "graph/op_def.h"
-#include "graph/ops/operand.h"
+#include "graph/operand.h"
 
 namespace sluice::ops {
 

@@ -1,5 +1,5 @@
 #pragma once
-// The families' lists of public functions; graph/forms/all.cpp joins them.
+// The families' lists of public functions; graph/ops/all_forms.cpp joins them.
 #include <vector>
 
 #include "graph/forms/form.h"
@@ -31,7 +31,7 @@ std::vector<Form> numeric_forms();
 std::vector<Form> complex_forms();
 std::vector<Form> fft_forms();
 
-// The forms in tensor/data_forms.cpp, which read the contents of tensors, call these.
+// The forms in tensor/forms/data_forms.cpp, which read the contents of tensors, call these.
 std::vector<Value> tensor_split(const Value& x, int64_t sections, int64_t dim);
 std::vector<Value> tensor_split(const Value& x, const Ints& indices, int64_t dim);
 

@@ -14,7 +14,6 @@ namespace sluice::ops {
 std::vector<Value> host_function(std::span<const Value> inputs, const std::string& name,
                                  std::span<const TensorType> outputs, const HostDims& dims = {});
 
-const OpDef& host_function_op();
 const std::string& host_function_name(const Attrs& attrs);
 HostDims host_dims_of(const Attrs& attrs);  // of a call of it
 

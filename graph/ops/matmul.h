@@ -4,7 +4,7 @@
 #include <string>
 
 #include "graph/op_def.h"
-#include "graph/ops/operand.h"
+#include "graph/operand.h"
 #include "graph/value.h"
 
 namespace sluice::ops {

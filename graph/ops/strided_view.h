@@ -8,8 +8,6 @@ namespace sluice::ops {
 
 // y[o] = x[i], where i[k] = starts[k] + the sum over j of o[j] * steps[j * x.rank() + k]. A view.
 Value strided_view(const Value& x, const Ints& shape, const Ints& starts, const Ints& steps);
-// x with the elements that such a view shows replaced by `value`, of the view's shape.
-Value strided_view_scatter(const Value& x, const Value& value, const Ints& starts, const Ints& steps);
 
 // As torch.
 Value diagonal(const Value& x, int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1);

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "kernels/c/steps.h"
-#include "kernels/cpu/strided.h"
+#include "kernels/cpu/strides/strided.h"
 
 namespace sluice::c {
 namespace {

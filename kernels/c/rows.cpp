@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "kernels/c/steps.h"
-#include "kernels/cpu/reduction.h"
-#include "kernels/cpu/row_lines.h"
+#include "kernels/cpu/reduction/reduction.h"
+#include "kernels/cpu/rows/row_lines.h"
 
 namespace sluice::c {
 namespace {

@@ -1,6 +1,6 @@
 // all_gather, all_to_all between the GPUs of several ranks. They move bytes alone: sums are kernels like others, in the
 // order of ranks, so that their bits do not depend on how NCCL would add up.
-#include "kernels/cpu/collectives.h"
+#include "kernels/collectives.h"
 
 #include "base/shape.h"
 #include "kernels/cuda/families.h"

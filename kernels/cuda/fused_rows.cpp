@@ -1,7 +1,7 @@
 // Elementwise steps with reductions of rows among them: a team for a row. Steps are computed in each loop that needs
 // them, so that nothing is kept, and rounded as if they were stored.
-#include "kernels/cpu/reduction.h"
-#include "kernels/cpu/row_lines.h"
+#include "kernels/cpu/reduction/reduction.h"
+#include "kernels/cpu/rows/row_lines.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/families.h"
 #include "kernels/cuda/steps.h"

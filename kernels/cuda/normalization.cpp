@@ -1,4 +1,4 @@
-// layer_norm, rms_norm, group_norm and their backwards: a team per row, as kernels/cpu/normalization.cpp has rows.
+// layer_norm, rms_norm, group_norm and their backwards: a team per row, as kernels/cpu/norm/normalization.cpp has rows.
 #include "kernels/cuda/families.h"
 
 namespace sluice::cuda {

@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/file_cache.h"
+#include "base/files/file.h"
+#include "base/files/file_cache.h"
 #include "base/log.h"
 #include "kernels/cuda/nvrtc.h"
 

@@ -1,5 +1,5 @@
 // uniform, normal, bernoulli, randint, dropout: element i in row-major order takes word i of its call's Philox stream,
-// as on the cpu (kernels/cpu/philox.h).
+// as on the cpu (kernels/cpu/random/philox.h).
 #include <cmath>
 
 #include "kernels/cuda/families.h"

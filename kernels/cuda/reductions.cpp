@@ -1,5 +1,5 @@
 // sum, mean, prod, amax, amin, any, all, argmax, argmin, cumsum.
-#include "kernels/cpu/reduction.h"
+#include "kernels/cpu/reduction/reduction.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/families.h"
 

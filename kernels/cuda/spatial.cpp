@@ -1,6 +1,6 @@
 #include "kernels/cuda/spatial.h"
 
-#include "kernels/cpu/support.h"
+#include "kernels/cpu/support/support.h"
 
 namespace sluice::cuda {
 

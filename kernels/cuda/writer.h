@@ -1,7 +1,7 @@
 #pragma once
 // What sources are written with. A kernel's body is text that never changes; what a query fixes (types, sizes, strides)
 // stands in front of it as typedefs, constants and functions.
-#include "kernels/cpu/strided.h"
+#include "kernels/cpu/strides/strided.h"
 #include "kernels/cuda/source.h"
 
 namespace sluice::cuda {

@@ -21,7 +21,7 @@ from sluice._device import device
 
 __all__ = ["ImageReadMode", "decode_jpeg", "pack", "read_file", "read_image"]
 
-_HEAD = 32  # bytes for each file: base/packed_files.h
+_HEAD = 32  # bytes for each file: base/files/packed_files.h
 
 
 class ImageReadMode(enum.Enum):

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "exchange.h"
-#include "graph/autodiff/tape.h"
+#include "graph/tape.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
 

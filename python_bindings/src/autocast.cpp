@@ -6,7 +6,7 @@
 #include <string>
 #include <tuple>
 
-#include "graph/ops/operand.h"
+#include "graph/operand.h"
 #include "tensor/trace.h"
 
 namespace sluice::python {

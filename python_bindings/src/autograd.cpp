@@ -2,10 +2,10 @@
 #include "bindings.h"
 #include "graph/autodiff/anomaly.h"
 #include "graph/autodiff/saved_hooks.h"
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/reduction.h"
+#include "graph/tape.h"
 #include "source_location.h"
 
 namespace sluice::python {

@@ -16,7 +16,7 @@
 #include "base/dtype.h"
 #include "base/shape.h"
 #include "gil.h"
-#include "graph/ops/operand.h"
+#include "graph/operand.h"
 #include "tensor/tensor.h"
 
 namespace nb = nanobind;

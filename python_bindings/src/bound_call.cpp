@@ -4,12 +4,12 @@
 #include "autocast.h"
 #include "bindings.h"
 #include "collected.h"
-#include "graph/autodiff/tape.h"
 #include "graph/ops/creation.h"
+#include "graph/tape.h"
 #include "graph_object.h"
 #include "live_graphs.h"
 #include "same_objects.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/trace.h"
 
 namespace sluice::python {

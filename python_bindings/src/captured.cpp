@@ -2,8 +2,8 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bindings.h"
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
+#include "graph/tape.h"
 #include "graph_object.h"
 #include "plan/extents.h"
 #include "tensor/eager.h"

@@ -1,7 +1,7 @@
 // Parts of deep copies, which keep who shares memory with whom (sluice/_pickling.py).
 #include "bindings.h"
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
+#include "graph/tape.h"
 #include "tensor/eager.h"
 #include "tensor/eager_memory.h"
 

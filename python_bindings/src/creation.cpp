@@ -7,7 +7,7 @@
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/images.h"
-#include "kernels/cpu/jpeg.h"
+#include "kernels/cpu/spatial/jpeg.h"
 #include "subscript.h"
 #include "tensor/trace.h"
 

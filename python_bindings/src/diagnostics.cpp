@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "bindings.h"
-#include "runtime/describe.h"
-#include "runtime/session.h"
+#include "runtime/report/describe.h"
+#include "runtime/session/session.h"
 
 namespace sluice::python {
 

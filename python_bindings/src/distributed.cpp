@@ -3,7 +3,7 @@
 #include "live_graphs.h"
 #include "streams/collective/world.h"
 #include "tensor/eager.h"
-#include "tensor/ranks_agree.h"
+#include "tensor/session/ranks_agree.h"
 
 namespace sluice::python {
 namespace {

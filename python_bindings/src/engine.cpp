@@ -1,5 +1,5 @@
 // The process's default engine: made on first use, shut down at exit.
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 
 #include <atomic>
 #include <mutex>
@@ -7,7 +7,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "bindings.h"
-#include "kernels/generated/host_compiler.h"
+#include "kernels/cpu/generated/host_compiler.h"
 #include "kernels/trials.h"
 #include "live_graphs.h"
 #include "memory/counted_bytes.h"

@@ -1,12 +1,12 @@
-// Plan families: which member runs a call (plan/family.h). Dims are tuples (name, min, max, fit), inputs (name, dtype,
-// [(dim, size) of each axis]), and types (name, dtype, shape).
-#include "plan/family.h"
+// Plan families: which member runs a call (plan/family/family.h). Dims are tuples (name, min, max, fit), inputs
+// (name, dtype, [(dim, size) of each axis]), and types (name, dtype, shape).
+#include "plan/family/family.h"
 
 #include <nanobind/stl/map.h>
 
 #include "bindings.h"
 #include "graph_object.h"
-#include "runtime/shared_arenas.h"
+#include "runtime/session/shared_arenas.h"
 #include "tensor/eager.h"
 
 namespace sluice::python {

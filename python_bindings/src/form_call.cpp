@@ -1,9 +1,9 @@
 // What a call of a form does: reads its arguments, runs its function, hands its result over.
 #include "autocast.h"
 #include "call_place.h"
-#include "graph/autodiff/tape.h"
+#include "graph/operand.h"
 #include "graph/ops/movement.h"
-#include "graph/ops/operand.h"
+#include "graph/tape.h"
 #include "tensor_object.h"
 
 namespace sluice::python {

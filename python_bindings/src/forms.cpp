@@ -1,5 +1,5 @@
 // Puts every form where it exists: modules of functions, methods and operators of Tensor.
-#include "tensor/forms.h"
+#include "tensor/forms/forms.h"
 
 #include <map>
 

@@ -3,7 +3,7 @@
 
 #include "bindings.h"
 #include "fix.h"
-#include "graph/call_fix.h"
+#include "graph/calls/call_fix.h"
 #include "graph/origin.h"
 #include "graph_object.h"
 #include "plan/extents.h"

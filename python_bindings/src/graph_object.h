@@ -32,7 +32,7 @@ std::optional<DeviceId> placement_device();
 
 plan::Space space_named(const std::string& name);  // "host", "pinned:cuda:0", "sim:0"
 
-// Memory for sessions that take turns (runtime/shared_arenas.h).
+// Memory for sessions that take turns (runtime/session/shared_arenas.h).
 struct PyArenas {
   std::shared_ptr<SharedArenas> arenas;
 };

@@ -2,11 +2,11 @@
 #include "bindings.h"
 #include "graph_object.h"
 #include "kernels/target.h"
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "plan/query.h"
-#include "runtime/engine.h"
-#include "runtime/session.h"
-#include "tensor/graph_session.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::python {
 

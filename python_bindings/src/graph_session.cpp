@@ -1,24 +1,24 @@
 // A compiled graph: calls, reports, traces, bundles.
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 #include <nanobind/stl/map.h>
 
 #include <algorithm>
 #include <filesystem>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "bindings.h"
 #include "graph_object.h"
 #include "live_graphs.h"
-#include "plan/costs.h"
-#include "plan/json.h"
-#include "plan/ledger.h"
-#include "runtime/bundle_source.h"
-#include "runtime/replace_bundle.h"
-#include "runtime/session.h"
-#include "runtime/trace_file.h"
+#include "plan/json/json.h"
+#include "plan/pack/ledger.h"
+#include "plan/time/costs.h"
+#include "runtime/bundle/bundle_source.h"
+#include "runtime/bundle/replace_bundle.h"
+#include "runtime/report/trace_file.h"
+#include "runtime/session/session.h"
 #include "tensor/eager.h"
-#include "tensor/graph_family.h"
+#include "tensor/session/graph_family.h"
 
 namespace sluice::python {
 namespace {

@@ -9,8 +9,8 @@
 #include "base/fork.h"
 #include "base/interrupt.h"
 #include "bindings.h"
-#include "runtime/session.h"
-#include "tensor/graph_session.h"
+#include "runtime/session/session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::python {
 

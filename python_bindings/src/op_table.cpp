@@ -4,8 +4,8 @@
 
 #include "attributes.h"
 #include "bindings.h"
+#include "graph/calls/made_of.h"
 #include "graph/executor.h"
-#include "graph/made_of.h"
 #include "tensor/eager.h"
 #include "tensor/extension.h"
 

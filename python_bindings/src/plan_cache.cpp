@@ -1,5 +1,5 @@
 // The plans that this process keeps for later ones (sluice.cache).
-#include "tensor/plan_cache.h"
+#include "tensor/session/plan_cache.h"
 
 #include <cstdlib>
 #include <mutex>

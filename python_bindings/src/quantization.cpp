@@ -1,5 +1,5 @@
 // Captured graphs computing with 8-bit integers, as sluice.quantization makes them.
-#include "tensor/quantization.h"
+#include "tensor/session/quantization.h"
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>

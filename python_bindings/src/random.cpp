@@ -7,7 +7,7 @@
 #include "graph/ops/elementwise.h"
 #include "graph/ops/pooling.h"
 #include "graph/ops/random.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
 

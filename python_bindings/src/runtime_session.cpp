@@ -6,8 +6,8 @@
 #include "kernels/kernel_cache.h"
 #include "live_graphs.h"
 #include "memory/counted_bytes.h"
-#include "runtime/engine.h"
-#include "runtime/family.h"
+#include "runtime/family/family.h"
+#include "runtime/session/engine.h"
 
 namespace sluice::python {
 namespace {

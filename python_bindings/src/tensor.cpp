@@ -8,11 +8,11 @@
 
 #include "bindings.h"
 #include "exchange.h"
-#include "graph/autodiff/tape.h"
-#include "graph/call_fix.h"
+#include "graph/calls/call_fix.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/global.h"
 #include "graph/ops/movement.h"
+#include "graph/tape.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
 #include "tensor_object.h"

@@ -65,7 +65,6 @@ class ModelPorts {
   const std::vector<ShownPort>& inputs() const { return inputs_; }
   const std::vector<ShownPort>& outputs() const { return outputs_; }
   const std::vector<api::Port>& bundle_inputs() const { return bundle_inputs_; }
-  const std::vector<api::Port>& bundle_outputs() const { return bundle_outputs_; }
   // Indices of the inputs() that are ragged, and how many rows of each a step takes.
   const std::vector<size_t>& ragged() const { return ragged_; }
   std::vector<int64_t> ragged_rows() const;

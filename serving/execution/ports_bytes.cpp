@@ -138,7 +138,7 @@ api::Tensor ModelPorts::input_bytes(const ShownPort& port, const Tensor& given) 
   return tensor;
 }
 
-// As base/packed_files.h lays them: of each, where its name and its content begin, and how long they are. Without
+// As base/files/packed_files.h lays them: of each, where its name and its content begin, and how long they are. Without
 // names.
 api::Tensor ModelPorts::pack_files(const ShownPort& port, const Tensor& given,
                                    const std::vector<std::pair<size_t, uint32_t>>& elements) const {

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "aborts/child.h"
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "support/alloc_counter.h"
 
 namespace sluice::test {

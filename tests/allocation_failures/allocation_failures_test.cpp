@@ -16,11 +16,11 @@
 #include "graph/ops/elementwise.h"
 #include "include/sluice/sluice.h"
 #include "include/sluice/sluice.hpp"
-#include "plan/json.h"
-#include "runtime/bundle.h"
+#include "plan/json/json.h"
+#include "runtime/bundle/bundle.h"
 #include "support/replace_new.h"
 #include "tensor/eager.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/tensor.h"
 
 namespace {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "graph/autodiff/tape.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/elementwise.h"
+#include "graph/tape.h"
 #include "support/alloc_counter.h"
 #include "tensor/tensor_fixture.h"
 

@@ -10,7 +10,7 @@
 
 #include "graph/graph.h"
 #include "kernels/kernel.h"
-#include "plan/network.h"
+#include "plan/firing/network.h"
 
 namespace sluice {
 

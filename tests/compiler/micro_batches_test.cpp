@@ -6,7 +6,7 @@
 
 #include "compiler/compiler.h"
 #include "compiler/fake_target.h"
-#include "plan/simulator.h"
+#include "plan/time/simulator.h"
 #include "support/error_of.h"
 
 namespace sluice {

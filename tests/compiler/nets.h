@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "graph/autodiff/tape.h"
 #include "graph/builder.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/attention.h"
@@ -16,6 +15,7 @@
 #include "graph/ops/optimizer_updates.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/softmax.h"
+#include "graph/tape.h"
 
 namespace sluice {
 

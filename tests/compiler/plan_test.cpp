@@ -13,8 +13,8 @@
 #include "compiler/compiler.h"
 #include "compiler/fake_target.h"
 #include "compiler/nets.h"
-#include "plan/json.h"
-#include "plan/ledger.h"
+#include "plan/json/json.h"
+#include "plan/pack/ledger.h"
 #include "support/error_of.h"
 
 namespace sluice {

@@ -2,7 +2,7 @@
 // as the library is documented to (fake_cublaslt.h), held against the cpu's kernels.
 #include "cuda/fake_cublaslt.h"
 #include "cuda/on_fakes.h"
-#include "kernels/cuda/cublaslt_matmul.h"
+#include "kernels/cuda/product/cublaslt_matmul.h"
 #include "support/error_of.h"
 
 namespace sluice::cuda {

@@ -1,5 +1,5 @@
 // Attention on cuDNN: what it takes, what it gives on the fake, and whether the real library has plans.
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/attention/cudnn_attention.h"
 
 #include "cuda/cudnn_fixture.h"
 

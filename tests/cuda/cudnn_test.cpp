@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "cuda/cudnn_fixture.h"
-#include "kernels/cuda/cudnn_convolution.h"
+#include "kernels/cuda/conv/cudnn_convolution.h"
 #include "kernels/target.h"
 #include "support/error_of.h"
 

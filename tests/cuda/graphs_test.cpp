@@ -1,7 +1,7 @@
 // Compiled graphs on the fake driver.
 #include "cuda/fake_driver/fake_driver.h"
 #include "support/fake_cuda.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/tensor_fixture.h"
 #include "tensor/trace.h"
 

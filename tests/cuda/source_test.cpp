@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/nvrtc.h"
 #include "kernels/cuda/program.h"

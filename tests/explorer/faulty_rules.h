@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/firing.h"
+#include "plan/firing/firing.h"
 
 namespace sluice::explorer {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "explorer/meaning.h"
-#include "plan/network.h"
+#include "plan/firing/network.h"
 #include "plan/plan.h"
 
 namespace sluice::explorer {

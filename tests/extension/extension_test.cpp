@@ -6,17 +6,17 @@
 
 #include <filesystem>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/graph.h"
+#include "graph/tape.h"
 #include "include/sluice/compile.h"
 #include "include/sluice/extension.h"
 #include "include/sluice/sluice.h"
 #include "include/sluice/sluice.hpp"
-#include "runtime/bundle.h"
-#include "runtime/engine.h"
+#include "runtime/bundle/bundle.h"
+#include "runtime/session/engine.h"
 #include "tensor/eager.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/tensor.h"
 
 namespace sluice::test {

@@ -9,7 +9,7 @@
 
 #include "actors/message_probe.h"
 #include "faults/random_plan.h"
-#include "plan/firing_counts.h"
+#include "plan/firing/firing_counts.h"
 #include "plan/verify.h"
 #include "runtime/fixture.h"
 #include "support/sequential.h"

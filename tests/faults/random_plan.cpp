@@ -5,8 +5,8 @@
 #include <numeric>
 #include <random>
 
-#include "plan/fast_quotas.h"
-#include "plan/quota.h"
+#include "plan/time/fast_quotas.h"
+#include "plan/verify/quota.h"
 #include "runtime/fixture.h"
 #include "support/accelerator.h"
 

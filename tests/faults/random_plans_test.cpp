@@ -1,7 +1,7 @@
 // Random plans in random orders of messages, on the real streams: none stalls, and every one gives the bits of its
 // sequential reading.
 #include "faults/machine.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "support/soak.h"
 
 namespace sluice::test {

@@ -2,7 +2,7 @@
 #include "collective/ranks.h"
 #include "faults/machine.h"
 #include "plan/ranks.h"
-#include "plan/simulator.h"
+#include "plan/time/simulator.h"
 #include "support/soak.h"
 
 namespace sluice::test {

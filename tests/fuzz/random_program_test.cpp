@@ -9,10 +9,10 @@
 #include "graph/ops/matmul.h"
 #include "graph/ops/softmax.h"
 #include "plan/verify.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "support/accelerator.h"
 #include "support/memory_watch.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::test {
 

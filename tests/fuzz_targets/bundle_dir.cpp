@@ -6,8 +6,8 @@
 #include "fuzz_targets/bytes.h"
 #include "fuzz_targets/scratch.h"
 #include "fuzz_targets/targets.h"
-#include "plan/json.h"
-#include "runtime/bundle.h"
+#include "plan/json/json.h"
+#include "runtime/bundle/bundle.h"
 
 namespace sluice::fuzz {
 namespace {

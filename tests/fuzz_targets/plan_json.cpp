@@ -1,6 +1,6 @@
 #include "fuzz_targets/targets.h"
-#include "plan/json.h"
-#include "plan/ledger.h"
+#include "plan/json/json.h"
+#include "plan/pack/ledger.h"
 #include "plan/verify.h"
 
 namespace sluice::fuzz {

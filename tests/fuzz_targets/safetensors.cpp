@@ -1,4 +1,4 @@
-#include "runtime/safetensors.h"
+#include "runtime/bundle/safetensors.h"
 
 #include <cstring>
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "graph/op_def.h"
-#include "network_kernels.h"
+#include "kernels/network_kernels.h"
 
 namespace sluice::test {
 

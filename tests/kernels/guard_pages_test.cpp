@@ -11,8 +11,8 @@
 #include <atomic>
 #include <map>
 
-#include "guard_cases.h"
-#include "guarded_memory.h"
+#include "kernels/guard_cases.h"
+#include "kernels/guarded_memory.h"
 #include "kernels/libraries.h"
 #include "plan/query.h"
 #include "support/processes.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/families.h"
-#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/strides/tiles.h"
 #include "kernels/kernel.h"
 
 namespace sluice {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "kernel_runner.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/kernel_runner.h"
 #include "tests/support/error_of.h"
 
 namespace sluice {

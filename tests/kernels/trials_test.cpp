@@ -14,7 +14,7 @@
 
 #include "base/key.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/onednn/onednn.h"
 #include "plan/query.h"
 #include "streams/devices.h"
 

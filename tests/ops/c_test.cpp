@@ -10,10 +10,10 @@
 #include <fstream>
 #include <set>
 
-#include "graph/autodiff/tape.h"
+#include "graph/tape.h"
 #include "kernels/c/printer.h"
 #include "ops/op_cases.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tools/sluice_compile/to_c.h"
 
 namespace sluice::test {

@@ -5,7 +5,7 @@
 
 #include "kernels/kernel.h"
 #include "ops/op_cases.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 
 namespace sluice::test {
 namespace {

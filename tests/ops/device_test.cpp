@@ -4,14 +4,14 @@
 
 #include <cmath>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/movement.h"
+#include "graph/tape.h"
 #include "ops/op_cases.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "support/accelerator.h"
 #include "support/error_of.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::test {
 namespace {

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/autodiff/tape.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/loops.h"
 #include "graph/ops/movement.h"
+#include "graph/tape.h"
 #include "ops/op_cases.h"
-#include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/session.h"
 #include "support/memory_watch.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::test {
 namespace {

@@ -1,9 +1,9 @@
 // Gradients and gradients of gradients against central finite differences, in float64.
 #include <cmath>
 
-#include "graph/autodiff/tape.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/reduction.h"
+#include "graph/tape.h"
 #include "ops/op_cases.h"
 
 namespace sluice::test {

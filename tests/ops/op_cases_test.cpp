@@ -7,7 +7,7 @@
 #include <random>
 
 #include "graph/ops/comparison.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "tensor/extension.h"
 
 namespace sluice::test {

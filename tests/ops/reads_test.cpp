@@ -1,8 +1,8 @@
 // What autograd keeps of a call: what the rule reads for the gradients that are wanted, and nothing else.
 #include "graph/autodiff/reads.h"
 
-#include "graph/autodiff/tape.h"
 #include "graph/ops/movement.h"
+#include "graph/tape.h"
 #include "ops/op_cases.h"
 
 namespace sluice::test {

@@ -4,12 +4,12 @@
 #include <set>
 
 #include "compiler/sbp_infer.h"
-#include "graph/autodiff/tape.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/global.h"
 #include "graph/ops/movement.h"
+#include "graph/tape.h"
 #include "ops/op_cases.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::test {
 namespace {

@@ -6,13 +6,13 @@
 #include <set>
 
 #include "base/layout.h"
-#include "graph/autodiff/tape.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/strided_view.h"
+#include "graph/tape.h"
 #include "ops/op_cases.h"
-#include "runtime/engine.h"
+#include "runtime/session/engine.h"
 #include "support/soak.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::test {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/json.h"
+#include "plan/json/json.h"
 
 namespace sluice::plan {
 namespace {

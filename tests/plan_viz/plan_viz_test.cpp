@@ -8,8 +8,8 @@
 #include <fstream>
 #include <regex>
 
-#include "plan/costs.h"
 #include "plan/ranks.h"
+#include "plan/time/costs.h"
 #include "support/forecast_plan.h"
 #include "support/pipeline_plan.h"
 #include "support/two_stage_plan.h"

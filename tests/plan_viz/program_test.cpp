@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "plan/json.h"
-#include "plan/machine.h"
+#include "plan/json/json.h"
+#include "plan/time/machine.h"
 #include "plan_viz/run_plan_viz.h"
 #include "support/forecast_plan.h"
 #include "support/two_stage_plan.h"

@@ -13,8 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "adding-an-op.md").read_text().split("## An elementwise op")[1]
 BLOCKS = re.findall(r"```cpp\n(.*?)```", PAGE, re.S)
 EXAMPLE = "sinc"
-ENTRY, DEFINITION = "base/scalar/unary.inc", "graph/ops/unary.cpp"
-SECOND_NAME = "graph/ops/special_forms.cpp"  # torch.special.sinc
+ENTRY, DEFINITION = "base/scalar/unary.inc", "graph/ops/elementwise/unary.cpp"
+SECOND_NAME = "graph/ops/elementwise/special_forms.cpp"  # torch.special.sinc
 
 
 def entries():

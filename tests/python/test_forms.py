@@ -687,7 +687,7 @@ def test_the_composite_of_the_page_is_one_file():
     if (root / ".git").exists():
         found = subprocess.run(["git", "grep", "-lE", r"Value dot\(|\"dot\(", "--", "graph", "tensor", "python_bindings/src"], cwd=root, capture_output=True, text=True,
                                check=True).stdout.split()
-        assert found == ["graph/ops/matmul_forms.cpp"]
+        assert found == ["graph/ops/product/matmul_forms.cpp"]
     x, y, z = sl.tensor([1.0, 2.0]), sl.tensor([3.0, 4.0]), sl.zeros(())
     assert sl.dot(x, y).item() == x.dot(tensor=y).item() == sl.dot(x, y, out=z).item() == z.item() == 11
     assert str(inspect.signature(sl.dot)) == "(input, tensor, *, out=None)"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "runtime/bundle.h"
+#include "runtime/bundle/bundle.h"
 #include "runtime/fixture.h"
 
 namespace sluice::test {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "memory/storage.h"
-#include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/session.h"
 #include "support/error_of.h"
 #include "support/memory_watch.h"
 #include "support/plan_builder.h"

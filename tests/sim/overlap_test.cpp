@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/simulator.h"
+#include "plan/time/simulator.h"
 #include "support/two_stage_plan.h"
 
 namespace sluice::plan {

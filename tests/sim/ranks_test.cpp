@@ -6,10 +6,10 @@
 
 #include <chrono>
 
-#include "base/file.h"
-#include "plan/ledger.h"
-#include "plan/machine.h"
-#include "plan/simulator.h"
+#include "base/files/file.h"
+#include "plan/pack/ledger.h"
+#include "plan/time/machine.h"
+#include "plan/time/simulator.h"
 #include "plan/transfers.h"
 #include "support/error_of.h"
 #include "support/forecast_plan.h"

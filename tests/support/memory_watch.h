@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "plan/ledger.h"
-#include "runtime/engine.h"
-#include "runtime/session.h"
+#include "plan/pack/ledger.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/session.h"
 
 namespace sluice::test {
 

@@ -1,6 +1,6 @@
 // A kind of device that is not the cpu and computes in the host's memory (host_kind.cpp).
 #include "streams/backend.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/tensor_fixture.h"
 
 namespace sluice::test {

@@ -9,12 +9,12 @@
 #include "graph/ops/matmul.h"
 #include "graph/ops/normalization.h"
 #include "graph/ops/optimizer_updates.h"
-#include "plan/simulator.h"
-#include "runtime/bundle_source.h"
+#include "plan/time/simulator.h"
+#include "runtime/bundle/bundle_source.h"
 #include "streams/stream.h"
-#include "tensor/graph_session.h"
 #include "tensor/random.h"
-#include "tensor/sharded_variable.h"
+#include "tensor/session/graph_session.h"
+#include "tensor/session/sharded_variable.h"
 #include "tensor/tensor_fixture.h"
 
 namespace sluice::test {

@@ -3,8 +3,8 @@
 #include "graph/ops/matmul.h"
 #include "graph/ops/micro_batches.h"
 #include "graph/ops/optimizer_updates.h"
-#include "tensor/graph_session.h"
 #include "tensor/random.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/tensor_fixture.h"
 #include "tensor/trace.h"
 

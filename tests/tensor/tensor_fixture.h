@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
@@ -14,7 +13,8 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
-#include "runtime/engine.h"
+#include "graph/tape.h"
+#include "runtime/session/engine.h"
 #include "tensor/eager.h"
 #include "tensor/tensor.h"
 

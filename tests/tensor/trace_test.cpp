@@ -2,12 +2,12 @@
 
 #include "graph/ops/matmul.h"
 #include "graph/ops/random.h"
-#include "runtime/bundle_source.h"
-#include "runtime/session.h"
+#include "runtime/bundle/bundle_source.h"
+#include "runtime/session/session.h"
 #include "support/accelerator.h"
 #include "support/memory_watch.h"
-#include "tensor/graph_session.h"
 #include "tensor/random.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/tensor_fixture.h"
 
 namespace sluice::test {

@@ -10,8 +10,8 @@
 #include "graph/ops/random.h"
 #include "support/accelerator.h"
 #include "support/memory_watch.h"
-#include "tensor/graph_session.h"
 #include "tensor/random.h"
+#include "tensor/session/graph_session.h"
 #include "tensor/tensor_fixture.h"
 
 namespace sluice::test {

@@ -138,7 +138,7 @@ def module_page(name, forms):
 def families(root):
     """The file of graph/ops that defines each name."""
     result = {}
-    for path in sorted((root / "graph/ops").glob("*.cpp"), key=lambda p: (not p.stem.endswith("_forms"), p.name)):
+    for path in sorted((root / "graph/ops").rglob("*.cpp"), key=lambda p: (not p.stem.endswith("_forms"), p.name)):
         named = r'"(?:[a-z_.]+\.)?(\w+)\([A-Z]\w+|DEFINE(?:_\w+)?\((\w+),|\.name = "(\w+)"|add\w*\("(\w+)"|\{"(\w+)"'
         for match in re.finditer(named, path.read_text()):
             result.setdefault(next(filter(None, match.groups())), path.stem.removesuffix("_forms"))

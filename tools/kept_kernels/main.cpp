@@ -8,11 +8,11 @@
 #include <iterator>
 #include <sstream>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/families.h"
 #include "kernels/kernel.h"
-#include "runtime/needed_ops.h"
+#include "runtime/family/needed_ops.h"
 
 namespace {
 

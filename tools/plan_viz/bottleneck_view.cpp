@@ -1,6 +1,6 @@
 // bottleneck: what limits a plan, and what one change would gain.
-#include "plan/bottleneck.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
+#include "plan/time/bottleneck.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 

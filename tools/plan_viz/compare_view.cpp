@@ -6,9 +6,9 @@
 
 #include "base/elements.h"
 #include "base/error.h"
-#include "base/file.h"
-#include "base/npy.h"
-#include "plan/json.h"
+#include "base/files/file.h"
+#include "base/files/npy.h"
+#include "plan/json/json.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 

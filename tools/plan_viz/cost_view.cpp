@@ -1,7 +1,7 @@
 // cost: what kernels took when they ran.
-#include "plan/costs.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "plan/query.h"
+#include "plan/time/costs.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 

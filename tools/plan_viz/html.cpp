@@ -5,7 +5,7 @@
 #include <map>
 #include <numeric>
 
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "plan/placed.h"
 #include "plan/verify.h"
 #include "tools/plan_viz/page.h"

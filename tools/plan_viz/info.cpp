@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <set>
 
-#include "base/sha256.h"
-#include "plan/json.h"
-#include "plan/ledger.h"
+#include "base/files/sha256.h"
+#include "plan/json/json.h"
+#include "plan/pack/ledger.h"
 #include "plan/placed.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"

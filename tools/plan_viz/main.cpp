@@ -7,11 +7,11 @@
 #include <fstream>
 #include <iostream>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "graph/graph.h"
-#include "plan/json.h"
-#include "plan/machine.h"
+#include "plan/json/json.h"
 #include "plan/ranks.h"
+#include "plan/time/machine.h"
 #include "plan/verify.h"
 #include "sluice/version.h"
 #include "tools/plan_viz/views.h"

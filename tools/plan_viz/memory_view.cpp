@@ -1,6 +1,6 @@
 #include <map>
 
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "plan/verify.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"

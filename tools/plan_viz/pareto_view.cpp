@@ -1,8 +1,8 @@
 // pareto: what speed costs in bytes of slots.
 #include <cmath>
 
-#include "plan/fast_quotas.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
+#include "plan/time/fast_quotas.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "base/shape.h"
-#include "plan/meetings.h"
 #include "plan/ranks.h"
 #include "plan/verify.h"
+#include "plan/verify/meetings.h"
 
 namespace sluice::plan_viz {
 

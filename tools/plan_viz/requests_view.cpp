@@ -1,7 +1,7 @@
 // requests: what a server's traced requests waited for, and what the engine did for each.
 #include <fmt/ranges.h>
 
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 

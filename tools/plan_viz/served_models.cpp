@@ -6,9 +6,9 @@
 #include <boost/json.hpp>
 #include <filesystem>
 
-#include "base/file.h"
-#include "plan/family.h"
-#include "plan/json.h"
+#include "base/files/file.h"
+#include "plan/family/family.h"
+#include "plan/json/json.h"
 #include "plan/verify.h"
 
 namespace sluice::plan_viz {

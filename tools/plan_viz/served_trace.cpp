@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "plan/json.h"
+#include "plan/json/json.h"
 
 namespace sluice::plan_viz {
 

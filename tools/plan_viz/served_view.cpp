@@ -1,8 +1,8 @@
 // served: a model as a server runs it: queues, batcher, instances, and the plans that they run.
 #include <fmt/ranges.h>
 
-#include "plan/json.h"
-#include "plan/simulator.h"
+#include "plan/json/json.h"
+#include "plan/time/simulator.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 

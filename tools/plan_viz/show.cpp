@@ -2,9 +2,9 @@
 #include <map>
 #include <set>
 
-#include "plan/fast_quotas.h"
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "plan/ranks.h"
+#include "plan/time/fast_quotas.h"
 #include "tools/plan_viz/ranks_view.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"

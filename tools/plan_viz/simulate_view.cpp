@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "plan/json.h"
+#include "plan/json/json.h"
 #include "plan/ranks.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/ledger.h"
+#include "plan/pack/ledger.h"
 #include "plan/plan.h"
 #include "tools/plan_viz/views.h"
 

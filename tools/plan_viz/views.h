@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "plan/machine.h"
 #include "plan/plan.h"
-#include "plan/simulator.h"
+#include "plan/time/machine.h"
+#include "plan/time/simulator.h"
 #include "tools/plan_viz/served_models.h"
 #include "tools/plan_viz/served_trace.h"
 

@@ -4,13 +4,13 @@
 #include <fstream>
 #include <iostream>
 
-#include "base/file.h"
-#include "plan/json.h"
-#include "runtime/bundle.h"
-#include "runtime/engine.h"
+#include "base/files/file.h"
+#include "plan/json/json.h"
+#include "runtime/bundle/bundle.h"
+#include "runtime/session/engine.h"
 #include "sluice/version.h"
 #include "tensor/eager.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 #include "tools/plan_viz/views.h"
 #include "tools/sluice_compile/to_c.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "kernels/c/target.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice {
 

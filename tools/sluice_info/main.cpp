@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "include/sluice/sluice.hpp"
-#include "runtime/needed_ops.h"
+#include "runtime/family/needed_ops.h"
 #include "tools/sluice_info/explain.h"
 
 namespace {

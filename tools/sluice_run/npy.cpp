@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "base/npy.h"
+#include "base/files/npy.h"
 
 namespace sluice::run {
 

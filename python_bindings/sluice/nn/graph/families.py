@@ -37,7 +37,7 @@ class Example(NamedTuple):
 
 
 class FamilyCall(Plans):
-    """A plan family (plan/family.h): a call runs the smallest member that fits."""
+    """A plan family (plan/family/family.h): a call runs the smallest member that fits."""
 
     def __init__(self, family: Any, calls: list[Any], blocks: Blocks | None = None, builder: Builder | None = None) -> None:
         super().__init__(calls[-1].name)

@@ -1,0 +1,8 @@
+#define SLUICE_SCALAR_TABLE "base/scalar/binary.inc"
+#include "kernels/cpu/loops/loops_of_table.h"
+
+namespace sluice::cpu {
+
+std::span<const LoopSet> binary_loops() { return scalar::kSets; }
+
+}  // namespace sluice::cpu

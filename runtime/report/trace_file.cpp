@@ -1,0 +1,53 @@
+#include "runtime/report/trace_file.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+namespace sluice {
+
+TraceFile::TraceFile(Session& session, const std::string& path, std::chrono::milliseconds interval)
+    : session_(session), path_(path), names_(session.trace_names()), file_(path, std::ios::binary) {
+  SLUICE_CHECK_KIND(kValue, file_.is_open(), "trace: cannot write '{}'; its folder must exist and be writable", path);
+  session_.set_trace(false);
+  session_.set_trace(true);
+  const Trace begin = session_.take_trace();
+  file_ << chrome_trace_head(names_, begin.begin_unix_ns) << chrome_trace_events(begin.events, names_);
+  thread_ = start_thread("trace", "sluice trace", [this, interval] {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, interval, [this] { return stop_; })) append();
+  });
+}
+
+TraceFile::~TraceFile() {
+  try {
+    close();
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, LogArea::kRuntime, "{}", error.what());
+  }
+}
+
+void TraceFile::append() {
+  const Trace trace = session_.take_trace();
+  file_ << chrome_trace_events(trace.events, names_);
+  lost_ += trace.lost;
+}
+
+void TraceFile::close() {
+  if (std::exchange(closed_, true)) return;
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  session_.set_trace(false);
+  append();
+  file_ << chrome_trace_tail(names_, lost_);
+  file_.close();
+  SLUICE_CHECK_KIND(kRuntime, file_.good(), "trace: '{}' could not be written; the disk may be full", path_);
+}
+
+}  // namespace sluice

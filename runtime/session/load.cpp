@@ -1,0 +1,255 @@
+#include "runtime/session/load.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "actors/stream_executor.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "kernels/collectives.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/guarded_kernel.h"
+#include "kernels/kernel_cache.h"
+#include "plan/pack/ledger.h"
+#include "plan/query.h"
+#include "plan/ranks.h"
+#include "plan/verify.h"
+#include "runtime/session/engine.h"
+#include "runtime/session/load_ranks.h"
+#include "runtime/session/shared_arenas.h"
+#include "streams/stream.h"
+
+namespace sluice {
+namespace {
+
+using plan::SpaceKind;
+
+constexpr int kMostInFlight = 65536;
+
+std::string kernel_where(const plan::Plan& plan, int kernel) {
+  const plan::Kernel& k = plan.kernels[kernel];
+  for (const plan::Actor& actor : plan.actors) {
+    for (const plan::Instr& instr : actor.program) {
+      if (instr.kind != plan::InstrKind::kRun || instr.index != kernel) continue;
+      return fmt::format("{}kernel '{}' of actor '{}'", k.prefix(), k.name, actor.name);
+    }
+  }
+  return fmt::format("kernel '{}'", k.name);
+}
+
+void check_host_functions(const plan::Plan& plan, const KernelTable& table, const HostFunctions& functions) {
+  for (const plan::Actor& actor : plan.actors) {
+    const DeviceKind device = plan.streams[actor.stream].device.kind;
+    for (const plan::Instr& instr : actor.program) {
+      if (instr.kind != plan::InstrKind::kRun) continue;
+      const plan::Kernel& kernel = plan.kernels[instr.index];
+      const KernelDef* def = table.find(kernel.op, device);
+      if (def == nullptr || def->function.empty()) continue;
+      const std::string& name = get_attr<std::string>(kernel.attrs, def->function.c_str());
+      SLUICE_CHECK_KIND(
+          kUnsupported, functions.contains(name),
+          "plan '{}': {} runs host function '{}', which this program has not; pass it in SessionOptions::functions",
+          plan.name, kernel_where(plan, instr.index), name);
+    }
+  }
+}
+
+void bind_variables(SessionCore::Loaded& loaded, const VariableBindings& bindings) {
+  const plan::Plan& plan = loaded.plan;
+  loaded.variable_written = plan::written_variables(plan);
+  for (const plan::Variable& variable : plan.variables) {
+    const plan::Space& space = plan.spaces[variable.space];
+    const uint64_t bytes = variable.spec.extent_bytes();
+    const auto it = bindings.find(variable.name);
+    SLUICE_CHECK(it != bindings.end() && it->second != nullptr,
+                 "plan '{}': variable '{}' is not bound; it needs {} bytes in {}", plan.name, variable.name, bytes,
+                 space.str());
+    const Storage& storage = *it->second;
+    const bool host = space.kind != SpaceKind::kDevice;
+    SLUICE_CHECK(storage.bytes() >= bytes, "plan '{}': variable '{}': bound to {} bytes; it needs {}", plan.name,
+                 variable.name, storage.bytes(), bytes);
+    SLUICE_CHECK(host ? storage.space().kind != SpaceKind::kDevice : storage.space() == space,
+                 "plan '{}': variable '{}': bound to memory of {}; it must be in {}", plan.name, variable.name,
+                 storage.space().str(), space.str());
+    const std::shared_ptr<const MappedFile>& file = storage.file();
+    loaded.variable_mapped.push_back(file != nullptr);
+    if (file != nullptr && std::find(loaded.files.begin(), loaded.files.end(), file) == loaded.files.end()) {
+      file->check().throw_if_error();
+      loaded.files.push_back(file);
+    }
+    loaded.variables.push_back(it->second);
+    loaded.bindings.variables.push_back(static_cast<std::byte*>(storage.data()));
+  }
+}
+
+void allocate_arenas(Engine& engine, SessionCore::Loaded& loaded) {
+  const plan::Plan& plan = loaded.plan;
+  std::vector<SharedArenas::Place> shared(plan.arenas.size());
+  if (const auto& arenas = loaded.options.arenas; arenas != nullptr) {
+    SLUICE_CHECK(&arenas->engine() == &engine, "session '{}': arenas: of another engine; they must be of its own",
+                 plan.name);
+    shared = arenas->place(plan);
+  }
+  for (size_t a = 0; a < plan.arenas.size(); ++a) {
+    const plan::Arena& arena = plan.arenas[a];
+    const uint64_t bytes = align_up(arena.bytes, plan::kAlignment);
+    std::shared_ptr<Storage>& block = shared[a].block;
+    loaded.arena_shared.push_back(block != nullptr);
+    if (block == nullptr) block = allocate_for(engine, plan, plan.spaces[arena.space], bytes);
+    loaded.bindings.arenas.push_back(static_cast<std::byte*>(block->data()) + shared[a].offset);
+    loaded.arenas.push_back(std::move(block));
+  }
+}
+
+// The copies that kernels read here, which the plan then says. That of another machine may have said otherwise.
+void pack_inputs(Engine& engine, SessionCore::Loaded& loaded, int kernel, const PreparedKernel& prepared, int cores) {
+  plan::Plan& plan = loaded.plan;
+  for (const Packing& packing : prepared.packings()) {
+    plan::View& view = plan.kernels[kernel].inputs[packing.input];
+    const plan::Variable& variable = plan.variables[view.index];
+    view.packed = plan::packed_copy(plan, view.index, packing.format, packing.bytes);
+    if (view.packed < static_cast<int>(loaded.packed.size())) continue;
+    const auto allocate = [&](uint64_t bytes) {
+      return allocate_for(engine, plan, plan.spaces[variable.space], bytes);
+    };
+    const std::string what = fmt::format("packing '{}' for {}", variable.name, kernel_where(plan, kernel));
+    loaded.packed.push_back(
+        engine.packed_weights().get(engine, loaded.variables[view.index], packing, allocate, what, cores));
+    loaded.bindings.packed.push_back(static_cast<std::byte*>(loaded.packed.back()->memory()->data()));
+  }
+}
+
+// Kernels of Sluice's own: those of others may take any time, and wait for anything.
+bool is_own(const std::string& op) {
+  static const std::set<std::string> own = [] {
+    KernelTable table;
+    add_cpu_kernels(table);
+    const std::vector<std::string> ops = table.ops(DeviceKind::kCpu);
+    return std::set<std::string>(ops.begin(), ops.end());
+  }();
+  return own.contains(op);
+}
+
+void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
+  plan::Plan& plan = loaded.plan;
+  plan.packed.clear();
+  const std::vector<int> stream_of = plan::streams_of_kernels(plan);
+  loaded.bindings.kernels.resize(plan.kernels.size());
+  loaded.bindings.branches.resize(plan.kernels.size());
+  loaded.bindings.timely.resize(plan.kernels.size());
+  for (size_t k = 0; k < plan.kernels.size(); ++k) {
+    plan::Kernel& kernel = plan.kernels[k];
+    const bool runs = stream_of[k] >= 0;
+    plan::KernelQuery query = runs ? plan::query_of(kernel, plan.streams[stream_of[k]]) : plan::KernelQuery{};
+    for (plan::View& view : kernel.inputs) view.packed = -1;
+    if (!runs) continue;
+    query.cores = std::min(query.cores, engine.cores());
+    try {
+      if (kernel.collective >= 0) {
+        loaded.kernels.push_back(prepare_collective(query, *loaded.communicators.at(kernel.collective)));
+      } else {
+        loaded.kernels.push_back(engine.kernel_cache().get(query, &loaded.options.functions));
+      }
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("{}  ({})", error.what(), kernel_where(plan, static_cast<int>(k))));
+    } catch (const std::bad_variant_access&) {  // kernels read attributes as the types their op gives them
+      fail(ErrorKind::kType, "{}: an attribute has the wrong type; the op's definition says which  ({})", kernel.op,
+           kernel_where(plan, static_cast<int>(k)));
+    }
+    if (loaded.options.memory_guard) loaded.kernels.back() = cpu::guarded(loaded.kernels.back(), query);
+    const PreparedKernel& prepared = *loaded.kernels.back();
+    const uint64_t workspace = kernel.workspace < 0 ? 0 : plan.buffers[kernel.workspace].bytes;
+    SLUICE_CHECK(prepared.workspace_bytes() <= workspace,
+                 "plan '{}': {} needs {} bytes of workspace; the plan gives it {}: compile it again for this machine",
+                 plan.name, kernel_where(plan, static_cast<int>(k)), prepared.workspace_bytes(), workspace);
+    loaded.bindings.kernels[k] = &prepared;
+    const KernelDef* const def = engine.kernels().find(kernel.op, query.device.kind);
+    loaded.bindings.branches[k] = def != nullptr && def->branches;
+    loaded.bindings.timely[k] = kernel.collective < 0 && prepared.needs_cores() && is_own(kernel.op);
+    pack_inputs(engine, loaded, static_cast<int>(k), prepared, query.cores);
+  }
+}
+
+void log_loaded(const SessionCore& core, std::chrono::steady_clock::time_point start) {
+  if (!log_enabled(LogLevel::kInfo, LogArea::kRuntime)) return;
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  uint64_t bytes = 0;
+  for (const SessionMemory::Space& space : core.memory().spaces) bytes += space.total();
+  log(LogLevel::kInfo, LogArea::kRuntime, "session '{}': {} actors on {} streams, {} bytes, loaded in {:.1f} ms",
+      core.plan().name, core.plan().actors.size(), core.plan().streams.size(), bytes, took.count());
+}
+
+}  // namespace
+
+void clear_initial_tokens(Engine& engine, const SessionCore::Loaded& loaded) {
+  const plan::Plan& plan = loaded.plan;
+  for (const plan::Register& reg : plan.registers) {
+    for (int t = 0; t < reg.initial_tokens && reg.bytes > 0; ++t) {
+      const plan::Buffer& buffer = plan.buffers[reg.slots[t]];
+      const plan::Space& space = plan.spaces[plan.arenas[buffer.arena].space];
+      std::byte* const slot = loaded.bindings.arenas[buffer.arena] + buffer.offset;
+      if (space.kind != SpaceKind::kDevice) {
+        std::memset(slot, 0, buffer.bytes);
+        continue;
+      }
+      const std::vector<std::byte> zeros(buffer.bytes);
+      engine.device(space.device).copy_from_host(slot, zeros.data(), buffer.bytes);
+    }
+  }
+}
+
+namespace {
+
+// Whose threads come to what they are asked. One that is known to be stuck, in a kernel of another session, is
+// replaced.
+std::vector<std::shared_ptr<actors::StreamExecutor>> reachable_streams(Engine& engine, const plan::Plan& plan,
+                                                                       Timeout timeout) {
+  const Deadline deadline(timeout);
+  const auto is_reachable = [&](const auto& stream) {
+    return stream->run_sync([] {}, deadline.left()) || !stream->left_behind();
+  };
+  while (true) {
+    auto streams = engine.executors(plan.streams);
+    if (std::all_of(streams.begin(), streams.end(), is_reachable)) return streams;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const VariableBindings& variables,
+                                       SessionOptions options) {
+  const auto start = std::chrono::steady_clock::now();
+  engine.check_process();
+  plan::check(plan);
+  auto loaded = std::make_unique<SessionCore::Loaded>();
+  if (plan::together(plan)) plan = join_ranks(engine, plan, *loaded);
+  check_host_functions(plan, engine.kernels(), options.functions);
+  SLUICE_CHECK(options.max_in_flight >= 0 && options.max_in_flight <= kMostInFlight,
+               "session '{}': max_in_flight: {}; must be 1 to {}, or 0 for the plan's own", plan.name,
+               options.max_in_flight, kMostInFlight);
+  loaded->plan = std::move(plan);
+  loaded->options = std::move(options);
+  const plan::FiringCounts counts(loaded->plan);
+  loaded->ports = ports_of(loaded->plan, counts, loaded->options.shards);
+  loaded->exchange = find_exchange(loaded->plan, counts, loaded->ports, loaded->options);
+  set_apart(loaded->plan, loaded->exchange);
+  loaded->streams = reachable_streams(engine, loaded->plan, loaded->options.wait_timeout);
+  for (const auto& stream : loaded->streams) loaded->bindings.streams.push_back(stream.get());
+  bind_variables(*loaded, variables);
+  allocate_arenas(engine, *loaded);
+  clear_initial_tokens(engine, *loaded);
+  prepare_kernels(engine, *loaded);
+  const auto core = std::make_shared<SessionCore>(engine, std::move(loaded));
+  try {
+    core->open();
+    log_loaded(*core, start);
+  } catch (...) {
+    core->end(std::min<Timeout>(core->stop_timeout(), std::chrono::milliseconds(100)));  // nothing runs in it yet
+    throw;
+  }
+  return core;
+}
+
+}  // namespace sluice

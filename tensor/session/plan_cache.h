@@ -1,0 +1,37 @@
+#pragma once
+// Plans that were compiled before, by this process or another. What a plan depends on is its key: the graph, the
+// options, what kernels are known to take, the contents of constants, the target, the processor, and the build of
+// Sluice. So what is found is the plan that compile() would make, byte for byte.
+//
+// What is read is held against the graph and verified as a plan from any file, and its kernels are asked whether they
+// are content with it here; what does not pass is compiled anew.
+#include <string>
+
+#include "base/files/file_cache.h"
+#include "compiler/compiler.h"
+
+namespace sluice {
+
+class PlanCache {
+ public:
+  enum class Use : uint8_t {
+    kRead,
+    kCheck,  // compiles nevertheless, and throws kRuntime where the plan found is another one
+  };
+  // REQUIRES: the ops outlive it.
+  PlanCache(std::string directory, uint64_t most_bytes, Use use, const OpRegistry& ops)
+      : files_(std::move(directory), most_bytes), use_(use), ops_(ops) {}
+
+  FileCache& files() { return files_; }
+  // As sluice::compile(), whose errors it throws. Not kept are graphs over several devices, graphs with ops or devices
+  // that do not come with Sluice, whose builds it cannot tell apart, and what is dumped while it is compiled.
+  CompileResult compile(graph::Graph graph, const plan::Target& target, const CompileOptions& options,
+                        const ConstantLookup& constants, const ConstantEvaluator& evaluate);
+
+ private:
+  FileCache files_;
+  const Use use_;
+  const OpRegistry& ops_;
+};
+
+}  // namespace sluice
