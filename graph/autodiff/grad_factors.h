@@ -15,7 +15,7 @@ struct GradFactors {
 };
 
 namespace ops {
-// What op's rule gives for input i, where it is of that kind.
+// The factors that op's rule gives for input i, where it is a product of two.
 std::optional<GradFactors> grad_factors(const OpDef& op, const GradContext& context, size_t i);
 }  // namespace ops
 

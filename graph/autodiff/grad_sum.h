@@ -1,5 +1,5 @@
 #pragma once
-// What arrives of one gradient, added up. Of a tensor that is cut up (chunk, unbind, a loop over its rows), each
+// Adds up the gradients that arrive for one value. When a tensor is cut up (chunk, unbind, a loop over its rows), each
 // slice's gradient is zero everywhere else: such gradients are kept as the parts that they are, and put side by side at
 // the end. So n slices move what one tensor holds, where n tensors of mostly zeros would be written and added.
 #include <map>
@@ -20,7 +20,7 @@ struct GradPart {
 };
 
 namespace ops {
-// What op's rule gives for its only input, where it is of that kind.
+// The part that op's rule gives for its only input, where the gradient is zero elsewhere.
 std::optional<GradPart> grad_part(const OpDef& op, const TensorType& input, const Attrs& attrs, const Value& grad);
 }  // namespace ops
 
