@@ -99,7 +99,7 @@ def comments_by_folder(paths):
 
 
 def prose():
-    """What is written for readers, by place: each page, and each folder's README."""
+    """The texts that are written for readers, by place: each page, and each folder's README."""
     return {path: (ROOT / path).read_text() for path in tracked("docs/*.md", "docs/adr/*.md", "*README.md") if path != "docs/glossary.md"}
 
 
