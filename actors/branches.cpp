@@ -128,8 +128,8 @@ Status Node::leave_out(const KernelRun& run, NotTaken not_taken, uint64_t step, 
   return {};
 }
 
-// What a place of the program holds from now on. A token that something has been written to is not void, whatever else
-// was left out.
+// Sets whether a place of the program holds a void token from now on. A token that something has been written to is not
+// void, whatever else was left out.
 void Node::set_void(int place, NotTaken not_taken) {
   const auto out = std::find_if(program_->outs.begin(), program_->outs.end(),
                                 [&](const OutPort& port) { return port.voids == place; });
@@ -140,7 +140,7 @@ void Node::set_void(int place, NotTaken not_taken) {
   program_->voids[place] = not_taken;
 }
 
-// What a kernel with branches is told before it runs.
+// Tells a kernel with branches, before it runs, which of its operands are void.
 void Node::tell_voids(const KernelRun& run) const {
   bool* told = run.told.get();
   for (const int at : run.void_inputs) *told++ = at >= 0 && program_->voids[at];
@@ -165,7 +165,7 @@ void Node::wrote(const KernelRun& run) {
   }
 }
 
-// Of a sink: an error where one of the values that it hands out is void.
+// A sink fails where one of the values that it hands out is void, since callers know of no void values.
 Status Node::void_output() const try {
   for (size_t o = 0; o < program_->sink_voids.size(); ++o) {
     const int at = program_->sink_voids[o];

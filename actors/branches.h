@@ -16,7 +16,7 @@ void find_voids(RunState& run, const Bindings& bindings);
 class VoidPlaces {
  public:
   VoidPlaces(const RunState& run, int actor, NodeProgram& program) : run_(run), actor_(actor), program_(program) {}
-  // Where whether the operands of kernel `index` are void is kept; nowhere, if none ever is.
+  // Says where it is kept whether the operands of kernel `index` are void; nowhere, if none ever is.
   void add(KernelRun& kernel, int index, bool branches);
   // The same of an output that the actor, a sink, hands out.
   void add_output(const plan::View& view) { program_.sink_voids.push_back(place(view, false)); }

@@ -49,7 +49,7 @@ class Operands {
         break;
       case BaseKind::kRegister: {
         const Patch patch{at, view.token, view.offset, &run_.slots[view.index]};
-        // What an actor both takes and makes (feedback to itself): it reads the token taken and writes the next.
+        // An actor may both take and make a value (feedback to itself): it reads the token taken and writes the next.
         const auto in = std::find_if(program_.ins.begin(), program_.ins.end(),
                                      [&](const InPort& port) { return port.reg == view.index; });
         if (in != program_.ins.end() && !written) {
@@ -69,10 +69,11 @@ class Operands {
   NodeProgram& program_;
 };
 
-// What costs less than to wake a thread for it.
+// Kernels that take less than this cost less than to wake a thread for them.
 constexpr double kTinyNs = 2000;
 
-// What its kernels are predicted to take; endless where one of them, or a neighbour, may make it wait.
+// The time that the node's kernels are predicted to take; it is endless where one of them, or a neighbour, may make the
+// node wait.
 double timely_ns(const Plan& plan, const Bindings& bindings, const NodeProgram& program) {
   constexpr double kEndless = std::numeric_limits<double>::infinity();
   double cost_ns = 0;

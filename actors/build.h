@@ -9,7 +9,7 @@
 
 namespace sluice::actors {
 
-// What a plan's indices stand for in this process.
+// Everything of this process that a plan's indices stand for.
 struct Bindings {
   std::vector<StreamExecutor*> streams;        // per plan stream
   std::vector<std::byte*> arenas;              // per arena

@@ -1,5 +1,5 @@
 #pragma once
-// Runs CAF's actors on one thread, and its timeouts on another. Of system.cpp, which with this is all that knows CAF.
+// Runs CAF's actors on one thread, and its timeouts on another. Only this file and system.cpp know CAF.
 //
 // CAF's own scheduler starts its threads while the actor system is made, and ends the process when one of them cannot
 // be had. These have been started before, and wait for it.

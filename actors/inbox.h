@@ -4,7 +4,7 @@
 // Invariants
 //  1. A push never waits and never allocates: it links the producer's own cell.
 //  2. Cells of one producer come out in the order they went in.
-//  3. Whose push finds the consumer parked, and nobody else, sees to it that it is woken; no wake-up is lost, because
+//  3. A consumer that is parked is woken by exactly the thread whose push finds it parked; no wake-up is lost, because
 //     being parked and being empty are states of the one word that push() exchanges. Until then the consumer's part is
 //     that thread's, which may also park it again.
 #include <atomic>
@@ -52,7 +52,8 @@ class Inbox {
   }
   // Blocks until something was pushed.
   void park();
-  // Of a thread that has the parked consumer's part: false when there is something to take.
+  // A thread that has taken the parked consumer's part calls this to park it again: false when there is something to
+  // take.
   bool park_again() {
     Cell* empty = nullptr;
     return head_.compare_exchange_strong(empty, &parked_, std::memory_order_acq_rel, std::memory_order_relaxed);

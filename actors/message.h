@@ -1,6 +1,7 @@
 #pragma once
-// What travels between nodes: small PODs. Within a stream as an Item on its ring; between streams as a Cell, which is
-// made once per (edge, slot) when a plan is loaded, so that a push needs neither memory nor room in a queue.
+// The messages that travel between nodes, as small PODs. Within a stream as an Item on its ring; between streams as a
+// Cell, which is made once per (edge, slot) when a plan is loaded, so that a push needs neither memory nor room in a
+// queue.
 #include <cstdint>
 #include <functional>
 
@@ -37,8 +38,8 @@ inline constexpr int kMaxPorts = 1 << 24;
 struct Cell {
   Cell* next = nullptr;
   Item item{};
-  // Whom it is for then has work for its own thread, as a rule. So to count it for that thread while it is parked only
-  // takes its memory to another core and back.
+  // The thread that a message is for has work of its own then, as a rule. So to count it for that thread while it is
+  // parked only takes its memory to another core and back.
   bool wakes = false;
 };
 

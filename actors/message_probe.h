@@ -1,6 +1,6 @@
 #pragma once
-// What manual stepping can do with messages besides choosing their order: make one of every token, check each against
-// the protocol, and break some on purpose. For tests; streams with threads have none of it.
+// Manual stepping can do more with messages than choose their order: it makes one of every token, checks each against
+// the protocol, and breaks some on purpose. For tests; streams with threads have none of it.
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -29,7 +29,7 @@ void Node::set_program(std::unique_ptr<NodeProgram> program, bool needed) {
   if (special_ || program_->kernels.size() != 1 || program_->outs.size() != 1) return;
   const Meeting* const meeting = program_->kernels[0].meeting;
   const OutPort& out = program_->outs[0];
-  // Where readers are on devices, a free slot may still be read.
+  // A slot that is free may still be read where readers are on devices.
   const bool free_is_writable = out.wait_edges.empty() && !out.in_place;
   if (meeting == nullptr || !meeting->receives() || !free_is_writable) return;
   if (run_->plan->registers[out.reg].emit_every == 1) receiving_ = meeting;

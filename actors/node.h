@@ -22,7 +22,7 @@ class PreparedKernel;
 
 namespace sluice::actors {
 
-// Where a register's slot address goes when the slot changes.
+// The places that take a register's slot address when the slot changes.
 struct Patch {
   uint32_t pointer = 0;  // in NodeProgram::pointers
   int token = 0;         // of an input with take > 1
@@ -77,13 +77,13 @@ struct OutPort {
   bool filled = false, filling = false;
 };
 
-// What only nodes need that do more than pass tokens on.
+// The data of nodes that do more than pass tokens on; other nodes have none of it.
 struct NodeProgram {
   std::vector<void*> pointers;  // operands of all kernels, then a sink's outputs
   std::vector<KernelRun> kernels;
   std::vector<InPort> ins;
   std::vector<OutPort> outs;
-  // Of places that may be void: whether what they hold now is.
+  // One entry for each place that may be void: it says whether the place holds a void token now.
   std::vector<NotTaken> voids;
   uint32_t sink_outputs = 0;    // first in `pointers`
   std::vector<int> sink_voids;  // per output: in `voids`, or -1
@@ -316,7 +316,7 @@ class alignas(64) Node {
   std::atomic<uint64_t> start_credits_{0};  // not 0: start_ is on its way
   Cell start_, stop_;
 };
-// What a message costs among very many actors is the memory that it fetches.
+// A message among very many actors costs the memory that it fetches, so a node stays within five cache lines.
 static_assert(sizeof(Node) <= 5 * 64 || sizeof(void*) != 8);
 
 }  // namespace sluice::actors

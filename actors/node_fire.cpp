@@ -208,7 +208,8 @@ Status Node::take_tokens(uint32_t flags) {
   return status;
 }
 
-// What a kernel that needs none may wait for, may need them.
+// A firing gives its cores back before a kernel that needs none, because that kernel may wait for something which needs
+// them.
 void Node::hold_cores(int cores) {
   if (cores == 0) return home_->unlease();
   activity_.store(kLeasing, std::memory_order_relaxed);

@@ -6,7 +6,7 @@
 
 namespace sluice::actors {
 
-// Of an output, in a folder with others of the run.
+// The file for one output, in a folder with others of the run.
 std::string output_file(const plan::Kernel& kernel, int output, uint64_t step, const char* suffix);
 
 // Throws kRuntime when a floating-point output holds a NaN or an infinity, naming the output, the first such element

@@ -18,7 +18,7 @@ class KernelObserver {
   // Whether it looks at what this kernel has written.
   virtual bool wants(const plan::Kernel& kernel, uint64_t step) const = 0;
   // `data`: output `output` of plan kernel `index`, in host memory, laid out as the kernel says; valid until it
-  // returns. On the thread of the kernel's stream. What it throws fails the firing.
+  // returns. On the thread of the kernel's stream. An exception of the observer fails the firing.
   virtual void wrote(const plan::Kernel& kernel, int index, int output, uint64_t step, const std::byte* data) = 0;
 };
 using KernelObservers = std::vector<std::shared_ptr<KernelObserver>>;

@@ -27,8 +27,8 @@ uint64_t Protocol::freed(int r) const {
   return least;
 }
 
-// What its reader's firings have given back; in place, not before the slot is free again. An actor that has ended also
-// returns what it has not read.
+// Counts what its reader's firings have given back; a reader that writes in place gives it back only when that slot is
+// free again. An actor that has ended also returns what it has not read.
 uint64_t Protocol::acks_due(int edge) const {
   const plan::Edge& e = run_.plan->edges[edge];
   const plan::FiringRule& reader = nodes_[e.consumer]->rule();

@@ -1,7 +1,7 @@
 #pragma once
 // Checks the messages of one run, under manual stepping, against what the firings at both ends of each edge allow: the
-// numbers of firings alone say how many tokens, acks and ends there are, and in which slots. What the firing rule
-// counts (tokens, free slots, what it defers) is not looked at.
+// numbers of firings alone say how many tokens, acks and ends there are, and in which slots. It does not look at the
+// counts of the firing rule itself (tokens, free slots, deferred messages), so that a fault there is found.
 //
 // Invariants of plan/firing/firing.h that it holds the run to
 //  1. Conservation: no token or ack arrives that was not due; at rest, none that was due is missing.

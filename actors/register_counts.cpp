@@ -1,4 +1,4 @@
-// Where the tokens of a run are, from how often its actors have fired: by determinacy nothing more is needed.
+// Tells where the tokens of a run are, from how often its actors have fired: by determinacy nothing more is needed.
 #include <algorithm>
 
 #include "actors/runner.h"

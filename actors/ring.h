@@ -20,8 +20,8 @@ class Ring {
   // REQUIRES, of both: !empty().
   const Item& front() const { return items_[head_ & mask_]; }
   Item pop() { return items_[head_++ & mask_]; }
-  // From now on pushing allocates nothing while at most `n` items are pending. What it takes is not touched, so costs
-  // no memory, until that many are.
+  // From now on pushing allocates nothing while at most `n` items are pending. The memory that it reserves is not
+  // touched, so costs nothing, until that many items are there.
   void reserve(size_t n) {
     size_t more = 0;
     for (size_t size = mask_ + 1; size < n; size *= 2) more += 2 * size;

@@ -1,5 +1,5 @@
 #pragma once
-// What the nodes of one run share: links between them, slot states, events, flags.
+// The state that the nodes of one run share: links between them, slot states, events, flags.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -24,7 +24,7 @@ namespace sluice::actors {
 class Protocol;
 class StreamExecutor;
 
-// What a run tells its owner. Called on stream threads; must not block for long, throw or re-enter the run.
+// The events that a run tells its owner. Called on stream threads; must not block for long, throw or re-enter the run.
 class RunListener {
  public:
   virtual ~RunListener() = default;
@@ -35,7 +35,7 @@ class RunListener {
   virtual bool sinks_are_brief() const { return false; }
   // The slots of a register that a feed produces may be written for its firings < `writable`: one more is free.
   virtual void on_input_slots(int reg, uint64_t writable) = 0;
-  // A source has said that its data has ended. What can be made of what there is still is.
+  // A source has said that its data has ended. The run still makes everything for which there is data.
   virtual void on_data_end() {}
   // A sink will not fire again: its run was stopped, or the data of a source it depends on has ended.
   virtual void on_sink_end(int /*actor*/) {}
@@ -70,8 +70,8 @@ struct NotTaken {
   explicit operator bool() const { return kernel >= 0; }
 };
 
-// What a token is besides its bytes: poisoned, or void, or neither. Where a token is both, nobody asks whether it is
-// void, since a failed firing runs no kernel.
+// A token may be poisoned, or void, or neither, besides its bytes. Nobody asks whether a poisoned token is also void,
+// since a failed firing runs no kernel.
 struct TokenState {
   Status failure;  // written once kRunPoisoned
   NotTaken not_taken;

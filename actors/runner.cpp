@@ -77,7 +77,7 @@ std::string Runner::protocol_breach() {
   return run_.protocol->breach();
 }
 
-// Of manual stepping: a message that should not be there must not find its node gone.
+// Manual stepping needs this: a message that should not be there must not find its node gone.
 void Runner::discard_messages() {
   MessageProbe* probe = nullptr;
   for (StreamExecutor* stream : streams_) {
@@ -354,7 +354,7 @@ std::string Runner::wait_report(uint64_t steps, int max_lines) {
   reports->changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return reports->answered == asked; });
   reports->abandoned = true;
   for (const StreamExecutor* stream : streams_) describe_stream(stream, reports->lines, false);
-  // Who is at work first: the others wait for it.
+  // The nodes that are at work come first, because the others wait for them.
   std::vector<size_t> order;
   for (size_t a = 0; a < nodes_.size(); ++a) {
     if (!reports->lines[a].empty()) order.push_back(a);

@@ -76,7 +76,8 @@ class Runner {
   uint64_t variable_step(int variable) const { return run_.variable_steps[variable].load(std::memory_order_acquire); }
   const std::vector<Node*>& nodes() const { return nodes_; }
 
-  // Who keeps `steps` started steps from being finished, one line per actor, at most `max_lines`; "" when all is done.
+  // Names the actors that keep `steps` started steps from being finished, one line per actor, at most `max_lines`; ""
+  // when all is done.
   std::string wait_report(uint64_t steps, int max_lines = 12);
 
   // A late failure, of firings launched so far, that no sink will show; ok when there is none. Waits for the devices.

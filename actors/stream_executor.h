@@ -105,7 +105,7 @@ class StreamExecutor {
   // Manual stepping.
   MessageProbe* probe() const { return options_.probe; }
   size_t pending();
-  // Of these, how many are not held back by the probe.
+  // Counts those of them that the probe does not hold back.
   size_t free_pending() const;
   // Delivers a message chosen by `random` among those that may come next: the first of some edge.
   void step(std::mt19937_64& random);

@@ -18,13 +18,14 @@ namespace sluice::actors {
 
 // Invariants
 //  1. Event i lies in slot i % kEvents; `written_` events are complete, and of event `claimed_ - 1` some words may be.
-//  2. Who reads a word of event i, with acquire, sees claimed_ > i: so what a reader has copied is whole when claimed_
-//     has not come a round further by then.
+//  2. A reader that loads a word of event i with acquire sees claimed_ > i: so its copy is whole when claimed_ has not
+//     come a round further by then.
 class TraceRing {
  public:
   static constexpr uint64_t kEvents = 1 << 15;  // 1 MiB
 
-  // Of times, begin_ns and end_ns as now_ns() gives them. Keeps 40 bits of the step. On the stream's thread.
+  // begin_ns and end_ns of the event are times as now_ns() gives them. Keeps 40 bits of the step. On the stream's
+  // thread.
   void add(const TraceEvent& event);
   // Appends to `events`, as stream `stream`, what has come since the last call, or skip(). Returns how many events were
   // overwritten unread. One reader at a time.
@@ -49,7 +50,8 @@ class TraceRings {
   void start(size_t streams);
   // REQUIRES: start() happened before; on the stream's thread.
   void add(const TraceEvent& event) { rings_[static_cast<size_t>(event.stream)]->add(event); }
-  // What has come since start(), or the last call: by stream, and in the order of their ends. Times count from start().
+  // Returns the events that have come since start(), or since the last call: by stream, and in the order of their ends.
+  // Times count from start().
   Trace take();
 
  private:

@@ -28,7 +28,7 @@ class DeviceMesh {
   std::vector<DeviceId> devices_;
 };
 
-// Where and how a logical tensor lies.
+// The devices over which a logical tensor lies, and how it lies there.
 struct GlobalPlacement {
   DeviceMesh mesh;
   Sbp sbp;

@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// The element at an address, aligned or not. Of complex numbers their real parts, of truth values 0 or 1.
+// The element at an address, aligned or not. A complex number gives its real part, a truth value 0 or 1.
 double element_of(DType dtype, const std::byte* at);
 
 // Calls visit(number, offset in elements) for every element in row-major order.

@@ -8,9 +8,9 @@
 
 namespace sluice {
 
-// What went wrong, in the terms a caller can act on. Python maps each kind to a builtin exception. kDevice: a device is
-// lost to this process; everything on it fails from now on. kEndOfData: a source has no more; nothing is broken.
-// kLinAlg: a matrix has no such inverse, solution or factorization.
+// The kinds of failure, in terms that a caller can act on. Python maps each kind to a builtin exception. kDevice: a
+// device is lost to this process; everything on it fails from now on. kEndOfData: a source has no more; nothing is
+// broken. kLinAlg: a matrix has no such inverse, solution or factorization.
 enum class ErrorKind {
   kValue,
   kType,

@@ -1,5 +1,5 @@
 #pragma once
-// What an output of a graph, or of its plan, may say of another one.
+// One output of a graph, or of its plan, may tell the length of an axis of another one.
 #include <string>
 
 namespace sluice {

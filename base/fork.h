@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-// How many forks lie between the process that loaded the library and this one. What was made under another count has
-// lost its threads.
+// How many forks lie between the process that loaded the library and this one. Anything that was made under another
+// count has lost its threads.
 uint64_t fork_count();
 
 // Is told of each fork while it lives, so that the child can go on. Both calls come on the forking thread, which may

@@ -26,7 +26,7 @@ class UninterruptedScope {
 class Deadline {
  public:
   explicit Deadline(std::chrono::nanoseconds timeout) : begin_(Clock::now()), timeout_(timeout) {}
-  // Of the limit; never negative.
+  // The rest of the limit; never negative.
   std::chrono::nanoseconds left() const {
     return std::max<std::chrono::nanoseconds>(timeout_ - (Clock::now() - begin_), std::chrono::nanoseconds::zero());
   }

@@ -1,5 +1,5 @@
 #pragma once
-// What every writer of JSON needs.
+// Functions that every writer of JSON needs.
 #include <string>
 #include <string_view>
 

@@ -12,8 +12,9 @@ inline bool same_layout(const TensorSpec& a, const TensorSpec& b) {
   return a.dtype == b.dtype && a.shape == b.shape && same_layout(a.shape, a.strides, b.strides);
 }
 
-// One of all strides that put the elements in the same places: equal for two of the same layout. What is contiguous, or
-// else channels-last, has exactly the strides that these have; elsewhere a dim of size 1 continues those behind it.
+// One of all strides that put the elements in the same places: equal for two of the same layout. A tensor that is
+// contiguous, or else channels-last, gets exactly the strides that these layouts have; elsewhere a dim of size 1
+// continues those behind it.
 Strides canonical_strides(const Shape& shape, const Strides& strides);
 inline TensorSpec canonical(const TensorSpec& spec) {
   return {spec.dtype, spec.shape, canonical_strides(spec.shape, spec.strides)};

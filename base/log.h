@@ -41,10 +41,10 @@ const char* log_area_name(LogArea area);
 // Sets all levels and the form from a text as in SLUICE_LOG. Throws kValue naming the first part that is wrong, and
 // then changes nothing.
 void set_log(std::string_view spec);
-// What is in force, as set_log() takes it.
+// The levels in force, in the form that set_log() takes.
 std::string log_spec();
-// Where finished lines go, without their newlines; null: stderr or SLUICE_LOG_FILE again. Called by one thread at a
-// time.
+// Sets the function that takes finished lines, without their newlines; null: stderr or SLUICE_LOG_FILE again. Called by
+// one thread at a time.
 void set_log_sink(std::function<void(std::string_view line)> sink);
 
 // Least level logged, by area. Starts as "read SLUICE_LOG first", which is below every level.

@@ -1,5 +1,5 @@
 #pragma once
-// Where a piece of work comes from: the user's line, the module it belongs to, and what it is for.
+// The origin of a piece of work: the user's line, the module it belongs to, and its role.
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,8 +35,8 @@ struct Provenance {
   std::string prefix() const;
 };
 
-// Of what takes the place of several: the first one's, and what that lacks from the next that knows. Rewrites of a
-// graph say by it where their nodes come from.
+// The provenance of one piece of work that replaces several: the first one's, and what that lacks from the next that
+// knows. Rewrites of a graph say by it where their nodes come from.
 Provenance merged(Provenance first, std::span<const Provenance* const> others);
 Provenance merged(Provenance first, const Provenance& other);
 

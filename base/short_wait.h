@@ -65,20 +65,21 @@ class ShortWait {
 
  private:
   static constexpr int kLooksPerClock = 16;
-  // Two waits that were too long are outweighed by four short ones. Who has lost the core waits for many.
+  // Two waits that were too long are outweighed by four short ones. A thread that has lost the core once does without
+  // waiting for a long time.
   static constexpr int kLeast = -4, kPays = 4, kMost = 8, kLost = -100, kNever = -1'000'000;
   void learn(int by) {
     int score = score_.load(std::memory_order_relaxed);
     if (score == kNever) return;
     const int least = by == kLost ? kLost : std::min(kLeast, score);
-    // What another thread learns meanwhile, or forbid(), counts for more.
+    // A result that another thread learns meanwhile, or forbid(), counts for more.
     score_.compare_exchange_strong(score, std::clamp(score + by, least, kMost), std::memory_order_relaxed);
   }
 
   std::atomic<int> score_;
 };
 
-// Of a mutex that others hold for moments: whoever finds it taken looks for it before falling asleep.
+// Locks a mutex that others hold for moments: a thread that finds it taken looks for it a while before falling asleep.
 inline std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
   constexpr int kLooks = 100;
   for (int i = 0; i < kLooks; ++i) {

@@ -1,5 +1,5 @@
 #pragma once
-// What is known of a tensor without its data.
+// The facts about a tensor that are known without its data.
 #include <string>
 
 #include "base/dtype.h"

@@ -14,7 +14,7 @@ const std::string& name_at(const std::vector<std::string>& names, int index) {
   return index >= 0 && index < static_cast<int>(names.size()) ? names[index] : kUnknown;
 }
 
-// What the event's kernel is part of, as more members of its "args".
+// Says what the event's kernel is part of, as more members of its "args".
 std::string origin_args(const TraceEvent& e, const TraceNames& names) {
   if (e.wait || e.kernel < 0 || e.kernel >= static_cast<int>(names.origins.size())) return "";
   const Provenance& origin = names.origins[e.kernel];

@@ -91,7 +91,7 @@ def spread(values: list[float]) -> float:
 
 
 def traced_kernels(graph) -> list[dict]:
-    """What a graph that is traced has run since the last time: events of its kernels, as Perfetto has them."""
+    """The events of the kernels that a traced graph has run since the last time, as Perfetto has them."""
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "trace.json")
         graph.save_trace(path)

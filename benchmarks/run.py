@@ -15,7 +15,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
 
-# What the names of a program's results start with, and the program: a script of this folder or a built executable.
+# The start of the names of a program's results, and the program: a script of this folder or a built executable.
 PROGRAMS = [
     (("act.",), BUILD / "benchmarks/act_bench"),
     (("echo.",), BUILD / "benchmarks/echo_bench"),

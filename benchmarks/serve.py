@@ -191,7 +191,7 @@ def batches(repository):
 
 
 def overhead(repository):
-    """What a client waits for beside the plan's own step: mean of the whole less that of the step, as the server says it.
+    """The time that a client waits beside the plan's own step: mean of the whole less that of the step, as the server says it.
 
     Most of it is the client's and the kernel's, which Beast's server shows: it computes nothing.
     """

@@ -24,7 +24,7 @@ def engine_share(rounds=7, steps=100):
 
 
 def trace_cost(pairs=600, seconds=0.01):
-    """What a step with tracing on takes over one without, in pairs of neighbouring short blocks of steps."""
+    """The time that a step with tracing on takes over one without, in pairs of neighbouring short blocks of steps."""
     graph, inputs = sluice_graph("digits")
 
     def block(steps):

@@ -96,7 +96,8 @@ class Boxer {
     return effective(from_).kind == kSplit ? joined(all, part, effective(from_).axis) : summed(all, part);
   }
 
-  // Of parts one behind the other, on every device: side by side along `axis`, or their sum in the order of devices.
+  // Joins parts one behind the other, on every device: side by side along `axis`, or as their sum in the order of
+  // devices.
   Shards joined(const Shards& all, Shape part, int axis) {
     Shards result;
     for (int t = 0; axis > 0 && t < to_.size(); ++t) result.push_back(ops::concat(parts_of(all[t], part, t), axis));

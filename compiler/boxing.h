@@ -21,14 +21,15 @@ struct Spread {
   bool operator==(const Spread&) const = default;
 };
 Spread spread_over(const DeviceMesh& mesh, const Sbp& sbp);
-// Where nodes without placement run: `device` of each rank, or, of a single one, no device in particular.
+// The spread of nodes without placement: `device` of each rank, or, where there is a single rank, no device in
+// particular.
 Spread off_mesh(const DeviceId& device, int ranks);
 
 using Shards = std::vector<Value>;  // one per device
 
-// What the conversion is, by its effect: "all_reduce", "reduce_scatter", "all_gather", "all_to_all" on the same
-// devices; "local" where nothing travels; "send" from mesh to mesh; "broadcast", "scatter" on to a mesh; "fetch",
-// "gather", "reduce" off it.
+// Names the conversion by its effect: "all_reduce", "reduce_scatter", "all_gather", "all_to_all" on the same devices;
+// "local" where nothing travels; "send" from mesh to mesh; "broadcast", "scatter" on to a mesh; "fetch", "gather",
+// "reduce" off it.
 const char* boxing_kind(const Spread& from, const Spread& to);
 
 // Makes the nodes; each carries the device on which it runs. REQUIRES: `builder` is the current executor.

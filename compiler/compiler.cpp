@@ -158,7 +158,7 @@ void check_options(const CompileOptions& options) {
                "until: unknown stage: '{}'; the stages are {}", options.until, fmt::join(stages, ", "));
 }
 
-// What an option names must be there: of `all`, which are inputs or outputs.
+// Every port that an option names must be among `all`, which are inputs or outputs.
 template <class Ports>
 void check_ports(const CompileOptions& options, const char* option, const std::vector<std::string>& named,
                  const char* kind, const Ports& all) {
@@ -169,7 +169,7 @@ void check_ports(const CompileOptions& options, const char* option, const std::v
                  kind, fmt::join(known, ", "));
 }
 
-// What differs from the defaults, so that a plan says what was asked for and no more.
+// Records the options that differ from the defaults, so that a plan says what was asked for and no more.
 NamedAttrs record(const CompileOptions& options) {
   const CompileOptions defaults;
   NamedAttrs attrs;
@@ -319,7 +319,7 @@ CompileResult compile_as_said(graph::Graph graph, const plan::Target& target, co
     return static_cast<int>(programs.actors.size());
   });
   stages.run("registers_and_memory", [&] {
-    // Of a budget, slots that make it faster get what the plan with the fewest leaves.
+    // The plan with the fewest slots leaves a part of the budget, and slots that make it faster get that part.
     const uint64_t budget = options.memory_budget;
     result.plan = compiler::build_plan(detailed, lowered, programs, options, budget == 0 ? UINT64_MAX : 0);
     const uint64_t bytes = budget == 0 ? 0 : plan::ledger(result.plan).total;
@@ -362,7 +362,7 @@ CompileResult compile_as_said(graph::Graph graph, const plan::Target& target, co
   return result;
 }
 
-// What "adaptive" tries, in this order.
+// The sets of options that "adaptive" tries, in this order.
 std::vector<CompileOptions> ways_to_fit(const CompileOptions& options) {
   std::vector<CompileOptions> ways;
   const auto add = [&](const char* level, int steps_in_flight, const std::string& packing) {

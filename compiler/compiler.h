@@ -18,9 +18,9 @@ namespace sluice {
 
 enum class Granularity { kProgram, kOp };
 
-// What a graph is to compute instead of something that it may contain, both as graphs of one result. The inputs of
-// `after` are those of `before`, one by one. Shapes may differ from theirs where attributes do not name them; dtypes,
-// ops and attributes are as they stand there. Variables are constants, whose contents are given by name.
+// Replaces a part that a graph may contain by another that it is to compute instead, both as graphs of one result. The
+// inputs of `after` are those of `before`, one by one. Shapes may differ from theirs where attributes do not name them;
+// dtypes, ops and attributes are as they stand there. Variables are constants, whose contents are given by name.
 struct Pattern {
   using Contents = std::map<std::string, std::vector<std::byte>>;
   std::string name;
@@ -58,16 +58,16 @@ struct CompileOptions {
   // have changed.
   bool pack_weights = true;
   uint64_t memory_budget = 0;  // bytes over all spaces; 0 = none
-  // What is computed again to need less memory: "disable", what checkpoints say; "slight", "moderate", "heavy", more
-  // (compiler/passes/choose_regions.cpp); "adaptive", the least of these that fits the budget, with one step in flight
-  // where that is not enough.
+  // Says how much is computed again to need less memory: "disable", what checkpoints say; "slight", "moderate",
+  // "heavy", more (compiler/passes/choose_regions.cpp); "adaptive", the least of these that fits the budget, with one
+  // step in flight where that is not enough.
   std::string auto_memory = "disable";
   uint64_t workspace_limit = 0;    // bytes of a kernel's workspace; 0 = none
   bool generated_kernels = false;  // kernels are made for what they compute, where a device can (Target::source)
   bool kernel_trials = false;  // kernels are run at once to find their fastest implementation (Target::implementation)
   int cores = 0;               // of a compute stream; 0 = its part of the target's, less one per host stream
   // Products of float32 matrices, and convolutions, may round their operands: "highest" (never), "high" (to TF32),
-  // "medium" (products only: to bfloat16). What a kernel makes of it is its own; it sums in float32.
+  // "medium" (products only: to bfloat16). A kernel decides by itself how it rounds; it sums in float32.
   std::string float32_matmul_precision = "highest", float32_conv_precision = "highest";
   // false: convolutions, or attention, may differ from run to run in their last bits
   bool deterministic_convs = true, deterministic_attention = true;
@@ -90,7 +90,8 @@ struct CompileOptions {
   std::string order = "memory";
   // Actors that may run at the same time, where it is not left to their streams; 0: that is left to them.
   int concurrency = 0;
-  // Processes that run the plan of a graph over several devices together. What lies on no mesh, every one of them has.
+  // Processes that run the plan of a graph over several devices together. Every process has all of a value that lies on
+  // no mesh.
   int ranks = 1;
   std::map<std::string, GlobalPlacement> components;  // inputs and variables of which each rank has what lies on it
   // By module, as it or an outer one is named: which stage of a pipeline its micro-batches pass there.

@@ -42,7 +42,7 @@ struct Task : Provenance {
   double cost_ns = 0;
   bool effectful = false;
   bool source = false;  // it has no inputs, and may say that its data has ended
-  // Of a collective: the ranks that run it together, ascending, and the number of the call, which their tasks share.
+  // A collective has the ranks that run it together, ascending, and the number of the call, which their tasks share.
   std::vector<int64_t> ranks = {};
   int64_t meeting = -1;
   int every = 1;  // it runs once per so many micro-batches

@@ -24,12 +24,13 @@ struct PassContext {
   int fused_adds = 0;                          // additions that have become a part of what makes one of their operands
   std::map<std::string, int> applied = {};     // how often each of the caller's patterns was found
 
-  // Where a node runs, or would by the order of devices.
+  // The device on which a node runs, or would run by the order of devices.
   DeviceId device_of(const graph::Node& node) const { return device_for(*node.op, node.placement); }
   DeviceId device_for(const OpDef& op, const graph::Placement& placement) const;
   // Has the device a kernel that runs the op: its own, or the one that it is compiled to.
   bool has_kernel(const OpDef& op, DeviceKind kind) const;
-  // What devices are asked about a node before its operands have strides, which count as none; absent inputs are empty.
+  // The question that devices are asked about a node before its operands have strides, which count as none; absent
+  // inputs are empty.
   plan::KernelQuery query_of(const graph::Graph& graph, const graph::Node& node) const;
   // Does the device say that the node may be a step of what is fused there?
   bool can_fuse(const graph::Graph& graph, const graph::Node& node) const;
@@ -86,7 +87,7 @@ int patterns(graph::Graph& graph, PassContext& context);
 void set_precision(plan::KernelQuery& query, const OpDef& op, const CompileOptions& options);
 // How often each value is used: by nodes, outputs and updates.
 std::vector<int> count_uses(const graph::Graph& graph);
-// Of a contiguous value.
+// The bytes of a contiguous value.
 inline uint64_t bytes_of(const TensorType& type) { return checked_bytes(type.shape, dtype_size(type.dtype)); }
 // "op add (train.py:41)": how errors name a node.
 std::string describe(const graph::Node& node);

@@ -26,7 +26,7 @@ int index_of(SbpPlan& plan, const DeviceMesh& mesh) {
   return static_cast<int>(plan.meshes.size()) - 1;
 }
 
-// Where a variable may lie.
+// The places in which a variable may lie.
 struct Residence {
   int mesh = Lay::kOff;
   bool chosen = false;  // by to_global, or by its first reader
@@ -39,7 +39,8 @@ class Inference final : public graph::GraphBuilder {
   Inference(SbpPlan& plan, graph::Graph& graph, int depth)
       : GraphBuilder(graph, DeviceId{}), plan_(plan), depth_(depth) {}
 
-  // Of the next top-level call: where its outputs have to be in the end; what has a wish is not taken apart.
+  // The places in which the outputs of the next top-level call have to be in the end; a call with a wish is not taken
+  // apart.
   std::vector<std::optional<Lay>> wishes;
 
   void add(const Lay& lay) { plan_.values.push_back(lay); }
@@ -118,7 +119,7 @@ class Inference final : public graph::GraphBuilder {
     return mesh == Lay::kFree && node.op->random ? Lay::kOff : mesh;
   }
 
-  // Bytes that an operand costs when it is to lie so on next_.mesh. What comes from outside has to come in any case.
+  // Bytes that an operand costs when it is to lie so on next_.mesh. A value from outside has to come in any case.
   double price(const TensorType& type, const Lay& from, const Sbp& to) const {
     if (!from.on_mesh()) return 0;
     const int n = size(from.mesh), m = size(next_.mesh);
@@ -209,7 +210,7 @@ class Inference final : public graph::GraphBuilder {
   std::vector<bool> open_;  // variables on a mesh that nobody has read yet
 };
 
-// Where variables may lie: on the mesh on which all their readers are.
+// The places in which variables may lie: on the mesh on which all their readers are.
 std::vector<Residence> residences(const graph::Graph& graph, SbpPlan& plan, const Components* components) {
   // The mesh of every node, were all variables outside.
   std::vector<int> mesh(graph.values().size(), Lay::kOff);

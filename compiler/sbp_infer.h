@@ -1,5 +1,5 @@
 #pragma once
-// Where every value of a logical graph lies: from what to_global says, greedily along the program.
+// Infers where every value of a logical graph lies: from what to_global says, greedily along the program.
 #include <map>
 #include <span>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace sluice::compiler {
 
-// Where a logical value lies: over the devices of a mesh, or not on one.
+// The place of a logical value: over the devices of a mesh, or not on one.
 struct Lay {
   static constexpr int kOff = -1;   // on one device, outside the meshes
   static constexpr int kFree = -2;  // depends on nothing: made wherever it is read

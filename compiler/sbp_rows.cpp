@@ -1,4 +1,4 @@
-// What a row of an op costs, and what its shards are.
+// The costs of a row of an op, and its shards.
 #include <memory>
 
 #include "compiler/sbp_infer.h"

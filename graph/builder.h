@@ -22,7 +22,7 @@ class GraphValue : public ValueImpl {
   ValueId id_;
 };
 
-// What is stamped on every node made.
+// The context that is stamped on every node made.
 struct NodeContext : Provenance {
   Placement placement = {};
   int quota = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Who runs an op call: now (eager) or later (tracing). The single point through which every op call goes is call().
+// Runs op calls: now (eager) or later (tracing). The single point through which every op call goes is call().
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -20,7 +20,7 @@ class Executor {
   virtual void assign(const Value& target, const Value& source) = 0;
   // The same memory without history.
   virtual Value detach(const Value& value) = 0;
-  // A copy that shares no memory, without history. Where values are immutable a new handle is one.
+  // A copy that shares no memory, without history. If values are immutable, a new handle is a copy.
   virtual Value copy(const Value& value) { return detach(value); }
   // `value` as it may be written where `other` is: of the same graph, if that belongs to one.
   virtual Value in_graph_of(const Value& other, const Value& value) {
@@ -28,14 +28,14 @@ class Executor {
     return value;
   }
   // The inputs of a call that lie on several devices, as they are to be taken; empty: as they are. Throws kRuntime
-  // where they do not go together. What it moves it moves differentiably.
+  // where they do not go together. Inputs that it moves are moved differentiably.
   virtual std::vector<Value> placed(const OpDef& op, std::span<const Value> inputs) {
     (void)op, (void)inputs;
     return {};
   }
-  // What a bool scalar is. Throws kUnsupported where values are not known.
+  // The value of a bool scalar. Throws kUnsupported where values are not known.
   virtual bool is_true(const Value& value);
-  // Where the call made last came from, for what is called on its behalf later; null where nobody asks.
+  // The origin of the call made last, for work that is called on its behalf later; null where nobody asks.
   virtual std::shared_ptr<const Provenance> origin() { return nullptr; }
 };
 
@@ -54,7 +54,7 @@ class ExecutorScope {
   Executor* previous_;
 };
 
-// Where ops without inputs put what they make, on this thread, when they run now: the device of the tensors that a
+// The device of results of ops without inputs, on this thread, when they run now: the device of the tensors that a
 // function computes with, as long as it does; else the cpu.
 const DeviceId& creation_device();
 class CreationScope {

@@ -24,7 +24,7 @@ void unite(std::vector<ValueId>& all, const std::vector<ValueId>& more) {
   all = std::move(united);
 }
 
-// What makes the rows of `axis`, of `room` of them, harmless.
+// The text of a mask that makes the rows of `axis`, of `room` of them, harmless.
 std::string mask_of(int rank, int axis, int64_t room) {
   const std::string mask = fmt::format("sluice.arange({}) < sluice.extent(x, {})", room, axis);
   if (axis == rank - 1) return fmt::format("x = sluice.where({}, x, 0)", mask);
@@ -73,7 +73,7 @@ void Extents::infer(const std::vector<ValueId>& roots) {
     if (needed[n]) visit(n);
 }
 
-// What makes values that vary, and their extents, which are made of themselves. Of equal ones the first stands for all.
+// Some nodes make values that vary, and others the extents of these. The first of equal extents stands for all.
 void Extents::find_extents() {
   const std::vector<Node>& nodes = graph_.nodes();
   for (size_t n = 0; n < nodes.size(); ++n) {
@@ -103,7 +103,7 @@ void Extents::find_extents() {
 void Extents::visit(size_t n) {
   const Node& node = graph_.nodes()[n];
   const bool makes = !made_[n].empty();
-  // A host function gets its inputs as long as they are. Of others the extent says how long the first input is now,
+  // A host function gets its inputs as long as they are. For other ops the extent says how long the first input is now,
   // which makes no mask of it.
   const size_t computed_from = makes && !node.op->host ? 1 : node.inputs.size();
   std::set<ValueId> extents;

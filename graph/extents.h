@@ -1,12 +1,12 @@
 #pragma once
 // Axes that vary in length from step to step: which they are, and what says how long.
 //
-// A value of a graph has a fixed type. What some ops make (OpDef::varying) may be shorter: an axis of it has as many
-// rows as a further value, the extent, says, and zeros beyond. An op carries such an axis on where a row of its
-// placements (OpDef::sbp) has it split in inputs and outputs alike: what lies in a part of them then comes of the same
-// part, so that rows within the extent come of rows within it, and what lies beyond does no harm. Where an op mixes
-// rows it is refused, unless they are masked: joined row by row with a bool made of the extent, as where() does. What
-// is masked is as long as its type says.
+// A value of a graph has a fixed type. Results of some ops (OpDef::varying) may be shorter than their types: an axis
+// has as many rows as a further value, the extent, says, and zeros beyond. An op carries such an axis on where a row of
+// its placements (OpDef::sbp) has it split in inputs and outputs alike: what lies in a part of them then comes of the
+// same part, so that rows within the extent come of rows within it, and what lies beyond does no harm. An op that mixes
+// rows is refused, unless they are masked: joined row by row with a bool made of the extent, as where() does. A value
+// that is masked is as long as its type says.
 #include <span>
 #include <string>
 #include <vector>
@@ -23,10 +23,10 @@ struct VaryingAxis {
 
 class Extents {
  public:
-  // Of all that a step computes. Throws kUnsupported naming the op, its dim and the user's line where rows of a dim are
-  // mixed, or a variable is updated with a value that varies.
+  // Finds the extents of all that a step computes. Throws kUnsupported naming the op, its dim and the user's line where
+  // rows of a dim are mixed, or a variable is updated with a value that varies.
   explicit Extents(const Graph& graph);
-  // Of what `value` depends on, in a graph that may be unfinished. Throws the same of ops.
+  // Finds the extents of what `value` depends on, in a graph that may be unfinished. Throws the same of ops.
   Extents(const Graph& graph, ValueId value);
 
   // By axis.

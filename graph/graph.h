@@ -17,11 +17,12 @@ namespace sluice::graph {
 
 using ValueId = int;
 inline constexpr ValueId kNoValue = -1;  // an absent optional input
-// What a node reads or makes; a few lie in the node.
+// The values that a node reads or makes; a few lie in the node.
 using ValueIds = boost::container::small_vector<ValueId, 4>;
 
-// Where a node runs; unset fields are the compiler's choice (the graph's default device, its compute stream). Of an
-// input, variable or output: beside which stream it lies, once the compiler has placed the graph.
+// The device and stream of a node; unset fields are the compiler's choice (the graph's default device, its compute
+// stream). For an input, variable or output it names the stream beside which it lies, once the compiler has placed the
+// graph.
 struct Placement {
   std::optional<DeviceId> device;
   std::string stream;  // "" = compute; "host", "host:1", ...
@@ -82,16 +83,16 @@ class Graph {
   // Completes attributes, pads absent optional inputs with kNoValue and infers the output types. Throws the op's error.
   // Returns the node's index; its values are node(i).outputs.
   int add_node(Node node);
-  // Moves a node of `source`, which is complete, here, with other inputs. Of inputs that have the types of the old ones
-  // its outputs have the old ones' types; else they are inferred. `source` keeps of it the op, its edges, where and how
-  // often it runs; what it was given (attributes) and where it comes from (provenance) are gone from there.
+  // Moves a node of `source`, which is complete, here, with other inputs. Its outputs keep their types if the new
+  // inputs have the types of the old ones; else the types are inferred. `source` keeps of it the op, its edges, where
+  // and how often it runs; what it was given (attributes) and where it comes from (provenance) are gone from there.
   int take_node(Graph& source, int node, ValueIds inputs);
   void add_output(std::string name, ValueId value, std::optional<ExtentOf> extent_of = {}, std::vector<int> axes = {});
   // `value` is what the output gave, with the axes in this order.
   void set_output(int output, ValueId value, std::vector<int> axes);
   void set_update(int variable, ValueId value);
-  // Only these outputs stay, with the extents that they have, and no step changes a variable. What nobody reads any
-  // more is the compiler's to remove. Throws kValue for one that is not there, or named twice.
+  // Only these outputs stay, with the extents that they have, and no step changes a variable. The compiler removes
+  // nodes that nobody reads any more. Throws kValue for one that is not there, or named twice.
   void keep_outputs(const std::vector<int>& kept);
   // Variables that no step changes become constants.
   void freeze_variables();
@@ -115,7 +116,7 @@ class Graph {
   int micro_batches() const;
   // For graphs of which that cannot be seen: nothing comes of all of them.
   void set_micro_batches(int count) { micro_batches_ = count; }
-  // Of the node that makes `value`; empty of inputs and variables.
+  // The provenance of the node that makes `value`; empty for inputs and variables.
   Provenance provenance(ValueId value) const;
   // Predicted work of one of this graph's nodes.
   Cost cost(const Node& node) const;

@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// What calls read, by their operands' numbers.
+// The values that calls read, by their operands' numbers.
 struct Operands {
   std::vector<TensorType> types;
   std::unique_ptr<bool[]> present;

@@ -31,7 +31,7 @@ class Operand {
   std::complex<double> complex_number() const { return {number_, kind_ == Kind::kComplex ? imaginary_ : 0.0}; }
   // The dtype an operation of this number with a tensor of `other` has: int + 1.5 is float32, half + 1.5 is half.
   DType dtype_with(DType other) const;
-  // Of two numbers: float32, complex64, int64 or bool.
+  // Two numbers give float32, complex64, int64 or bool.
   DType own_dtype() const;
   // A tensor's, or own_dtype().
   DType dtype() const { return is_number() ? own_dtype() : value_.dtype(); }

@@ -1,5 +1,6 @@
 #pragma once
-// Makes a new graph from an old one, node by node: copy, replace or leave out. What every graph pass is written with.
+// Makes a new graph from an old one, node by node: copy, replace or leave out. Every graph pass is written with this
+// class.
 #include <vector>
 
 #include "graph/builder.h"
@@ -22,7 +23,7 @@ class Rewriter {
   void map(ValueId old, ValueId replacement) { map_[old] = replacement; }
   // Takes a node over with mapped inputs and maps its outputs. Returns the new node's index.
   int take(int node);
-  // What a replacement for `node` is stamped with.
+  // The context that a replacement for `node` is stamped with.
   static NodeContext context_of(const Node& node) { return {node, node.placement, node.quota, node.every}; }
   // Adds outputs and updates; the rewriter is then used up.
   Graph finish();

@@ -70,7 +70,7 @@ class GradNode : public std::enable_shared_from_this<GradNode> {
 
 // The value's autograd data, made on first use.
 AutogradMeta& autograd_meta(const Value& value);
-// Where the gradient of `value` goes: its grad_fn, the accumulator of a leaf, or nowhere.
+// The edge that the gradient of `value` takes: to its grad_fn, to the accumulator of a leaf, or nowhere.
 GradNode::Next gradient_edge(const Value& value);
 std::vector<GradNode::Next> gradient_edges(std::span<const Value> values);
 // Makes `value` output `index` of `node`.

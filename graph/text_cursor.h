@@ -24,7 +24,7 @@ class TextCursor {
   std::string_view number_text();
   void expect_end(const char* context);
 
-  // What is left, shortened, for messages.
+  // The rest of the text, shortened, for messages.
   std::string rest() const;
   const std::string& where() const { return where_; }  // "file:line"
   template <class... Args>

@@ -9,10 +9,10 @@
 //     update "w" = %3
 //   }
 //
-// A role left out is "forward". Where no value comes of all micro-batches of a step, "micro_batches 4" says how many it
-// has. Inputs, variables and outputs may be placed as nodes are: [device "cpu:0", stream "host"]. An output's type may
-// be followed by how it lies in memory, "strides (6, 1, 2)", unless that is contiguous. Values are numbered in order of
-// definition. Attributes are as attr_str() prints them. '#' starts a comment.
+// A role left out is "forward". A graph in which no value comes of all micro-batches of a step says "micro_batches 4",
+// the number that a step has. Inputs, variables and outputs may be placed as nodes are: [device "cpu:0", stream
+// "host"]. An output's type may be followed by how it lies in memory, "strides (6, 1, 2)", unless that is contiguous.
+// Values are numbered in order of definition. Attributes are as attr_str() prints them. '#' starts a comment.
 #include <algorithm>
 #include <charconv>
 #include <numeric>

@@ -12,7 +12,7 @@ namespace sluice {
 class GradNode;
 class Value;
 
-// What autodiff knows of a tensor. Present only on tensors that require gradients.
+// The facts about a tensor that only autodiff needs. Present only on tensors that require gradients.
 struct AutogradMeta {
   bool requires_grad = false;             // set by the user on a leaf
   std::shared_ptr<GradNode> grad_fn;      // null on a leaf

@@ -1,5 +1,6 @@
 #pragma once
-// What a query of fused_conv asks for behind its convolution, and where its operands are: one reading for all devices.
+// Reads what a query of fused_conv asks for behind its convolution, and where its operands are: one reading for all
+// devices.
 #include <string>
 
 #include "plan/query.h"

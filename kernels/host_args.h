@@ -1,5 +1,5 @@
 #pragma once
-// What a HostFunction is given beside its operands.
+// The arguments of a HostFunction beside its operands.
 #include <span>
 
 #include "base/host_dims.h"
@@ -8,11 +8,11 @@
 namespace sluice {
 
 // Its inputs come with the shapes that they have in this call, in memory with the strides of all there is room for;
-// outputs are as large as there is room for. What it leaves beyond the extents of an output's axes becomes zeros.
+// outputs are as large as there is room for. Elements beyond the extents of an output's axes become zeros.
 struct HostArgs : KernelArgs {
   const HostDims& dims;
-  // Per dim. Of those taken with the inputs, how long they are; the others are as long as there is room for unless the
-  // function says otherwise here.
+  // Per dim. A dim that is taken with the inputs has its length here; the others are as long as there is room for
+  // unless the function says otherwise here.
   std::span<int64_t> extents;
 };
 

@@ -30,8 +30,8 @@ struct KernelArgs {
   const std::string* context = nullptr;
   // False where the outputs hold what this kernel's runs have made before of the same value (op "accumulate").
   bool first = true;
-  // Of a kernel with branches (KernelDef::branches): which inputs are void, and where it says which outputs are; none
-  // is as it begins. Null where nobody asks: then no input is void, and it writes every output.
+  // A kernel with branches (KernelDef::branches) reads here which inputs are void, and says here which outputs are;
+  // none is as it begins. Null where nobody asks: then no input is void, and it writes every output.
   const bool* void_inputs = nullptr;
   bool* void_outputs = nullptr;
 };
@@ -60,7 +60,8 @@ class PreparedKernel {
   uint64_t held_bytes() const { return held_bytes_; }
   // Those of KernelQuery::packed that run() takes packed; it takes the others as they are.
   const std::vector<Packing>& packings() const { return packings_; }
-  // Whose code run() calls ("cuBLASLt"), where it is a vendor's that the op's other kernels do without; else "".
+  // The library whose code run() calls ("cuBLASLt"), where it is a vendor's that the op's other kernels do without;
+  // else "".
   virtual const char* library() const { return ""; }
 
  protected:

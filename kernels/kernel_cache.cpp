@@ -54,7 +54,7 @@ std::shared_ptr<const PreparedKernel> KernelCache::get(const plan::KernelQuery& 
   }
 }
 
-// That of the key, made where there is none, as the most recently used.
+// The slot of the key, made where there is none, as the most recently used.
 std::shared_ptr<KernelCache::Slot> KernelCache::slot_of(const std::string& key) {
   const std::lock_guard lock(mutex_);
   const auto [at, fresh] = by_key_.try_emplace(key, order_.end());

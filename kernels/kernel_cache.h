@@ -2,8 +2,8 @@
 // Prepared kernels by what was asked for: each is prepared once, and shared by everybody who asks for the same while it
 // is kept. The least recently used go first; whoever has one keeps it.
 //
-// Thread safety: every method may be called from any thread. Who asks for a kernel that another thread is preparing
-// waits for that; nobody waits for the preparing of other kernels.
+// Thread safety: every method may be called from any thread. A thread that asks for a kernel which another one is
+// preparing waits for that; nobody waits for the preparing of other kernels.
 #include <cstddef>
 #include <cstdint>
 #include <list>

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels of this process stand on.
+// The libraries that the kernels of this process stand on.
 #include <string>
 #include <vector>
 
@@ -26,7 +26,7 @@ std::vector<InstructionSet> cpu_instruction_sets();
 // The processor as it calls itself, with the sizes of its caches, by which kernels cut their work.
 std::string processor_name();
 
-// What of this machine and this build it depends on which kernels there are, and how fast each is.
+// Adds the facts of this machine and this build that decide which kernels there are, and how fast each is.
 void add_machine(Key& key);
 
 }  // namespace sluice

@@ -2,7 +2,7 @@
 
 namespace sluice {
 
-// What a device can do at best, for predicted costs. Per core where it says so.
+// The best rates of a device, for predicted costs. Per core where it says so.
 struct MachineRates {
   double flops_per_core = 100e9;  // fused multiply-adds count two
   double bytes_per_core = 25e9;

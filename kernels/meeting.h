@@ -3,13 +3,14 @@
 
 namespace sluice {
 
-// Of a kernel that can say beforehand whether it will wait for another rank. REQUIRES of all: no run() is under way.
+// A kernel that meets other ranks can say beforehand whether it will wait for another one. REQUIRES of all: no run() is
+// under way.
 class Meeting {
  public:
   virtual ~Meeting() = default;
   // False: run(), called next, goes through at once.
   virtual bool waits() const = 0;
-  // Of a kernel that receives: says where the first run() to come that was not granted yet will write. False when there
+  // A kernel that receives is told where the first run() to come that was not granted yet will write. False when there
   // are enough, or this is none that receives.
   virtual bool grant(void* /*output*/) const noexcept { return false; }
   virtual bool receives() const { return false; }

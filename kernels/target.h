@@ -15,7 +15,8 @@ class KernelTrials;
 // Thread-safe. REQUIRES: the cache, or the table, outlives it.
 class KernelTarget : public plan::Target {
  public:
-  // What is prepared to answer is kept in `kernels`, for those who run the plan. `trials`: null where none are run.
+  // Kernels that are prepared to answer are kept in `kernels`, for those who run the plan. `trials`: null where none
+  // are run.
   KernelTarget(KernelCache& kernels, std::vector<plan::DeviceDesc> devices, MachineRates rates = {},
                KernelTrials* trials = nullptr);
   KernelTarget(const KernelTable& table, std::vector<plan::DeviceDesc> devices, MachineRates rates = {});

@@ -1,7 +1,7 @@
 #pragma once
-// With which of its implementations a kernel is fastest on this machine: each is run. What was found is kept for the
-// process, the least recently used goes first; and on disk for later ones, by the kernel, the processor, the versions
-// of libraries and the build of Sluice.
+// With which of its implementations a kernel is fastest on this machine: each is run. Results are kept for the process,
+// the least recently used goes first; and on disk for later ones, by the kernel, the processor, the versions of
+// libraries and the build of Sluice.
 //
 // Thread safety: every method. One search runs at a time, on leased cores, so that no other disturbs it.
 #include <cstdint>
@@ -43,7 +43,7 @@ class KernelTrials {
   KernelTrials(const KernelTable& table, CoreLeases& leases, std::function<Device&(const DeviceId&)> devices,
                size_t most, const std::string& directory);
 
-  // What to ask for as plan::kImplementation; "" for the usual one, also where there is no other.
+  // The implementation to ask for as plan::kImplementation; "" for the usual one, also where there is no other.
   std::string fastest(const plan::KernelQuery& query);
   // Asked for after used() was so much, in that order.
   std::vector<Trial> trials(uint64_t used = 0) const;

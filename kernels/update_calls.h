@@ -1,5 +1,5 @@
 #pragma once
-// What a query of multi_update asks for, and where the operands of its calls are: one reading for all devices.
+// Reads what a query of multi_update asks for, and where the operands of its calls are: one reading for all devices.
 #include <optional>
 #include <string>
 
@@ -23,7 +23,7 @@ struct UpdateCalls {
   }
   static const AttrGraph& body(const plan::KernelQuery& query) { return get_attr<AttrGraph>(query.attrs, "body"); }
 
-  // Where input v of the body is among those of the query: first what calls replace, then the others of each.
+  // The place of input v of the body among the query's inputs: first what calls replace, then the others of each.
   size_t place(size_t v, size_t call) const {
     return v < replaced ? call * replaced + v : count * replaced + call * (inputs - replaced) + v - replaced;
   }

@@ -10,8 +10,8 @@
 
 namespace sluice {
 
-// What a thread does that waits for the others of its kernel, or for the next kernel: spin for some milliseconds and
-// then sleep, or sleep at once. kAuto: spin while nobody else wants the cores.
+// Says how a thread waits for the others of its kernel, or for the next kernel: it spins for some milliseconds and then
+// sleeps, or sleeps at once. kAuto: spin while nobody else wants the cores.
 enum class Spin : uint8_t { kAuto, kNever, kAlways };
 
 // Spinning is fastest on cores of one's own. Beside other busy processes it is ruinous: a thread spins through its

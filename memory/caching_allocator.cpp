@@ -94,7 +94,7 @@ class CachingAllocator final : public Allocator {
   }
 
  private:
-  // What may be held here with a block for `bytes`, which are reserved.
+  // The most bytes that may be held here together with a block for `bytes`, which are reserved.
   uint64_t most_held(uint64_t bytes) const {
     const uint64_t most = 2 * peak_held_ + kAlwaysKept;
     if (options_.total == nullptr || options_.total->limit() == CountedBytes::kNoLimit) return most;

@@ -46,16 +46,16 @@ class CountedBytes {
     raise_peak(now);
   }
 
-  // Of what is in use. It may be less than that: then nothing can be allocated until enough has been freed.
+  // The limit of the bytes in use. It may be less than that: then nothing can be allocated until enough has been freed.
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
   void set_limit(uint64_t bytes);
-  // Of what each cache keeps for reuse.
+  // The limit of the bytes that each cache keeps for reuse.
   uint64_t cache_limit() const { return cache_limit_.load(std::memory_order_relaxed); }
   void set_cache_limit(uint64_t bytes);
 
   // An allocator that keeps freed memory of what is counted here, for as long as it lives.
   void add_cache(std::weak_ptr<Allocator> cache);
-  // What all of them keep.
+  // The bytes that all of the caches keep.
   uint64_t kept_bytes() const;
   void release_kept();
   // Makes them give back what they keep where it would exceed the limit together with what is in use.

@@ -53,7 +53,7 @@ class HostAllocator final : public Allocator {
     return data;
   }
 
-  // The functions are the program's. What they throw would end a thread that knows nothing of it.
+  // The functions are the program's. An exception from them would end a thread that knows nothing of it.
   void* call_caller(uint64_t bytes) const {
     std::string thrown;
     try {

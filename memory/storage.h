@@ -70,7 +70,8 @@ class Storage {
   // takes its time is done (Writing). before_write() counts; sessions count the writes of each step they submit.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
   void count_write() { version_.fetch_add(1, std::memory_order_release); }
-  // Of the eager call that has written it last, in the queue of its device; 0: none has. Only that queue says more.
+  // The eager call that has written it last, by its number in the queue of its device; 0: none has. Only that queue
+  // says more.
   uint64_t written_by() const { return written_by_.load(std::memory_order_relaxed); }
   void set_written_by(uint64_t call) { written_by_.store(call, std::memory_order_relaxed); }
   // Others have its address and may write at any time: its version says nothing. Calls count, and take_back() one each.

@@ -1,5 +1,5 @@
 #pragma once
-// What a kernel's wish for a layout means for an operand.
+// Translates a kernel's wish for a layout into the strides of an operand.
 #include "base/tensor_spec.h"
 #include "plan/target.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the attribute `program` of op "loop" may hold beside calls of kernels.
+// The instructions that the attribute `program` of op "loop" may hold beside calls of kernels.
 
 namespace sluice::plan {
 

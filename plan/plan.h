@@ -81,8 +81,8 @@ struct PackedCopy {
 enum class BaseKind : uint8_t { kBuffer, kRegister, kVariable };
 const char* base_kind_name(BaseKind kind);
 
-// A strided window. Of kRegister, as an output: the slot this firing writes. As an input: the token taken, where the
-// actor consumes the register (also where it produces it); otherwise the slot it writes.
+// A strided window. An output of base kRegister is the slot that this firing writes. As an input: the token taken,
+// where the actor consumes the register (also where it produces it); otherwise the slot it writes.
 struct View {
   BaseKind base = BaseKind::kBuffer;
   int index = 0;        // of the buffer, register or variable; -1: an absent optional input (kernels get null)
@@ -112,7 +112,7 @@ struct Instr {
   bool operator==(const Instr&) const = default;
 };
 
-// kFeed and kSource fire `starts` times per submitted step. Of a feed the caller has written the input slots, rows of a
+// kFeed and kSource fire `starts` times per submitted step. The caller has written a feed's input slots, rows of a
 // step's inputs for each firing; a source runs kernels, which may say that its data has ended. kSink: a firing hands
 // the outputs to the caller's handle before its program releases them; it fires once in one or several steps, or
 // several times in one, and then each firing gives the next rows.

@@ -1,5 +1,5 @@
 #pragma once
-// What a device is asked about the kernels of a plan.
+// The questions that a device is asked about the kernels of a plan.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -16,7 +16,7 @@ std::vector<int> streams_of_kernels(const Plan& plan);
 // REQUIRES: `stream` runs it.
 KernelQuery query_of(const Kernel& kernel, const Stream& stream);
 
-// Equal keys: kernels prepared by one definition are the same. What the work costs is left out.
+// Equal keys: kernels prepared by one definition are the same. Costs are left out of the key.
 Key key_of(const KernelQuery& query);
 
 // An attribute that a call may have beside its op's; `missing` where it has none such.
@@ -31,7 +31,8 @@ inline constexpr const char* kWorkspaceLimit = "workspace_limit";
 // Another one: by which of its implementations a kernel computes. One that it does not have here is the usual one.
 inline constexpr const char* kImplementation = "implementation";
 inline constexpr const char* kGenerated = "generated";  // code that is made for the query
-// Of float32 products: how exactly ("highest" where it is missing; CompileOptions::float32_matmul_precision).
+// The attribute of float32 products that says how exactly they are computed ("highest" where it is missing;
+// CompileOptions::float32_matmul_precision).
 inline constexpr const char* kPrecision = "precision";
 // And another: false where the kernel's results may differ from run to run in their last bits, if that is faster.
 inline constexpr const char* kDeterministic = "deterministic";

@@ -117,7 +117,7 @@ class Taking {
     }
     return v;
   }
-  // Where only one rank is left, its devices are this process's.
+  // When only one rank is left, its devices are this process's.
   int rank_here(int rank) const { return rank_ == kAllRanks ? rank : 0; }
   // A space of the plan as this rank sees it.
   int space(int index) {

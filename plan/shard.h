@@ -1,5 +1,5 @@
 #pragma once
-// What lies on several devices is several things to a plan, one on each of them.
+// A value that lies on several devices is several values to a plan, one on each of them.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -22,7 +22,7 @@ struct Shard {
 
 using ShardsByName = std::map<std::string, Shard>;
 
-// Of a graph over several devices.
+// The shards of a graph over several devices.
 struct Shards {
   ShardsByName inputs, outputs, variables;
   bool empty() const { return inputs.empty() && outputs.empty() && variables.empty(); }
@@ -31,7 +31,7 @@ struct Shards {
 // Null when there is none of that name.
 const Shard* find_shard(const ShardsByName& shards, const std::string& name);
 
-// Where a shard lies in the memory of its whole.
+// The place of a shard in the memory of its whole.
 struct Window {
   uint64_t offset = 0;  // bytes
   TensorSpec spec;

@@ -1,5 +1,6 @@
 #pragma once
-// What a compiler may ask about the devices it compiles for. Plain facts and kernel queries; no device types.
+// The questions that a compiler may ask about the devices it compiles for. Plain facts and kernel queries; no device
+// types.
 #include <span>
 #include <string>
 #include <utility>
@@ -41,7 +42,7 @@ struct PackedInput {
 
 enum class Layout : uint8_t { kAny, kContiguous, kChannelsLast };
 
-// What a kernel wants of its operands' strides. kAny: any strides are accepted as they come.
+// The strides that a kernel wants of its operands. kAny: any strides are accepted as they come.
 struct LayoutPreference {
   std::vector<Layout> inputs, outputs;
 };

@@ -98,7 +98,7 @@ class Transfers {
       const std::string name = fmt::format("{}@{}", reg.name, there);
       const int sender = actor("send " + name, stream(home, "send " + name));
       const int receiver = actor("receive " + name, stream(there, "receive " + name));
-      // What the readers' rank has of it. Its initial tokens are there from the start.
+      // The copy of the register on the readers' rank. Its initial tokens are there from the start.
       Register copy = reg;
       copy.name = name;
       copy.producer = receiver;
@@ -137,8 +137,8 @@ class Transfers {
     if (!stays) plan_.registers[r].initial_tokens = 0;
   }
 
-  // Where the receiver's steps begin: with the readers, whose stream a step wakes in any case, if they are on one that
-  // waits for no other rank.
+  // The stream with which the receiver's steps begin: the readers', which a step wakes in any case, if they are on one
+  // that waits for no other rank.
   int stream_of_steps(const std::vector<int>& edges, int receiver) const {
     const auto stream_of = [&](int e) { return plan_.actors[plan_.edges[e].consumer].stream; };
     const int first = stream_of(edges.front());
@@ -154,7 +154,7 @@ class Transfers {
     plan_.buffers.push_back(b);
     return static_cast<int>(plan_.buffers.size()) - 1;
   }
-  // What is in place of the edge lies where its register now does.
+  // The edge that replaces another lies where its register now does.
   void share(int edge) {
     for (size_t r = 0; r < plan_.registers.size(); ++r) {
       Register& reg = plan_.registers[r];
@@ -211,7 +211,8 @@ class Transfers {
     for (const int r : ranks) {
       if (sunk.count(r) || (senders_[r].empty() && sources_[r].empty())) continue;
       const std::string name = fmt::format("end of steps@{}", r);
-      // Where the last of what it waits for may be: nobody has to be woken for it, then.
+      // The sink goes to the stream on which the last of what it waits for may end: nobody has to be woken for it,
+      // then.
       const int last = senders_[r].empty() ? sources_[r].back() : senders_[r].back().first;
       const int sink = actor(name, plan_.actors[last].stream, ActorRole::kSink);
       for (const auto& [sender, tokens] : senders_[r]) {

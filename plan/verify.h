@@ -1,6 +1,6 @@
 #pragma once
-// Is a plan right, and can it run forever? Every check recomputes what it needs from the plan alone. What loading
-// refuses in a verified plan is about the machine, the kernels it has, or what the plan is bound to.
+// Is a plan right, and can it run forever? Every check recomputes what it needs from the plan alone. Loading refuses a
+// verified plan only for reasons of the machine, the kernels it has, or what the plan is bound to.
 #include <string>
 #include <vector>
 

@@ -27,14 +27,14 @@ std::string variable_of(DeviceKind kind) {
   return fmt::format("{}{}{}", kVariableBegin, upper, kVariableEnd);
 }
 
-// Where the code of this function lies: the program, or the library it was linked into.
+// The file in which the code of this function lies: the program, or the library it was linked into.
 std::filesystem::path own_directory() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&own_directory), &info) == 0 || info.dli_fname == nullptr) return {};
   return std::filesystem::absolute(info.dli_fname).parent_path();
 }
 
-// What dlopen() is to be given for a kind.
+// The path for dlopen() for a kind of device.
 std::string place_of(DeviceKind kind) {
   if (const char* path = std::getenv(variable_of(kind).c_str()); path != nullptr && *path != '\0') return path;
   for (const char* folder : {"", "lib"}) {
@@ -65,7 +65,7 @@ DeviceKind kind_of(const Backend& backend, const std::string& path) {
   }
 }
 
-// Of an open library.
+// Checks an open library, and returns the backend in it.
 const Backend* checked_backend(void* library, const std::string& path) {
   const auto entry = reinterpret_cast<const Backend* (*)()>(dlsym(library, "sluice_backend"));
   SLUICE_CHECK_KIND(kUnsupported, entry != nullptr, "'{}' is no backend: {}; it must export sluice_backend()", path,

@@ -19,7 +19,7 @@ namespace plan {
 struct KernelQuery;
 }
 
-// What a backend's library gives, through one function: extern "C" const sluice::Backend* sluice_backend().
+// A backend's library gives this through one function: extern "C" const sluice::Backend* sluice_backend().
 struct Backend {
   const char* abi =
       nullptr;  // SLUICE_BACKEND_ABI: core and backend pass each other C++ objects, so one build made both
@@ -29,7 +29,7 @@ struct Backend {
   // all_gather and all_to_all of its devices' memory (kernels/collectives.h). Null: they go through the host.
   std::unique_ptr<PreparedKernel> (*prepare_collective)(const plan::KernelQuery& query,
                                                         collective::Communicator& group) = nullptr;
-  // What its kernels stand on, and what is missing of that; null: nothing.
+  // The libraries that its kernels stand on, and what is missing of them; null: nothing.
   std::vector<LibraryVersion> (*libraries)() = nullptr;
 };
 

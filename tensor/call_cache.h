@@ -15,7 +15,7 @@
 
 namespace sluice {
 
-// What is looked up; nothing is owned, so a hit copies nothing.
+// The key of a look-up; it owns nothing, so a hit copies nothing.
 struct CallKey {
   const OpDef* op = nullptr;
   const Attrs* attrs = nullptr;

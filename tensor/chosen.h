@@ -27,19 +27,19 @@ Value filled_up(const Value& x, int first, int count);
 // them are cut by rows(); otherwise exactly those.
 class Chosen {
  public:
-  // Of `function`, which names itself in errors and the dim of what varies. What is not there is not chosen. Throws
-  // kRuntime with `instead` where a graph of fixed lengths is traced.
+  // Chooses by a mask for `function`, which names itself in errors and the dim of what varies. A row that is not there
+  // is not chosen. Throws kRuntime with `instead` where a graph of fixed lengths is traced.
   Chosen(const Value& mask, const char* function, const char* instead);
 
   const Value& at() const { return at_; }  // int64, in row-major order of the mask
   // The index of each along each axis of the mask.
   std::vector<Value> columns() const;
-  // What is to be as long along `axis`.
+  // `made_by_them`, whose length along `axis` is from now on the number of what is chosen.
   Value rows(const Value& made_by_them, int axis = 0) const;
-  // Of a graph: is `x` as long as that along `axis`?
+  // Tells, in a graph, whether `x` is as long as that along `axis`.
   bool as_long(const Value& x, int axis) const;
-  // Of a graph: for each element of the mask, along `axis`, the row of `x` that belongs to the last one chosen up to
-  // it. REQUIRES: as_long(x, axis).
+  // Gives, in a graph, for each element of the mask, along `axis`, the row of `x` that belongs to the last one chosen
+  // up to it. REQUIRES: as_long(x, axis).
   Value spread(const Value& x, int axis) const;
   // How many there are: int64(). Undefined outside of graphs.
   const Value& count() const { return count_; }

@@ -68,7 +68,8 @@ DeviceQueue::DeviceQueue(Engine& engine, const DeviceId& id)
 
 namespace {
 
-// What stays for ever, each with the one before it, so that it is no leak. Without a lock, for children of a fork.
+// Objects that stay for ever, each with the one before it, so that it is no leak. Without a lock, for children of a
+// fork.
 struct Kept {
   std::shared_ptr<void> what;
   Kept* before = nullptr;
@@ -204,7 +205,7 @@ void DeviceQueue::launch(const std::shared_ptr<const PreparedKernel>& kernel, Ke
       if (data != nullptr) memory.deallocate(data, bytes);  // who gets it next is queued behind
     }
   };
-  // What computes on this thread takes its cores before the lock, as all who hold both.
+  // A device that computes on this thread takes its cores before the lock, in the same order as all who hold both.
   const bool here = !compute_->asynchronous();
   const CoreLease lease(engine_.leases(), here && kernel->needs_cores() ? threads : 0);
   check_open();

@@ -1,13 +1,13 @@
 #pragma once
-// Where the eager calls of a device go: one stream, in the order of the calls, and memory whose reuse follows that
+// The queue for the eager calls of a device: one stream, in the order of the calls, and memory whose reuse follows that
 // order. A call is queued and returns; the host waits where it needs a value.
 //
 // Calls are numbered, and a storage knows the number of the call that wrote it last.
 //
 // Thread safety: every method may be called from any thread.
 // Invariants
-//  1. What a queued call uses (its kernel, the text of its context, staged bytes, events) is kept until the stream has
-//     passed it. Blocks of memory are not: who gets one next is queued behind.
+//  1. Everything that a queued call uses (its kernel, the text of its context, staged bytes, events) is kept until the
+//     stream has passed it. Blocks of memory are not: who gets one next is queued behind.
 //  2. The stream skips what comes after a failure, until the failure has been told. The calls from the one that failed
 //     to the last one before that made nothing: who asks for their results is told the same error.
 //  3. Memory goes back to the device after the stream has been waited for.
@@ -39,11 +39,12 @@ class DeviceQueue final : public StorageUser, public std::enable_shared_from_thi
   ~DeviceQueue() override;
 
   const DeviceId& id() const { return id_; }
-  // Where its tensors' memory lies: the device's space, or the host's where that is the device's.
+  // The space of its tensors' memory: the device's, or the host's where that is the device's.
   const plan::Space& space() const { return space_; }
-  // Of eager tensors: freed blocks are kept for the next ones. Whoever holds it holds the queue.
+  // The memory of eager tensors: freed blocks are kept for the next ones. Whoever holds it holds the queue.
   std::shared_ptr<Allocator> memory();
-  // Of what plans keep: counted with theirs, and freed at once. Null where the device's memory is the host's.
+  // The memory of what plans keep: counted with theirs, and freed at once. Null where the device's memory is the
+  // host's.
   std::shared_ptr<Allocator> plan_memory();
   // In use by eager tensors; taken from the device, with what is kept for reuse.
   AllocatorStats stats() const { return cache_->stats(); }

@@ -111,7 +111,7 @@ void EagerExecutor::Impl::run(const PreparedKernel& kernel, KernelArgs args, int
   ++kernel_calls;
 }
 
-// Of an elementwise op without a kernel: the body of a fused one, where its device has that.
+// An elementwise op without a kernel runs as the body of a fused one, where its device has that.
 std::optional<AttrGraph> EagerExecutor::Impl::steps_in_one_pass(const CallKey& key, Types types) const {
   const KernelTable& table = kernels.table();
   if (!table.find(ops::fused_op().name, key.device.kind)) return {};
@@ -329,7 +329,7 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     placed = true;
   }
 
-  // Who makes something of nothing, or of a generator's numbers alone.
+  // Such a call makes something of nothing, or of a generator's numbers alone.
   if ((!placed || (op.random && inputs.size() == 1)) && creation_device().kind != DeviceKind::kCpu) [[unlikely]] {
     if (placed && device != creation_device()) {
       const Value state = copy_to(inputs[0], creation_device());

@@ -14,7 +14,7 @@ namespace sluice {
 class DeviceQueue;
 class Engine;
 
-// What executors of tensors have in common: they can run something right now, if only beneath a trace.
+// The executors of tensors have this in common: they can run something right now, if only beneath a trace.
 class TensorExecutor {
  public:
   virtual ~TensorExecutor() = default;
@@ -43,7 +43,7 @@ class OverwriteScope {
   OverwriteScope* const previous_;
 };
 
-// What "host_function" calls, by name, when it runs eagerly on this thread while the scope lives.
+// Sets the functions that "host_function" calls, by name, when it runs eagerly on this thread while the scope lives.
 class HostFunctionScope {
  public:
   explicit HostFunctionScope(const HostFunctions& functions);  // REQUIRES: they outlive the scope
@@ -84,18 +84,18 @@ class EagerExecutor final : public Executor, public TensorExecutor {
   Value move_to(const Value& value, const DeviceId& device);
   // A copy that is counted with what plans hold.
   Value copy_for_plan(const Value& value, const DeviceId& device);
-  // Where the calls of a device other than the cpu are queued; made on first use.
+  // The queue for the calls of a device other than the cpu; made on first use.
   DeviceQueue& queue(const DeviceId& device);
   // The queue, where there is one already.
   std::shared_ptr<DeviceQueue> find_queue(const DeviceId& device) const;
   std::vector<std::shared_ptr<DeviceQueue>> queues() const;
-  // Of all devices: waits for the calls so far, and tells a failure.
+  // Waits for the calls so far on all devices, and tells a failure.
   void synchronize();
   // Nothing runs from now on; waits at most so long for what devices have been given.
   void close(std::chrono::milliseconds timeout) noexcept;
   void set_threads(int threads);  // of kernels; default: the engine's cores
   int threads() const;
-  // What kernels of eager calls have taken, of any thread, while they are timed.
+  // The times that kernels of eager calls have taken, on any thread, while they are timed.
   struct KernelTime {
     uint64_t ns = 0, calls = 0;
   };

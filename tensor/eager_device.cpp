@@ -130,7 +130,7 @@ void EagerExecutor::assign(const Value& target, const Value& source) {
   read.storage()->before_read(queue);
   if (queue != nullptr) {
     queue->check(*read.storage());
-    // What stays of the old content must be there.
+    // The part of the old content that stays must be there.
     if (checked_bytes(shape, dtype_size(to.spec().dtype)) < to.storage()->bytes()) queue->check(*to.storage());
   }
   const Writing writing(*to.storage(), queue);

@@ -1,5 +1,5 @@
 #pragma once
-// What the files of the eager executor share: fresh tensors, and what a value is to them.
+// Helpers that the files of the eager executor share: fresh tensors, and the kinds of values that there are for them.
 #include <memory>
 #include <utility>
 

@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// What a host function writes. Axes with the name of a dim ("" of others) may be shorter than in `type`.
+// A result that a host function writes. Axes with the name of a dim ("" of others) may be shorter than in `type`.
 struct HostOutput {
   TensorType type;
   std::vector<std::string> dims;  // per axis

@@ -23,7 +23,7 @@ Value apply_steps(Value value, const std::vector<ViewStep>& steps) {
 
 bool leaf_needing_grad(const Value& value) { return value.requires_grad() && !value.impl()->autograd->grad_fn; }
 
-// What the target's memory holds after the write, as a differentiable value of the target's type.
+// The content of the target's memory after the write, as a differentiable value of the target's type.
 Value fitted(const Value& result, const Value& target) {
   Value value = Tensor(result).to(target.dtype());
   if (value.shape() == target.shape()) return value;

@@ -17,7 +17,7 @@ BranchPaths::BranchPaths(const graph::Graph& graph, size_t first) {
     const auto add = [&](const BranchTaken& branch) {
       if (std::find(path.begin(), path.end(), branch) == path.end()) path.push_back(branch);
     };
-    // A branch lies in others as its index does. What branches have met in is as void as the index is.
+    // A branch lies in others as its index does. A value in which branches have met is as void as the index is.
     const size_t read = node.op == &ops::esac_op() ? 1 : node.inputs.size();
     for (size_t k = 0; k < read; ++k)
       for (const BranchTaken& branch : of(node.inputs[k])) add(branch);

@@ -20,7 +20,7 @@ struct BranchTaken {
 
 class BranchPaths {
  public:
-  // Of nodes from number `first` on.
+  // The paths of nodes from number `first` on.
   BranchPaths(const graph::Graph& graph, size_t first);
   // The branches that a value is made in, from the outermost to the innermost; none: it is there whatever is taken.
   std::vector<BranchTaken> of(graph::ValueId value) const;

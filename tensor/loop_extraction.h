@@ -14,16 +14,16 @@ namespace sluice {
 class Extraction {
  public:
   using Kept = std::function<bool(const graph::Node&)>;
-  // Of nodes from number `first` on.
+  // Extracts nodes from number `first` on.
   Extraction(const graph::Graph& graph, size_t first) : graph_(graph), first_(first) {}
 
   // It will take the value.
   void stop_at(graph::ValueId value) { seen_.insert(value); }
   // Nodes of which `kept` is true are not part of it.
   void need(std::span<const graph::ValueId> values, const Kept& kept);
-  // What reads `value` reads `other` instead, which it then needs.
+  // Readers of `value` read `other` instead, which is then needed.
   void read_instead(graph::ValueId value, graph::ValueId other, const Kept& kept);
-  // What is needed and not part of it: of the outside; and of nodes that were kept.
+  // The values that are needed and not part of it: those of the outside, and those of nodes that were kept.
   const std::vector<graph::ValueId>& outside() const { return outside_; }
   const std::vector<graph::ValueId>& kept() const { return kept_; }
 

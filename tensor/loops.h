@@ -23,10 +23,10 @@ struct ScanOptions {
   bool plain = false;
 };
 
-// The last states, then what was stacked, of `length` turns, of which each takes a row of `rows`. What the body reads
-// from outside is the same for all turns; the gradients of all these are those of a loop backwards. Throws kRuntime
-// when nothing is traced, kType where a state changes its type, kUnsupported where the body writes in place to the
-// outside, or draws random numbers.
+// The last states, then what was stacked, of `length` turns, of which each takes a row of `rows`. A value that the body
+// reads from outside is the same for all turns; the gradients of all these are those of a loop backwards. Throws
+// kRuntime when nothing is traced, kType where a state changes its type, kUnsupported where the body writes in place to
+// the outside, or draws random numbers.
 std::vector<Value> trace_scan(std::span<const Value> states, std::span<const Value> rows, const ScanOptions& options,
                               const LoopBody& body);
 

@@ -93,7 +93,7 @@ namespace {
 
 constexpr uint32_t kEngineWords = boost::random::mt19937::state_size;
 
-// What get_state() writes.
+// The bytes that get_state() writes.
 struct GeneratorBytes {
   uint64_t seed, step;
   double next_normal;
@@ -175,7 +175,7 @@ void Generator::fill_one_by_one(T* data, int64_t n, double mean, double std) {
   for (int64_t i = 0; i < n; ++i) data[i] = static_cast<T>(std::fma(next_normal(), std, mean));
 }
 
-// rounded: the samples of a dtype of 16 bits. Of those, what is drawn anew is not drawn before.
+// rounded: the samples of a dtype of 16 bits. Samples that are drawn anew are not drawn before.
 template <class T>
 void Generator::fill_normal(T* data, int64_t n, double mean, double std, bool rounded) {
   if (n < kVectorSize) {
@@ -218,7 +218,7 @@ float rounded_to(DType dtype, double number) {
 
 }  // namespace
 
-// Of 16 bits, a sample that is rounded up to `high` becomes `low`.
+// A sample of 16 bits that is rounded up to `high` becomes `low`.
 Tensor Generator::uniform(const TensorType& type, double low, double high, const char* what) {
   const bool rounded = is_floating(type.dtype) && dtype_size(type.dtype) == 2;
   const CreationScope host{DeviceId{}};

@@ -27,8 +27,8 @@ struct ViewStep {
   Attrs attrs;
 };
 
-// What eager and traced tensors share. `spec()` of a traced tensor is the layout an eager one would have: it decides,
-// as in eager mode, which view ops alias and which copy.
+// The part that eager and traced tensors share. `spec()` of a traced tensor is the layout an eager one would have: it
+// decides, as in eager mode, which view ops alias and which copy.
 class TensorImpl : public ValueImpl {
  public:
   const TensorSpec& spec() const { return spec_; }
@@ -43,8 +43,8 @@ class TensorImpl : public ValueImpl {
   // An in-place write gave this base another history / this view took its base's history as it is now.
   void history_changed() { ++history_; }
   void history_is_current() { base_history_ = base_->history_; }
-  // Who made this view, or what it is a view of, where that is no recorded call: then nobody can say what of its base's
-  // history a write through it changes.
+  // Says who made this view, or what it is a view of, where that is no recorded call: then nobody can say what of its
+  // base's history a write through it changes.
   enum class Unrecorded : uint8_t { kNo, kGradientsOff, kFunction };  // kFunction: one with a backward of its own
   void made_by_function() { unrecorded_ = Unrecorded::kFunction; }
   // Throws kRuntime where it is such a view; `what` is what happens to it.
@@ -129,7 +129,7 @@ class EagerImpl final : public TensorImpl {
   // How graphs are to lay it over devices; null: not at all. Eager ops refuse it, and readers of all of it do where
   // its memory holds a component; type() and spec() are the whole's.
   std::shared_ptr<const GlobalTensor> global;
-  // Of what its memory holds.
+  // The spec of what its memory holds.
   const TensorSpec& memory_spec() const { return global && global->component ? *global->component : spec_; }
   // From now on it lies so, and is logically a `type`; null: what its memory holds. REQUIRES: not a view.
   void lay(std::shared_ptr<const GlobalTensor> how, const TensorType& type);
@@ -199,7 +199,7 @@ class Tensor : public Value {
   void retain_grad() const;
   // Runs when this tensor's gradient is known; a defined result replaces it. Returns an id for remove_hook().
   int add_hook(std::function<Value(const Value&)> hook) const;
-  // Of a leaf: runs when its grad() is complete; gets the leaf.
+  // A hook of a leaf runs when the leaf's grad() is complete, and gets the leaf.
   int add_post_accumulate_grad_hook(std::function<void(const Value&)> hook) const;
   void remove_hook(int id) const;
 };

@@ -49,7 +49,7 @@ Value write_at(const Value& base, std::span<const ViewStep> steps, const Value& 
 
 namespace {
 
-// Of memory whose content is the graph's: there is none to be read or written outside of it.
+// Uses memory whose content is the graph's: there is none to be read or written outside of it.
 struct ContentOfAStep final : StorageUser {
   void wait_idle(bool) override {
     fail(ErrorKind::kRuntime,
@@ -153,7 +153,7 @@ ValueId TraceExecutor::apply_steps(ValueId base, DeviceId device, const std::vec
   return id;
 }
 
-// What the value holds now; a view is computed anew after its base was written.
+// The value of the graph that `value` holds now; a view is computed anew after its base was written.
 ValueId TraceExecutor::current_id(const Value& value) {
   if (!value.impl()->traced()) {
     Variable& variable = *variable_of(value);
@@ -287,7 +287,7 @@ void TraceExecutor::assign(const Value& target, const Value& source) {
     stages.push_back(handle(apply_steps(id(stages.back()), target.device(), {steps[i]}), target.device()));
   const Value written = value;
   size_t left = steps.size();
-  // What repeats elements has no way back of its own: which of the equal ones were written is for later steps to say.
+  // A view that repeats elements has no way back of its own: later steps say which of the equal elements were written.
   for (size_t i = 0; i + 1 < stages.size() && left == steps.size(); ++i)
     if (bytes_of(stages[i + 1]) > bytes_of(stages[i])) left = i;
   if (left < steps.size()) value = write_at(stages[left], std::span(steps).subspan(left), value);

@@ -33,7 +33,7 @@ namespace sluice {
 struct TraceRegion {
   explicit TraceRegion(const char* owner, const char* advice) : owner(owner), advice(advice) {}
   virtual ~TraceRegion() = default;
-  // What the inside reads in place of `value`, for each of the ways in which it runs. Called outside.
+  // The values that the inside reads in place of `value`, one for each of the ways in which it runs. Called outside.
   virtual std::vector<Value> bring(const Value& value) = 0;
   // Is `value`, a constant, brought too?
   virtual bool brings_constant(const Value& value) const { return (void)value, false; }
@@ -43,7 +43,7 @@ struct TraceRegion {
   size_t current = 0;          // the way that is traced
   size_t first = 0;            // nodes made before
   uint64_t first_storage = 0;  // 0: not begun
-  // What was brought, by whose handle and which value of the graph.
+  // A value that was brought, by whose handle and which value of the graph.
   struct Routed {
     Value from;
     graph::ValueId id;
@@ -101,7 +101,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
 
   // Is it a value or a variable of the graph, rather than a constant.
   bool touches_graph(const Value& value) { return value.defined() && (value.impl()->traced() || variable_of(value)); }
-  // Of how many micro-batches there is one such value; 0: of all. REQUIRES: touches_graph(value).
+  // Tells of how many micro-batches there is one such value; 0: of all. REQUIRES: touches_graph(value).
   int every(const Value& value) { return graph_.every(current_id(value)); }
   // The axes of a value that are as long as a step makes them. REQUIRES: touches_graph(value). Throws as Extents does.
   std::vector<graph::VaryingAxis> varying_axes(const Value& value);
@@ -110,7 +110,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   void register_variable(const std::string& name, const Value& tensor);
   // The state of a random generator, which steps once per run, and a salt no other op of this graph has.
   std::pair<Value, int64_t> random_state(const Value& state);
-  // What varies in length among the outputs gets further outputs that tell how long it is (plan/extents.h).
+  // An output that varies in length gets further outputs that tell how long it is (plan/extents.h).
   CapturedGraph finish(const std::vector<std::pair<std::string, Value>>& outputs);
   // Numbers of regions (Provenance), from 1.
   int next_region() { return ++last_region_; }
@@ -142,7 +142,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
     bool requires_grad;
   };
 
-  // Of the innermost region: `id` was made outside of it.
+  // Tells whether `id` was made outside of the innermost region.
   bool outside(graph::ValueId id) const;
   Value route(const Value& value);
   // Was it made in a region that has been closed?
@@ -197,7 +197,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   std::vector<std::pair<size_t, size_t>> closed_ = {};  // nodes of closed regions
 };
 
-// What the scopes of this thread say of nodes made now.
+// The settings that the scopes of this thread give to nodes made now.
 struct TraceContext {
   graph::Placement placement;
   int quota = 0;

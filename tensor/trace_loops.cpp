@@ -99,7 +99,7 @@ class LoopTrace {
     extract();
   }
 
-  // What the loop is called with.
+  // The values that the loop is called with.
   const std::vector<Value>& inputs() const { return inputs_; }
   bool differentiable() const { return differentiable_; }
   size_t num_given() const { return given_.size(); }
@@ -111,8 +111,9 @@ class LoopTrace {
   const Ints& products() const { return products_; }
 
  private:
-  // What the loop backwards reads of a value that was saved, and which output of the loop's body that is. One that a
-  // branch makes is void in the turns that do not take it: it leaves the branch, and is void again where it is read.
+  // The row that the loop backwards reads of a saved value, and the output of the loop's body that this value is. One
+  // that a branch makes is void in the turns that do not take it: it leaves the branch, and is void again where it is
+  // read.
   struct Saved {
     ValueId output, row;
   };
@@ -250,7 +251,7 @@ class LoopTrace {
     backward_given_.insert(backward_given_.end(), of_rows.begin(), of_rows.end());
   }
 
-  // Of a gradient a^T b: one product of the rows of all turns is faster than a sum of as many.
+  // A gradient a^T b is kept as its factors: one product of the rows of all turns is faster than a sum of as many.
   bool add_factors(const Value& grad, std::vector<Value>& factors) {
     const graph::ValueInfo& made = graph_.values()[trace_.id(grad)];
     const OpDef& matmul = builtin_ops().get("matmul");
@@ -293,7 +294,7 @@ std::vector<Value> trace_scan(std::span<const Value> states, std::span<const Val
                               const LoopBody& body) {
   LoopTrace loop(tracing(), states, rows, options.length, true);
   loop.run(body, grad_enabled());
-  // Where nothing of a turn is differentiable, the loop is not either.
+  // If nothing of a turn is differentiable, the loop is not either.
   const GradMode mode(grad_enabled() && loop.differentiable());
   std::vector<Value> outputs =
       call(ops::scan_op(), loop.inputs(),

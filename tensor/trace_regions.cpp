@@ -1,4 +1,4 @@
-// What tracing does inside of branches and bodies of loops.
+// Tracing inside of branches and bodies of loops.
 #include "graph/tape.h"
 #include "tensor/trace_executor.h"
 

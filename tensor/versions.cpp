@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// Of the process, as tensors are: any graph may write any of them.
+// These belong to the process, as tensors do: any graph may write any of them.
 struct Borrowed {
   struct Entry {
     uint64_t version = 0;  // when it was borrowed

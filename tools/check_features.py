@@ -4,7 +4,7 @@
 A row of the first is `| id | what | checked by |`. The third column lists `path`, `path::name` (a test of that name must
 be in the file) or `make target`, in backticks. The second may say bounds, such as `` `eager.add` <= 2 us `` and
 `` `train.*` >= 1.5x `` (x: the ratio to the peer): every line of such a name in docs/figures.md must keep them, and a row
-without a test must say one. Of docs/security.md, the last column of each class names at least one `path::name`.
+without a test must say one. In docs/security.md, the last column of each class names at least one `path::name`.
 
 usage: check_features.py [--report FOLDER]   FOLDER is what the last `make test` wrote: a row is refused all of whose
 tests were skipped there, and a test that did not run.
@@ -32,7 +32,7 @@ def rows(page):
 
 
 def problem(check, root=ROOT):
-    """What is wrong with `path`, `path::name` or `make target`; "" where nothing is."""
+    """The fault of `path`, `path::name` or `make target`; "" where there is none."""
     if check.startswith("make "):
         target = re.escape(check.split()[1])
         return "" if re.search(rf"^[\w ]*\b{target}\b[\w ]*:", (root / "Makefile").read_text(), re.M) else f"no such target: {check}"
@@ -81,7 +81,7 @@ def bounds_of(what, lines):
 
 
 def not_run(checks, outcomes):
-    """What the last report says against a row: tests that did not run, and rows all of whose tests were skipped."""
+    """The objections of the last report to a row: tests that did not run, and rows all of whose tests were skipped."""
     ended = {}
     for check in checks:
         path, _, name = check.partition("::")

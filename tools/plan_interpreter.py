@@ -428,7 +428,7 @@ class Interpreter:
         before = [load(self._stored(a, firing, v, True).copy(), v["dtype"]) for v, o in zip(kernel["outputs"], old)
                   if kernel["op"] == "accumulate" and o and self._base(a, firing, v, True) not in self._void]
         places = {(i.ctypes.data, i.strides, i.shape) for i in inputs if i is not None and kernel["op"] in IN_PLACE}
-        # What a kernel does not promise to keep is spoiled: its scratch memory, and outputs that are not in place.
+        # Memory that a kernel does not promise to keep is spoiled: its scratch memory, and outputs that are not in place.
         scratch = self._buffers[kernel["workspace"]] if kernel["workspace"] >= 0 else np.empty(0, np.uint8)
         scratch[:] = 0x5A
         for view in kernel["outputs"]:

@@ -94,7 +94,7 @@ struct Entry {
   }
 };
 
-// What the folder has. Removes what writers that are gone have left.
+// Lists the files that the folder has. Removes what writers that are gone have left.
 std::vector<Entry> entries_of(int directory) {
   std::vector<Entry> entries;
   const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,7 +1,7 @@
 #pragma once
-// A folder of files that took long to make, for later processes: each under the hash of its key. What no longer fits
-// goes, the file first that was used longest ago. Files are replaced as a whole, so that several processes may read
-// and write at once.
+// A folder of files that took long to make, for later processes: each under the hash of its key. When a new file does
+// not fit, the files go first that were used longest ago. Files are replaced as a whole, so that several processes may
+// read and write at once.
 //
 // Whoever could write into the folder could have a process run what they like: folder and files must belong to the
 // user, and nobody else may write to them. A file is read only where it is, byte for byte, what was put.
@@ -17,7 +17,8 @@
 
 namespace sluice {
 
-// Where caches of a `kind` lie: in SLUICE_CACHE_DIR, else XDG_CACHE_HOME/sluice, else ~/.cache/sluice; "": nowhere.
+// The folder of caches of a `kind`: in SLUICE_CACHE_DIR, else XDG_CACHE_HOME/sluice, else ~/.cache/sluice; "" when
+// there is none.
 std::string cache_directory(const char* kind);
 
 // False where SLUICE_CACHE is "off".
@@ -38,8 +39,8 @@ class FileCache {
   const std::string& directory() const { return directory_; }
   uint64_t most_bytes() const { return most_bytes_.load(std::memory_order_relaxed); }
   void set_most_bytes(uint64_t bytes);  // and lets go of what is too much
-  // What `use` makes of the content under a key; none where there is none. Where `use` throws Error, the file is
-  // removed with a warning that says why.
+  // Returns the result of `use` for the content under a key; none where there is no such content. A file for which
+  // `use` throws Error is removed with a warning that says why.
   template <class Use>
   auto find(const std::string& key, Use&& use) -> std::optional<decltype(use(std::string_view()))> {
     const std::string name = name_of(key);
@@ -55,7 +56,7 @@ class FileCache {
     ++misses_;
     return std::nullopt;
   }
-  // Where that cannot be, it logs a warning, once, and is not there.
+  // A content that cannot be written is not there later; a warning says so, once.
   void put(const std::string& key, std::string_view content);
   // Removes everything.
   void clear();

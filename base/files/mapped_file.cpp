@@ -12,7 +12,8 @@
 
 namespace sluice {
 
-// What the signal handler knows of a mapping. Never freed, as a handler may look at it at any time; used again.
+// The part of a mapping that the signal handler may read. Never freed, as a handler may look at it at any time; used
+// again.
 struct MappedRange {
   std::atomic<uintptr_t> begin{0}, end{0};  // end is 0 where it stands for nothing
   std::atomic<bool> lost{false};

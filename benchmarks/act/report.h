@@ -53,7 +53,7 @@ inline void print(const Line& line) {
   std::fflush(stdout);
 }
 
-// What a program measures, and what the names of its results start with.
+// The measurements of a program, and the start of its results' names.
 struct Benchmark {
   const char* name;
   void (*run)();

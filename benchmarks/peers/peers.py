@@ -39,13 +39,13 @@ HELD = [Workload("resnet50", "infer", 16, "fp32", (), 0.5), Workload("resnet50",
 
 
 def alone(function, *arguments):
-    """What the function returns, in a fresh process."""
+    """The result of the function, in a fresh process."""
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=mp.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def flops(work, tiny):
-    """Of a step, as PyTorch counts them: two of each multiplication and addition of its products."""
+    """The operations of a step, as PyTorch counts them: two of each multiplication and addition of its products."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -98,8 +98,8 @@ def optimizer(torch, work, net, **options):
 
 
 def next_logits(torch, net, token, position, caches, write):
-    """What GPT-2 says behind `token`: `write(cache, position, new)` keeps keys or values and gives back what attention reads of
-    them, and a mask."""
+    """The logits of GPT-2 behind `token`: `write(cache, position, new)` keeps keys or values and gives back what attention
+    reads of them, and a mask."""
     F = torch.nn.functional
     x = net.words(token) + net.places(position)
     made = []

@@ -271,7 +271,7 @@ class SwinBlock(nn.Module):
         row, column = torch.arange(window * window) // window, torch.arange(window * window) % window
         apart = (row[:, None] - row[None] + window - 1) * (2 * window - 1) + column[:, None] - column[None] + window - 1
         self.register_buffer("apart", apart.flatten())
-        # Where a shifted window holds pieces of opposite edges, these do not see each other.
+        # Pieces of opposite edges in a shifted window do not see each other.
         piece = torch.zeros(side, side)
         if shift:
             edge = (torch.arange(side) >= side - window).float() + (torch.arange(side) >= side - shift).float()

@@ -94,7 +94,7 @@ void CopyingRewriter::take_node(int index, ValueIds inputs) {
     add_original(old.outputs[o], taken.outputs[o], memory_[old.outputs[o]]);
 }
 
-// Of a node that has been taken the new graph knows it.
+// The new graph knows the provenance of a node that has been taken over.
 Provenance CopyingRewriter::provenance(ValueId value) const {
   return root_[value] == value ? rewriter_.target().provenance(ways_[value].front().id) : source_.provenance(value);
 }
@@ -197,7 +197,7 @@ int CopyingRewriter::every_of_copy(ValueId value, int reader_every) const {
   return update == kNoValue ? reader_every : std::max(1, source_.every(update));
 }
 
-// What comes of all micro-batches reads in each of them, unless they read the same.
+// A node that reads a value of all micro-batches reads it in each of them, unless they all read the same.
 Reader CopyingRewriter::reader_of(const Node& node) const {
   const bool in_each = node.op->of_all && !same_in_all_batches(source_, root_, node.inputs[0]);
   return {node.placement, node, in_each ? 1 : node.every};

@@ -15,7 +15,7 @@
 
 namespace sluice::compiler {
 
-// Who reads: a node, or what the compiler makes for an output or an update.
+// A reader of a value: a node, or what the compiler makes for an output or an update.
 struct Reader {
   graph::Placement placement;
   Provenance origin;
@@ -35,7 +35,7 @@ class CopyingRewriter {
   // `source` is used up.
   CopyingRewriter(graph::Graph& source, PassContext& context);
 
-  // What a node is to read instead of its inputs: ids of the new graph.
+  // The values that a node is to read instead of its inputs: ids of the new graph.
   virtual graph::ValueIds inputs_of(const graph::Node& node) = 0;
   virtual graph::ValueId output(const graph::Output& output) = 0;
   virtual graph::ValueId update(const graph::Variable& variable) = 0;
@@ -89,10 +89,10 @@ class CopyingRewriter {
   graph::Placement beside(graph::ValueId value) const;
   // Memory in which the source's value lies.
   const plan::Space& memory(graph::ValueId value) const { return memory_[root_[value]]; }
-  // Of ids of the new graph.
+  // These take ids of the new graph.
   const plan::Space& memory_of_id(graph::ValueId id) const { return made_[id].space; }
   const Window& window_of_id(graph::ValueId id) const { return made_[id].window; }
-  // Of an output of the new graph, while it has no way: from made().
+  // Lays out an output of the new graph, while it has no way: from made().
   void lay_out(graph::ValueId id, const Strides& strides);
 
   const graph::Graph& source_;
@@ -124,8 +124,8 @@ class CopyingRewriter {
   int copies_ = 0;
 };
 
-// What is read of values elsewhere, each place by its name. Several views of a value cost one copy of it, unless they
-// are less than it all together.
+// Copies that readers elsewhere share, each place by its name. Several views of a value cost one copy of it, unless
+// they are less than it all together.
 class Shares {
  public:
   explicit Shares(const graph::Graph& graph) : graph_(graph) {}

@@ -47,7 +47,7 @@ class Layouts final : public CopyingRewriter {
  public:
   Layouts(Graph& source, PassContext& context) : CopyingRewriter(source, context) {}
 
-  // Of the graph that run() has made: outputs that may have any order get theirs.
+  // Gives outputs of the graph that run() has made their order, where they may have any.
   void order_outputs(Graph& made) {
     graph::GraphBuilder builder(made, context_.options.device);
     const ExecutorScope scope(builder);
@@ -134,7 +134,7 @@ class Layouts final : public CopyingRewriter {
                    {reader.origin, places_.computing_in(memory_of_id(value), reader.placement)}};
   }
 
-  // What lies in another rank's host memory is read there.
+  // A value in another rank's host memory is read there.
   ValueId lying(ValueId value, Layout layout, const Reader& reader) {
     const plan::Space space = places_.reads(reader.placement);
     return find(value, reader, [&](const Way& way) {
@@ -165,7 +165,8 @@ class Layouts final : public CopyingRewriter {
 // kSuit: outputs may lie in any order that their kernels write. kGiven: in the one that this pass gives them.
 enum class Outputs { kSuit, kGiven };
 
-// Of the first operand that lies otherwise than its kernel wants it: which, and how. None: all lie well.
+// Finds the first operand that lies otherwise than its kernel wants it, and says which it is and how it lies. None: all
+// lie well.
 std::optional<std::string> misfit(const Graph& graph, const std::vector<Window>& lying, const PassContext& context,
                                   Outputs outputs) {
   const Places places(context.target, context.options);

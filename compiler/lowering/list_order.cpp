@@ -38,7 +38,7 @@ class Waits {
         if (effect >= 0) add(effect, i);
         effect = i;
       }
-      // What is computed again stays behind what came before it: early, it would take memory for nothing.
+      // A value that is computed again stays behind what came before it: early, it would take memory for nothing.
       if (nodes[i].role != Role::kRecompute)
         computed = i;
       else if (computed >= 0)

@@ -24,7 +24,7 @@ using plan::StreamKind;
 
 std::string at(const Node& node) { return node.source.known() ? fmt::format("  ({})", node.source.str()) : ""; }
 
-// What puts the calls of this line somewhere else.
+// Suggests how to put the calls of this line somewhere else.
 Fix elsewhere(const Node& node, const char* field, const std::string& where) {
   if (!node.source.known()) return {};
   return {{"call", std::string(node.op->name)}, {"line", node.source.str()}, {field, where}};
@@ -215,7 +215,8 @@ class Placer {
     }
   }
 
-  // Where a copy is made if the view cannot be one: on its own stream if that reads the memory in which its input lies.
+  // The placement of the copy that is made if the view cannot be one: on its own stream if that reads the memory in
+  // which its input lies.
   Placement place_view(int index) const {
     const ValueInfo& seen = graph_.values()[root_[graph_.nodes()[index].outputs[0]]];
     Placement beside;

@@ -24,7 +24,7 @@ class Places {
   // The stream of a placement as at() makes it; its cores are not said. Throws kValue for any other.
   static plan::Stream stream(const graph::Placement& placement);
   static plan::StreamKind stream_kind(const graph::Placement& placement);
-  // Where nodes of a rank run that say nothing of it; and its first host stream.
+  // The placement of a rank's nodes that ask for none; and the rank's first host stream.
   graph::Placement usual(int rank) const;
   static graph::Placement host(int rank) { return at({rank, DeviceKind::kCpu, 0}, plan::StreamKind::kHost); }
 
@@ -32,7 +32,7 @@ class Places {
   plan::Space reads(const graph::Placement& placement) const;
   plan::Space writes(const graph::Placement& placement) const;
   static plan::Space host_memory(int rank) { return {plan::SpaceKind::kHost, {rank, DeviceKind::kCpu, 0}}; }
-  // Where an input or output lies that is placed on a device.
+  // The memory of an input or output that is placed on a device.
   plan::Space port_memory(const graph::Placement& placement) const;
   static bool is_host(const plan::Space& space) { return space.kind == plan::SpaceKind::kHost; }
   // A stream that computes in a memory: `wanted` where it does.

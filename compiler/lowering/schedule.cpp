@@ -1,8 +1,7 @@
 // Order of nodes: the trace's, except that a node which frees at least as much memory as it takes runs as soon as it
-// can. So optimizer updates follow their gradients, and activations die early. What is computed again for the backward
-// pass stays where that needs it. The nodes of a collective's call stay
-// together. What runs once a step comes behind what runs in each micro-batch. Near-linear. For other orders see
-// list_order.cpp.
+// can. So optimizer updates follow their gradients, and activations die early. A value that is computed again for the
+// backward pass stays near the nodes that need it. The nodes of a collective's call stay together. Nodes that run once
+// a step come behind those that run in each micro-batch. Near-linear. For other orders see list_order.cpp.
 #include <algorithm>
 #include <span>
 
@@ -50,7 +49,7 @@ class Scheduler {
   }
 
  private:
-  // Of those that run as often as `every_` says.
+  // Visits the nodes that run as often as `every_` says.
   void visit_all() {
     for (size_t i = 0; i < waits_.size(); ++i) {
       const graph::Node& node = graph_.nodes()[i];

@@ -1,7 +1,7 @@
 // Copies what would be overwritten, or what must outlive its memory. A variable's new content is written by the kernel
-// that makes it where nobody can notice, else by a copy once the old content is no longer read. What other streams see
-// of the new content, and of small old ones, are copies, since the next step overwrites it; what leaves the plan lies
-// in memory of its own.
+// that makes it where nobody can notice, else by a copy once the old content is no longer read. Other streams see
+// copies of the new content, and of small old ones, since the next step overwrites it; a value that leaves the plan
+// lies in memory of its own.
 #include <algorithm>
 
 #include "compiler/lowering/copies.h"
@@ -103,7 +103,7 @@ class Snapshots final : public CopyingRewriter {
     return read_whole(output.value, reader_of(output), kMadeByNode);
   }
 
-  // What is another variable's old content is copied before that is overwritten.
+  // A variable whose new content is another variable's old content takes a copy before that is overwritten.
   ValueId update(const Variable& variable) override {
     const int old = variable_at(source_, root_[variable.update]);
     if (old < 0 || source_.variables()[old].update == kNoValue) return kNoValue;
@@ -160,7 +160,7 @@ class Snapshots final : public CopyingRewriter {
       const ValueInfo& made = source_.values()[value];
       return made.kind == ValueKind::kNode ? made.index : -1;
     };
-    // What outputs and other variables are to have of it is copied as soon as they name it.
+    // A value that outputs and other variables are to have is copied as soon as they name it.
     const auto copied = [&](ValueId value) {
       const int v = variable_at(source_, root_[value]);
       if (v >= 0) last_read_[v] = std::max(last_read_[v], defined(value));
@@ -251,7 +251,7 @@ class Snapshots final : public CopyingRewriter {
   std::unordered_map<ValueId, int> written_;     // values of the new graph that lie in a variable
 };
 
-// Of the first that lies where it would be overwritten: what, and where it must lie. None: all is safe.
+// Finds the first value that lies where it would be overwritten, and says where it must lie. None: all is safe.
 std::optional<std::string> unsafe(const Graph& graph, const std::vector<Window>& lying) {
   std::vector<int> writer(graph.variables().size(), -1);  // node
   std::unordered_map<ValueId, int> written;

@@ -1,5 +1,5 @@
-// What runs once a step and what runs in each of its micro-batches are programs of their own, in one order on every
-// stream: first what the micro-batches need of the step, then they, then what comes of all of them.
+// Work that runs once a step and work that runs in each of its micro-batches are programs of their own, in one order on
+// every stream: first what the micro-batches need of the step, then the micro-batches, then what comes of all of them.
 #include <algorithm>
 #include <numeric>
 

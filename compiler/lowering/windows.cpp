@@ -19,7 +19,7 @@ using plan::Layout;
 
 namespace {
 
-// What a target says of a node's kernel; its errors name the node's line.
+// Asks a target about a node's kernel; its errors name the node's line.
 template <class Ask>
 auto with_line(const Node& node, Ask ask) {
   try {

@@ -1,5 +1,5 @@
 #pragma once
-// Where the elements of values are, and what is asked of devices about the kernels that make them.
+// Tells where the elements of values are, and asks devices about the kernels that make them.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,9 +22,9 @@ struct Window {
   uint64_t offset = 0;  // bytes
   TensorSpec spec;
 };
-// What a view node, whose output has `dtype`, sees of its input; none when it cannot be seen so.
+// The window on its input that a view node, whose output has `dtype`, sees; none when it cannot be seen so.
 std::optional<Window> seen_through(const graph::Node& view, const Window& input, DType dtype);
-// Of every value. Throws kRuntime, naming the node, when a view cannot be one.
+// The windows of every value. Throws kRuntime, naming the node, when a view cannot be one.
 std::vector<Window> windows(const graph::Graph& graph);
 // The same without an error: none.
 std::optional<std::vector<Window>> windows_if_seen(const graph::Graph& graph);
@@ -33,10 +33,10 @@ std::optional<std::vector<Window>> windows_if_seen(const graph::Graph& graph);
 // all micro-batches, `reorder` is a copy.
 plan::KernelQuery kernel_query(const graph::Graph& graph, const graph::Node& node,
                                const std::vector<TensorSpec>& inputs, const PassContext& context);
-// Of the kernel's operands as they lie. REQUIRES: a graph that is laid out.
+// The query for a kernel whose operands lie as they do in `windows`. REQUIRES: a graph that is laid out.
 plan::KernelQuery kernel_query(const graph::Graph& graph, const graph::Node& node, const std::vector<Window>& windows,
                                const PassContext& context);
-// What a kernel wants of its operands; of every kernel contiguous ones where its device is not asked.
+// The layouts that a kernel wants of its operands; contiguous ones for every kernel where its device is not asked.
 plan::LayoutPreference preference_of(const graph::Node& node, const plan::KernelQuery& query,
                                      const PassContext& context);
 

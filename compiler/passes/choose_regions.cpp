@@ -4,7 +4,7 @@
 //   "moderate": of stretches of it, as many as give little to keep between them and in the longest of them (the square
 //   root of Chen et al., see recompute.cpp), but products and convolutions in them are kept;
 //   "heavy": the same stretches, of which only what goes into them is kept.
-// What is behind the last stretch is read at once, and is kept.
+// Values behind the last stretch are read at once, and are kept.
 #include <algorithm>
 #include <cmath>
 

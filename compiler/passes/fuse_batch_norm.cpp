@@ -19,7 +19,7 @@ using graph::ValueIds;
 namespace fwd = ops::fused_batch_norm_input;
 namespace bwd = ops::fused_batch_norm_backward_input;
 
-// What running statistics become: kept * running + taken * (correction * batch).
+// The update of running statistics: kept * running + taken * (correction * batch).
 struct Running {
   ValueId value = kNoValue, next = kNoValue;
   double kept = 0, taken = 0, correction = 1;

@@ -75,7 +75,7 @@ class Chains {
                          [&](ValueId input) { return made_by(members, input); });
     }));
   }
-  // What the chain reads, each once, in the order of reading.
+  // The values that the chain reads, each once, in the order of reading.
   ValueIds inputs_of(const std::vector<int>& members) const {
     ValueIds inputs;
     for (int member : members)
@@ -149,8 +149,8 @@ class Chains {
     return numbers <= kMostNumbers ? x.index : kAlone;
   }
 
-  // A step reads its operands when the chain runs. Where that is much later than the node would have run, they must not
-  // be more bytes than what it would have made of them.
+  // A step reads its operands when the chain runs. If that is much later than the node would have run, the operands
+  // must not be more bytes than the node's result.
   bool keeps_no_more(int node, int root) const {
     if (root - node - static_cast<int>(members_.at(root).size()) <= kNear) return true;
     const Node& n = graph_.nodes()[node];

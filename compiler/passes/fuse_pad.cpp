@@ -18,7 +18,7 @@ using graph::ValueId;
 
 const Ints& ints(const Node& node, const char* param) { return attr<Ints>(node.attrs, node.op->find_param(param)); }
 
-// What is put around each spatial axis, the same on either side. Nullopt: the node does something else, too.
+// The padding around each spatial axis, the same on either side. Nullopt: the node does something else, too.
 std::optional<Ints> border_of_pad(const Node& node) {
   const Ints &low = ints(node, "low"), &high = ints(node, "high"), &interior = ints(node, "interior");
   const bool zeros = attr<double>(node.attrs, node.op->find_param("value")) == 0;
@@ -27,7 +27,7 @@ std::optional<Ints> border_of_pad(const Node& node) {
   return Ints(low.begin() + 2, low.end());
 }
 
-// What is cut off each spatial axis, the same on either side.
+// The elements that are cut off each spatial axis, the same on either side.
 std::optional<Ints> border_of_slice(const Node& node, const Shape& whole) {
   const Ints &starts = ints(node, "starts"), &stops = ints(node, "stops"), &steps = ints(node, "steps");
   if (starts.size() < 3 || starts[0] != 0 || starts[1] != 0 || stops[0] != whole[0] || stops[1] != whole[1])
@@ -50,7 +50,7 @@ class Padding {
     }
   }
 
-  // What becomes of a node: it is left out, or made anew with more padding and another operand or shape.
+  // The fate of a node: it is left out, or made anew with more padding and another operand or shape.
   struct Change {
     bool left_out = false;
     Ints more = {};  // padding, by spatial axis

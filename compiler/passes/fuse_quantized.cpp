@@ -1,6 +1,6 @@
 // Makes int8_conv and int8_linear of convolutions and products whose operands are both dequantized, on devices with
 // such kernels; bias, batch norm by given statistics, addition, relu and the quantization of the result go into them.
-// Where dequantized values are moved or pooled, the integers are instead, which gives the same bits.
+// If dequantized values are moved or pooled, the integers are moved or pooled instead, which gives the same bits.
 //
 // A kernel multiplies integers and adds them in 32 bits, where the ops would in floats: so before it is quantized
 // again, a result may differ by roundings; afterwards, by one step.
@@ -65,7 +65,7 @@ class Quantized {
   const graph::Graph& source() const { return rewriter_.source(); }
   const graph::Graph& target() const { return rewriter_.target(); }
 
-  // What `value` of the source was dequantized from, if it was.
+  // The integers that `value` of the source was dequantized from, if it was.
   std::optional<Integers> integers_of(ValueId value) const {
     if (value == kNoValue) return std::nullopt;
     const graph::ValueInfo& info = target().values()[rewriter_[value]];

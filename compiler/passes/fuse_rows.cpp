@@ -26,7 +26,7 @@ constexpr int kNear = 16;  // nodes between two of a cluster: what it reads is k
 
 // kStep, kReduction: a call of the body. kView: shows what reductions give as its readers want it, which is no call.
 enum class Kind : uint8_t { kStep, kReduction, kView };
-// Of a value: as large as the whole, with an element for each row, or that without the axes of rows.
+// The form of a value: as large as the whole, with an element for each row, or that without the axes of rows.
 enum class Form : uint8_t { kWhole, kRow, kSqueezed };
 
 struct Member {
@@ -88,7 +88,7 @@ class Clusters {
   // The cluster of a node; null where it is in none.
   const Cluster* of(int node) const { return of_[node] == kAlone ? nullptr : &clusters_[of_[node]]; }
 
-  // Of each member, whether somebody outside reads it, also as a view that is a member.
+  // Tells for each member whether somebody outside reads it, also as a view that is a member.
   std::vector<bool> read_outside(const Cluster& cluster) const {
     std::vector<bool> read(cluster.members.size(), false);
     for (size_t k = cluster.members.size(); k-- > 0;) {
@@ -214,7 +214,7 @@ class Clusters {
     join(i, into, Kind::kStep, form);
   }
 
-  // What the node gives there; false: it is no value of the cluster's.
+  // Finds the form that the node's result has there; false: it is no value of the cluster's.
   bool form_in(const Node& node, const Cluster& cluster, int c, Form& form) const {
     const Shape& shape = shape_of(node.outputs[0]);
     if (shape == cluster.whole)
@@ -227,7 +227,7 @@ class Clusters {
       return false;
     if (node.op->random && form != Form::kWhole) return false;
     return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) {
-      // Where the axes of rows are dropped, a number goes with any of them if it has been broadcast to some.
+      // An input from outside fits a squeezed form only as a number, which is broadcast to the axes that are left.
       if (cluster_of(input) != c) return form != Form::kSqueezed || (shape_of(input).rank() == 0 && shape.rank() > 0);
       return form == Form::kSqueezed ? form_of(input) == Form::kSqueezed : form_of(input) != Form::kSqueezed;
     });
@@ -239,7 +239,7 @@ class Clusters {
     });
   }
 
-  // What the node reads that the cluster neither makes nor reads.
+  // The inputs of the node that the cluster neither makes nor reads.
   ValueIds new_inputs(const Node& node, const Cluster& cluster) const {
     ValueIds fresh;
     for (size_t k = node.op->random ? 1 : 0; k < node.inputs.size(); ++k) {

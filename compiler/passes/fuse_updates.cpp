@@ -171,7 +171,7 @@ class Updates {
     update.others.assign(maker.inputs.begin(), maker.inputs.end());
   }
 
-  // Of those that may be one.
+  // Updates with equal keys may be one.
   std::string key_of(const Update& update) const {
     const Node& node = graph_.nodes()[update.node];
     std::string key =

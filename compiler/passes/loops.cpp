@@ -1,6 +1,6 @@
 // Makes kernels of loops: the body goes through the passes of graphs and of lowering as any graph does, and becomes a
-// list of kernel calls with windows on each other's memory, which kernel "loop" runs turn by turn. Where a device has
-// no such kernel, loops are left as they are, and decompose() unrolls them.
+// list of kernel calls with windows on each other's memory, which kernel "loop" runs turn by turn. Loops are left as
+// they are for a device that has no such kernel, and decompose() unrolls them.
 #include "graph/ops/loops.h"
 
 #include <algorithm>

@@ -72,7 +72,7 @@ class Partitioner {
     return lay.on_mesh() ? spread_over(plan_.meshes[lay.mesh], lay.sbp) : off_mesh_;
   }
   static int rank_of(const std::optional<DeviceId>& device) { return device ? device->rank : 0; }
-  // Of what is one thing per device.
+  // Names the part on one device of a value that has one part per device.
   static std::string name_at(const std::string& name, const std::optional<DeviceId>& device) {
     return device ? fmt::format("{}@{}", name, device->str()) : name;
   }
@@ -141,7 +141,7 @@ class Partitioner {
          boxing_bytes(bytes, source.sbp, source.size(), target.sbp, target.size(), from.mesh != to.mesh)});
   }
 
-  // What depends on nothing is made where it is read, whole.
+  // A value that depends on nothing is made where it is read, whole.
   Shards make_free(ValueId value, const Lay& wanted) {
     const Lay whole{wanted.mesh, Sbp::broadcast()};
     const Node& node = source().nodes()[source().values()[value].index];

@@ -21,7 +21,7 @@ using graph::ValueIds;
 using graph::ValueInfo;
 using graph::ValueKind;
 
-// Where a pattern is: the node that stands for each of its nodes, and the value for each of its values.
+// One place where a pattern fits: the node that stands for each of its nodes, and the value for each of its values.
 struct Match {
   std::map<int, int> nodes;
   std::map<ValueId, ValueId> values;

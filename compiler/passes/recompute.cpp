@@ -1,6 +1,7 @@
 // Values of a checkpoint (Provenance::region) that the backward pass reads are computed again right before it does, so
-// that they need not be kept since the forward pass. What other parts of the forward pass read of a region is kept, and
-// what its policy keeps: from that, and from what went into the region, the rest is made again, bit by bit the same.
+// that they need not be kept since the forward pass. Values of a region that other parts of the forward pass read are
+// kept, and so are those that its policy keeps: from these, and from what went into the region, the rest is made again,
+// bit by bit the same.
 //
 // Method: T. Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; which values to keep is the user's
 // choice.

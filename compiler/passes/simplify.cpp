@@ -117,7 +117,7 @@ class Simplifier {
     return node.op->name == name ? &node : nullptr;
   }
 
-  // Of the same sign too, when it is zero.
+  // A zero must have the same sign, too.
   static bool same(double x, double wanted) { return x == wanted && std::signbit(x) == std::signbit(wanted); }
 
   // Every element is `wanted`.

@@ -1,4 +1,4 @@
-// What actors tell each other of data: registers and their edges.
+// The channels by which actors pass data: registers and their edges.
 #include <algorithm>
 
 #include "compiler/planning/planning.h"

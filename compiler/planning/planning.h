@@ -17,7 +17,7 @@ namespace sluice::compiler {
 // `base`, with a number where that is in `names`, to which it is added.
 std::string unused_name(std::unordered_set<std::string>& names, const std::string& base);
 
-// The plan's actors: a feed for each rank, the programs, a sink for each rank. What they run is told by task.
+// The plan's actors: a feed for each rank, the programs, a sink for each rank. Tasks tell what they run.
 struct ActorSet {
   int ranks = 1;
   int batches = 1;  // micro-batches of a step
@@ -38,7 +38,7 @@ ActorSet make_actors(const Lowered& lowered, const Programs& programs, int batch
 // Per task: the number of the group of ranks that run it together, or -1.
 std::vector<int> meeting_groups(const Lowered& lowered);
 
-// Who writes a store, and who reads it.
+// The writer of a store, and its readers.
 struct StoreUse {
   int writer = -1;                             // task; -1 for inputs
   std::vector<std::pair<int, int>> consumers;  // other actors and their last task that reads, in order of the first
@@ -117,7 +117,7 @@ RegisterSet make_registers(const ActorSet& actors, const std::vector<Channel>& c
 
 // ---- instructions.cpp
 
-// What each actor runs, emits and releases, in order.
+// Writes the program of each actor: what it runs, emits and releases, in order.
 std::vector<std::vector<plan::Instr>> write_programs(const ActorSet& actors, const std::vector<Channel>& channels);
 
 // ---- quotas.cpp

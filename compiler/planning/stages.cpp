@@ -12,7 +12,7 @@
 namespace sluice::compiler {
 namespace {
 
-// Of the innermost module that has one, or -1.
+// The stage of the innermost module that has one, or -1.
 int stage_of(const std::string& module, const std::map<std::string, int>& stages) {
   for (std::string name = module;;) {
     if (const auto found = stages.find(name); found != stages.end()) return found->second;

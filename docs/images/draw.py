@@ -48,7 +48,7 @@ def graphs_and_plans(work: pathlib.Path, out: pathlib.Path) -> None:
 
 
 def classified_in_cpp(digits: pathlib.Path, picture: pathlib.Path) -> None:
-    """What cpp_runner has made of the first images that train_digits.py gave it."""
+    """Draws how cpp_runner has classified the first images that train_digits.py gave it."""
     logits = np.fromfile(digits / "logits.f32", np.float32).reshape(-1, 10)
     images = np.fromfile(digits / "images.f32", np.float32).reshape(len(logits), 8, 8)
     figure, axes = plt.subplots(2, 10, figsize=(9, 2.4))
@@ -172,7 +172,7 @@ for name, sizes in (("encoder", (64, 32)), ("classifier", (32, 10))):
 
 
 def sessions_as_actors(work: pathlib.Path, out: pathlib.Path, prefix: pathlib.Path) -> None:
-    """What caf_service composes: the actors of two plans, in two CAF actors, and one between them; and what a run answers."""
+    """Draws what caf_service composes: the actors of two plans, in two CAF actors, and one between them; and what a run answers."""
     (work / "nets.py").write_text(NETS)
     run(sys.executable, "nets.py", cwd=work)
     service = built("caf_service", work, prefix) / "caf_service"

@@ -26,7 +26,7 @@
 namespace sluice {
 namespace {
 
-// Where what is made for them is made: a graph places its own.
+// The device for values that are made for these gradients; a graph places its own.
 DeviceId device_of(std::span<const Value> grads) {
   for (const Value& grad : grads)
     if (grad.defined() && !grad.impl()->traced()) return grad.device();
@@ -81,7 +81,7 @@ class Walk {
     int64_t count = 0;
   };
 
-  // What arrives at the node is complete. Nothing when a leaf has run already.
+  // Runs the node, whose incoming gradients are complete. Nothing when a leaf has run already.
   void finish(GradNode& node) {
     multiply_factors(node);
     auto entry = pending_.extract(&node);

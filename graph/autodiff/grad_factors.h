@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// What the rule of a recorded call gives for input i, where it is of that kind; nothing of other nodes. `node` need not
+// The factors that the rule of a recorded call gives for input i, if any; nothing of other nodes. `node` need not
 // be asked for that gradient then.
 std::optional<GradFactors> factors_of(GradNode& node, std::span<const Value> grad_outputs, size_t i);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What arrives of one gradient, added up. Of a tensor that is cut up (chunk, unbind, a loop over its rows), each
+// Adds up the gradients that arrive for one value. When a tensor is cut up (chunk, unbind, a loop over its rows), each
 // slice's gradient is zero everywhere else: such gradients are kept as the parts that they are, and put side by side at
 // the end. So n slices move what one tensor holds, where n tensors of mostly zeros would be written and added.
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// What the rule of a recorded call gives for its only input, where it is of that kind; nothing of other nodes.
+// The part that the rule of a recorded call gives for its only input, if any; nothing of other nodes.
 std::optional<GradPart> part_of(const GradNode& node, std::span<const Value> grad_outputs);
 
 class GradSum {

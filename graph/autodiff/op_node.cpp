@@ -149,7 +149,7 @@ class OpNode final : public RecordedNode {
   }
 
  private:
-  // What was saved, with its history: inputs, then outputs.
+  // The saved values, with their history: inputs, then outputs.
   std::vector<Value> restored() {
     check_alive();
     std::vector<Value> values;

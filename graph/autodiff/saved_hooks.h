@@ -1,5 +1,5 @@
 #pragma once
-// What the values that a tape keeps for a backward pass are kept as: torch.autograd.graph.saved_tensors_hooks.
+// The form in which a tape keeps values for a backward pass may be chosen: torch.autograd.graph.saved_tensors_hooks.
 #include <functional>
 #include <memory>
 

@@ -1,4 +1,4 @@
-// What a thread has asked of its tapes.
+// The modes that a thread has asked of its tapes.
 #include <utility>
 
 #include "graph/autodiff/anomaly.h"

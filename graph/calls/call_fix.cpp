@@ -29,7 +29,7 @@ bool says(const Fix& fix, std::string_view name, const std::string& text) {
   return value && std::holds_alternative<std::string>(*value) && std::get<std::string>(*value) == text;
 }
 
-// What a change makes of a type; nullopt when it does not fit.
+// The type after a change; nullopt when it does not fit.
 std::optional<TensorType> changed(const TensorType& type, const std::string& change, const Attr& value) {
   TensorType to = type;
   if (change == "to_dtype") {
@@ -50,7 +50,8 @@ struct Change {
   Attr value;
 };
 
-// Of an operand, smallest first: another dtype, two axes swapped, an axis added, channels moved, axes joined.
+// The changes of an operand that are tried, smallest first: another dtype, two axes swapped, an axis added, channels
+// moved, axes joined.
 std::vector<Change> changes_of(const TensorType& type) {
   std::vector<Change> list;
   for (DType dtype : {DType::kInt64, DType::kFloat32, DType::kBool}) list.push_back({"to_dtype", dtype});

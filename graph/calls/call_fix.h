@@ -25,7 +25,7 @@ class CallFixScope {
   friend struct CallFixes;
 };
 
-// Of this thread; no effect outside a scope.
+// The fixes belong to this thread; they have no effect outside a scope.
 struct CallFixes {
   // Changes operands and attributes of this call as the scope's fixes say.
   static void apply(const OpDef& op, std::vector<Value>& inputs, Attrs& attrs);

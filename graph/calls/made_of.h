@@ -1,5 +1,5 @@
 #pragma once
-// What composite ops are made of. The ops without a decomposition are the primitive ones.
+// Tells which ops composite ops are made of. The ops without a decomposition are the primitive ones.
 #include <functional>
 #include <optional>
 #include <string>
@@ -14,8 +14,8 @@ namespace sluice::graph {
 // as which also counts what cannot always be taken apart: a loop whose length a value of the graph says.
 std::vector<std::string> made_of(const OpDef& op);
 
-// What the decomposition of an elementwise op makes of inputs of these types, as the body of a fused op that gives the
-// same (graph/ops/fused.h). Nothing where an op of it is no step, or `can_fuse` refuses that.
+// The steps into which an elementwise op with inputs of these types decomposes, as the body of a fused op that gives
+// the same (graph/ops/fused.h). Nothing where an op of it is no step, or `can_fuse` refuses that.
 std::optional<AttrGraph> steps_of(const OpDef& op, Types inputs, const Attrs& attrs, const DeviceId& device,
                                   const std::function<bool(const plan::KernelQuery&)>& can_fuse);
 

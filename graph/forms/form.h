@@ -70,7 +70,7 @@ struct Overload {
   std::vector<bool> as_operand = {};
 };
 
-// What a result may share with the first argument.
+// Says what a result may share with the first argument.
 enum class Sharing : uint8_t {
   kNothing,  // it has memory of its own
   kView,     // it may be a view, and is another tensor in any case
@@ -81,8 +81,8 @@ struct Form {
   const char* doc = "";  // shapes, dtypes, and the torch function it follows
   std::vector<Overload> overloads;
   std::vector<const char*> aliases = {};  // the same under other names: "absolute", "special.expit"
-  // Where names without a module exist: as a function, as a method of the first parameter, as a method that writes into
-  // it (`add_`; where the result is a view, the object becomes the view), as a function that writes into out=.
+  // Names without a module may exist as a function, as a method of the first parameter, as a method that writes into it
+  // (`add_`; where the result is a view, the object becomes the view), as a function that writes into out=.
   bool function = true, method = true, in_place = false, out = false;
   // In place, the first op call that can may write to the first operand at once: calls before it give another dtype,
   // and none after it reads that operand.

@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// What an argument may be. As in torch's schemas, and Operand: a tensor or a number.
+// The kinds of values that an argument may have. As in torch's schemas, and Operand: a tensor or a number.
 enum class ArgKind : uint8_t {
   kTensor,   // Tensor
   kOperand,  // Operand
@@ -61,7 +61,7 @@ Signature parse_signature(std::string_view text);
 const char* arg_kind_name(ArgKind kind);  // as signatures spell it
 // How an error says what an argument must be: "Tensor or Number", "tuple of ints".
 std::string expected(const SignatureParam& param);
-// Of Python's type stubs: "Tensor | float", "Sequence[int] | None".
+// The type as Python's stubs write it: "Tensor | float", "Sequence[int] | None".
 std::string python_type(const SignatureParam& param);
 // A default as Python writes it: None, 1, 'mean', [0, 1].
 std::string python_default(const SignatureParam& param);

@@ -1,5 +1,5 @@
 #pragma once
-// What op definitions share: inference and placement rules of the usual shapes of op.
+// Helpers that op definitions share: inference and placement rules of the usual shapes of op.
 #include <vector>
 
 #include "graph/op_def.h"
@@ -9,7 +9,7 @@ namespace sluice::ops {
 using Present = std::span<const bool>;
 using Values = std::vector<Value>;  // gradients
 
-// Of an optional input.
+// The sample of an optional input that is left out.
 inline const SampleInput kAbsent{.shape = {}, .absent = true};
 
 // The axes `dim` (none or empty: all) of a tensor of `rank`, normalised, ascending, each once.
@@ -26,11 +26,11 @@ std::vector<SbpRow> elementwise_sbp(Types inputs, const Attrs& attrs);
 std::vector<SbpRow> linear_sbp(Types inputs, const Attrs& attrs);
 // elementwise_sbp and: partial sums go through one input at a time (mul).
 std::vector<SbpRow> bilinear_sbp(Types inputs, const Attrs& attrs);
-// Of movements: the axes named stay as they are and may be split; with `partial`, sums go through.
+// The placements of movements: the axes named stay as they are and may be split; with `partial`, sums go through.
 std::vector<SbpRow> untouched_sbp(Types inputs, const std::vector<int>& axes, bool partial = true);
 // Everything broadcast.
 std::vector<SbpRow> broadcast_sbp(Types inputs, const Attrs& attrs);
-// Of lookups (inputs: table, index): only what is taken from the table is read.
+// The cost of lookups (inputs: table, index): only what is taken from the table is read.
 Cost lookup_cost(Types inputs, Types outputs, const Attrs& attrs);
 // OpDef::localize of ops whose first attribute is the shape of their output.
 Attrs localize_shape(const Attrs& attrs, Types local_outputs);

@@ -12,7 +12,7 @@ Value view_as_complex(const Value& parts);
 Value view_as_dtype(const Value& x, DType dtype);  // the same bytes, a view
 // Throws kRuntime unless both are of float32 or of float64.
 void check_parts(const Value& real, const Value& imaginary);
-// Of two real tensors of one dtype, broadcast.
+// Joins two real tensors of one dtype, broadcast.
 Value complex(const Value& real, const Value& imaginary);
 // Views of a complex tensor's parts; of a real one, itself and zeros.
 Value real_part(const Value& z);
@@ -21,7 +21,7 @@ Value imaginary_part(const Value& z);
 Value conjugate(const Value& z);
 
 // The rule of an op that has a complex derivative f', and whose `rule` gives g f'(x): torch's gradient is g
-// conj(f'(x)), which is what the rule makes of conj(g), conjugated. Of real gradients it is the rule.
+// conj(f'(x)), which is what the rule makes of conj(g), conjugated. For real gradients it is the rule itself.
 using GradRule = std::function<std::vector<Value>(const GradContext& context)>;
 GradRule holomorphic(GradRule rule);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Where logical tensors lie: ops that change nothing but the devices of a value, for the compiler to act on.
+// Ops that say where logical tensors lie: they change nothing but the devices of a value, for the compiler to act on.
 #include <span>
 
 #include "base/device_mesh.h"

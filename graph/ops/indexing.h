@@ -19,7 +19,7 @@ Value index_add(const Value& x, const Value& index, const Value& src, int64_t di
 Value take_along(const Value& x, const Value& index, int64_t dim);  // gather with broadcast indices
 // x with values written, or added, where the indices of its leading dims meet: broadcast, from the end where negative.
 Value index_put(const Value& x, const std::vector<Value>& indices, const Value& values, bool accumulate);
-// Of an int64 index into each of several dims, one into all of them; negative ones count from the end.
+// Joins an int64 index into each of several dims to one into all of them; negative ones count from the end.
 Value flat_index(const std::vector<Value>& indices, const Ints& sizes);
 Value one_hot(const Value& index, int64_t num_classes);  // int64, as torch
 

@@ -1,5 +1,5 @@
 #pragma once
-// What is computed along lines of one axis, where each element depends on others of its line: order, running extrema,
+// Computations along lines of one axis, where each element depends on others of its line: order, running extrema,
 // recurrences.
 #include <span>
 #include <utility>

@@ -22,7 +22,7 @@ enum : int { kBody, kStates };
 }
 const OpDef& while_loop_op();
 
-// What compiling makes of either: a body of kernels, by which the length is -1 for a while_loop.
+// Compiling makes the same of either: a body of kernels, by which the length is -1 for a while_loop.
 namespace loop_attr {
 enum : int { kProgram, kStates, kRows, kLength, kReverse };
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What the normalisations share.
+// Helpers that the normalisations share.
 #include "graph/op_def.h"
 
 namespace sluice::ops {

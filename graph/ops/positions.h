@@ -7,8 +7,8 @@
 
 namespace sluice::ops {
 
-// Where elements of a mask of one axis are true: int64 of its size, zeros behind the first `count`, an int64 without
-// axes.
+// The positions at which a mask of one axis is true: int64 of its size, zeros behind the first `count`, an int64
+// without axes.
 struct Positions {
   Value at, count;
 };

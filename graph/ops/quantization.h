@@ -6,8 +6,8 @@
 
 namespace sluice::ops {
 
-// Of the integers; a scale or zero point of one element stands for the whole tensor, of several for a slice of `axis`
-// each. An undefined zero point is 0.
+// The type of the integers; a scale or zero point of one element stands for the whole tensor, of several for a slice of
+// `axis` each. An undefined zero point is 0.
 struct QuantizeOptions {
   DType dtype = DType::kUInt8;
   int64_t axis = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// What steps of recurrent nets compute elementwise, as one op.
+// The elementwise part of steps of recurrent nets, as one op.
 #include <span>
 #include <vector>
 

@@ -12,7 +12,7 @@ Value strided_view(const Value& x, const Ints& shape, const Ints& starts, const 
 // As torch.
 Value diagonal(const Value& x, int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1);
 Value sliding_windows(const Value& x, int64_t dim, int64_t size, int64_t step);  // torch.Tensor.unfold
-// Of the elements in row-major order.
+// The strides count the elements in row-major order.
 Value as_strided(const Value& x, const Ints& size, const Ints& stride, int64_t offset = 0);
 
 std::span<const OpDef* const> strided_view_ops();

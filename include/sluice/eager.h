@@ -59,10 +59,10 @@ class SLUICE_API Eager {
 
 // Any op of the reference by its name, or of a loaded extension, on the device of its inputs; an empty tensor is an
 // optional input that is not given. Attributes that are not given have their defaults. Throws kValue, kType naming what
-// is wrong. What fails on a device later is told by host().
+// is wrong. Later failures on a device are told by host().
 SLUICE_API std::vector<DeviceTensor> call(const std::string& op, const std::vector<DeviceTensor>& inputs,
                                           const Attributes::Items& attributes = {});
-// Of an op with one output.
+// Calls an op with one output.
 inline DeviceTensor call1(const std::string& op, const std::vector<DeviceTensor>& inputs,
                           const Attributes::Items& attributes = {}) {
   return call(op, inputs, attributes).at(0);

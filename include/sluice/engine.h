@@ -16,13 +16,13 @@ namespace sluice::api {
 
 struct Access;  // of Sluice's own
 
-// What threads do that wait for each other within a kernel: spin for some milliseconds and then sleep, or sleep at
+// Says what threads do that wait for each other within a kernel: spin for some milliseconds and then sleep, or sleep at
 // once. kAuto: spin while no other process wants the cores.
 enum class Spin { kAuto, kNever, kAlways };
 
-// Where an engine gets the host memory of its sessions: what plans compute in, weights that are not mapped, results.
-// Without functions it is the system's. Both are called from any thread, also after the engine's end for results that
-// are still held; they must not throw, block or call Sluice.
+// The source of the host memory that an engine gives its sessions: the memory plans compute in, weights that are not
+// mapped, results. Without functions it is the system's. Both are called from any thread, also after the engine's end
+// for results that are still held; they must not throw, block or call Sluice.
 struct HostMemory {
   std::function<void*(size_t bytes, size_t alignment)> allocate = nullptr;  // null where there is none: kMemory
   std::function<void(void* data, size_t bytes)> release = nullptr;

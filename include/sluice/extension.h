@@ -20,7 +20,7 @@
 #include "dtype.h"
 #include "error.h"
 
-// Of everything below; a library made for another one is refused.
+// The version of everything below; a library made for another one is refused.
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
 #define SLUICE_EXTENSION_ABI "1-libstdc++11"
 #else
@@ -116,7 +116,7 @@ class OpCalls {
                                    const Attributes::Items& attributes = {}) = 0;
   virtual Symbol scalar(double value, DType dtype) = 0;
   virtual OperandType type(Symbol symbol) const = 0;
-  // Of an op with one output.
+  // Calls an op with one output.
   Symbol call1(const std::string& op, const std::vector<Symbol>& inputs, const Attributes::Items& attributes = {}) {
     return call(op, inputs, attributes).at(0);
   }
@@ -169,7 +169,7 @@ class Op {
   virtual std::vector<OpSample> samples() const { return {}; }
 };
 
-// What the entry function is given.
+// The entry function is given this.
 class Extension {
  public:
   virtual void describe(const std::string& name, const std::string& version) = 0;  // must be called

@@ -111,7 +111,7 @@ inline std::vector<Tensor> flatten(const std::vector<Port>& ports, const Nested&
   return tensors;
 }
 
-// The reverse: a dictionary of the results, by name. Where the parts of all names are 0, 1, ... it is a list.
+// The reverse: a dictionary of the results, by name. If the parts of all names are 0, 1, ... it is a list.
 inline Nested unflatten(const std::vector<Port>& ports, const std::vector<Tensor>& tensors) {
   struct Entry {
     std::string name;  // what is left of it

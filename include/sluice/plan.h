@@ -19,16 +19,17 @@ struct SLUICE_API Port {
   // The dim of each axis whose size may differ: from call to call, of a plan family, or of an output as a step makes it
   // (its results have their true shapes); "" of the others. The shape has the largest. Empty where no axis may.
   std::vector<std::string> dims = {};
-  // Of a session: why its memory is copied; "" where it is exchanged (SessionOptions::zero_copy).
+  // For a port of a session: why its memory is copied; "" where it is exchanged (SessionOptions::zero_copy).
   std::string copied = {};
-  // Of a session: in whose memory results lie, and what is handed over may lie: "cpu:0" for the host's, "cuda:0".
+  // For a port of a session: the device in whose memory results lie, and what is handed over may lie: "cpu:0" for the
+  // host's, "cuda:0".
   std::string device = {};
   std::string str() const;  // "images: float32(32, 1, 8, 8)"; "images: float32(batch<=32, 1, 8, 8)"
 };
 
-// Of a bundle of a plan family it is all of its plans: inputs and outputs are those of its calls (see Port::dims),
-// actors are called "<n>/<name>", bytes that the plans share count once. An empty one, as made by default or moved
-// from, throws kValue when asked for anything.
+// If the bundle is of a plan family, this is all of its plans: inputs and outputs are those of its calls (see
+// Port::dims), actors are called "<n>/<name>", bytes that the plans share count once. An empty one, as made by default
+// or moved from, throws kValue when asked for anything.
 class SLUICE_API Plan {
  public:
   // Reads a plan file, or the plans of a bundle: a directory, or a tar archive of one. Throws kIo, kValue.
@@ -39,8 +40,8 @@ class SLUICE_API Plan {
   const std::string& name() const;
   std::vector<Port> inputs() const;
   std::vector<Port> outputs() const;
-  // Of a plan family: its dims, and for each of its plans how long they are in it. Of a plan alone: none, and one of
-  // none.
+  // A plan family has dims, and for each of its plans the extents that they have in it. A plan alone has no dims, and
+  // one member without extents.
   std::vector<std::string> dims() const;
   std::vector<std::vector<int64_t>> members() const;
   std::vector<std::string> actors() const;

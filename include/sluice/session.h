@@ -28,8 +28,9 @@ namespace sluice::api {
 
 // Memory for what the steps of several sessions of one engine compute, as large as the largest of them needs. One of
 // the sessions at a time has steps in flight: submit() waits, as long as its submit_timeout says, until the others'
-// steps are done, and try_submit() gives nothing where it would have to. What a session keeps between steps is its own.
-// Cheap to copy; lives as long as it or a session that has it. An empty one, as made by default, shares nothing.
+// steps are done, and try_submit() gives nothing where it would have to. Variables, and all else that a session keeps
+// between steps, are its own. Cheap to copy; lives as long as it or a session that has it. An empty one, as made by
+// default, shares nothing.
 class SLUICE_API SharedArenas {
  public:
   SharedArenas() = default;
@@ -50,7 +51,7 @@ struct SessionOptions {
   int max_in_flight = 0;
   std::chrono::milliseconds submit_timeout{0};  // of submit() when that many are in flight; 0: wait for ever
   std::chrono::milliseconds wait_timeout{0};    // of get() and wait_all(); 0: for ever
-  // Of stop(), for kernels that run, and of the destructor, which then leaves them behind; 0: for ever.
+  // The limit of stop(), for kernels that run, and of the destructor, which then leaves them behind; 0: for ever.
   std::chrono::milliseconds stop_timeout{5000};
   bool check_numerics = false;  // fail a step whose kernels write NaN or infinity
   // Inputs that are handed over, and results, are not copied wherever the plan allows it (Port::copied says why not).
@@ -76,7 +77,7 @@ struct SessionOptions {
   std::vector<NamedTensor> weights = {};
 };
 
-// Of one step.
+// The options of one step.
 struct StepOptions {
   std::string tag = {};  // names the step in its errors, in the log and in traces
   // Memory for the results, of the types of outputs(): results are written there, nowhere else, and get() gives these
@@ -85,14 +86,14 @@ struct StepOptions {
   std::vector<Tensor> outputs = {};
   // Called once, when the step is over: after on_output of the session, before get() returns (but for a step that was
   // given up), on a thread of the engine; of steps still in flight, on the thread that ends the session. error is ""
-  // when the step went well, else there are no outputs. Must not throw, block or submit. What it holds is let go of
-  // behind the call. Not called where submit() throws or gives nothing.
+  // when the step went well, else there are no outputs. Must not throw, block or submit. Everything that the function
+  // holds is let go of behind the call. Not called where submit() throws or gives nothing.
   std::function<void(const std::vector<Tensor>& outputs, const std::string& error)> on_done = nullptr;
   // From the call on: a step that is not over by then is given up as by cancel(), with kTimeout naming who is stuck.
   // Waiting for room counts. 0: none. Throws kUnsupported for one rank's part of a plan.
   std::chrono::milliseconds deadline{0};
-  // Of callers that wait for room, those of the highest get it first, and of these who came first. What has room runs
-  // in the order in which it got it.
+  // When callers wait for room, those of the highest priority get it first, and among equals those who came first.
+  // Steps that have room run in the order in which they got it.
   int priority = 0;
 };
 
@@ -128,7 +129,7 @@ struct Counters {
     uint64_t busy_ns = 0;             // in its kernels
     int stream = 0;                   // in `streams`
   };
-  // Of all sessions of the engine that use the stream, from its first use.
+  // The counts are those of all sessions of the engine that use the stream, from its first use.
   struct Stream {
     std::string name;
     uint64_t busy_ns = 0;  // neither parked nor waiting for a device or for cores
@@ -155,9 +156,9 @@ struct Counters {
 // One that was moved from throws kValue when asked for anything but its ports, of which it has none.
 class SLUICE_API Session {
  public:
-  // Loads a bundle, of a plan or of a plan family. That of a family takes inputs of all sizes that its dims allow (see
-  // Port::dims): the smallest plan that fits runs a call. The engine must outlive the session. Throws kIo, kValue,
-  // kUnsupported (a plan with Python in it). A bundle is a directory, or a tar archive of one, which is mapped.
+  // Loads a bundle, of a plan or of a plan family. The session of a family takes inputs of all sizes that its dims
+  // allow (see Port::dims): the smallest plan that fits runs a call. The engine must outlive the session. Throws kIo,
+  // kValue, kUnsupported (a plan with Python in it). A bundle is a directory, or a tar archive of one, which is mapped.
   static Session load(Engine& engine, const std::string& bundle, SessionOptions options = {});
   // The same of an archive in memory. Weights at multiples of 64 bytes are used where they lie: the archive is kept as
   // long as they are, on any session, and nobody may change it.
@@ -171,8 +172,8 @@ class SLUICE_API Session {
 
   // One step from inputs to outputs, in the plan's order.
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
-  // The same into memory of the caller's, as StepOptions::outputs. Of a plan alone this allocates nothing once warm, if
-  // the tensors' memory was made by Sluice. Where it throws kTimeout, the step may still write there.
+  // The same into memory of the caller's, as StepOptions::outputs. For a plan alone this allocates nothing once warm,
+  // if the tensors' memory was made by Sluice. If it throws kTimeout, the step may still write there.
   void run_into(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
   // Starts a step; its inputs are copied. Waits while max_in_flight steps are under way.
   Result submit(const std::vector<Tensor>& inputs);
@@ -181,7 +182,7 @@ class SLUICE_API Session {
   // lies at a multiple of 64 bytes. With device_ports it may be a device's, whose work on it must be done. Nobody else
   // may write there until the step is over; its content is lost. The engine lets go of it once the step has read it, on
   // any thread; whoever lets go last frees it, and a deleter that runs then must not throw, block or call the session.
-  // Results may lie in that memory. Where this throws, nothing was taken.
+  // Results may lie in that memory. If this throws, nothing was taken.
   Result hand_over(std::vector<Tensor> inputs);
   Result hand_over(std::vector<Tensor> inputs, const StepOptions& options);
   // The same as submit(), but nothing when it would have to wait.
@@ -197,7 +198,7 @@ class SLUICE_API Session {
   // Records firings, kernels and waits of the steps that run while it is on: each stream keeps its latest 32,768. Waits
   // for nothing: what is under way when it is switched off still adds its events.
   void set_trace(bool on);
-  // What has been recorded since it was switched on, or last taken.
+  // Returns the events that have been recorded since it was switched on, or last taken.
   Trace take_trace();
   // How often each actor has fired.
   std::vector<ActorCount> firings() const;

@@ -95,13 +95,14 @@ SLUICE_API sluice_status* sluice_tensor_from_data(sluice_dtype dtype, const int6
 SLUICE_API sluice_status* sluice_tensor_from_memory(sluice_dtype dtype, const int64_t* shape, int rank, void* data,
                                                     size_t bytes, void (*release)(void* context), void* context,
                                                     sluice_tensor** tensor);
-/* The same of memory of a device, "cuda:0". Where it lies is taken as said, and what is there must be complete. */
+/* The same of memory of a device, "cuda:0". Sluice believes what is said of its place, and the data there must be
+ * complete. */
 SLUICE_API sluice_status* sluice_tensor_from_device_memory(sluice_dtype dtype, const int64_t* shape, int rank,
                                                            void* data, size_t bytes, const char* device,
                                                            void (*release)(void* context), void* context,
                                                            sluice_tensor** tensor);
 SLUICE_API void sluice_tensor_destroy(sluice_tensor* tensor);
-/* Of a tensor on a device, its address there. */
+/* The address of the elements; for a tensor on a device it is an address there. */
 SLUICE_API void* sluice_tensor_data(const sluice_tensor* tensor);
 /* In whose memory it lies: "cpu:0", "cuda:0"; "" of no live handle. The text lives as long as the process. */
 SLUICE_API const char* sluice_tensor_device(const sluice_tensor* tensor);
@@ -135,7 +136,8 @@ typedef struct sluice_engine_options {
   int32_t spin;
   const int32_t* cpus; /* processors that kernels run on; all where num_cpus is 0 */
   size_t num_cpus;
-  /* Where the engine gets the host memory of its sessions: what plans compute in, weights that are not mapped, results.
+  /* The source of the host memory that the engine gives its sessions: the memory plans compute in, weights that are not
+   * mapped, results.
    * NULL, both of them: the system's. Called from any thread, also after the engine's end for results that are still
    * held; they must not block or call Sluice. `allocate` gives a multiple of `alignment`, or NULL where there is none.
    */
@@ -191,7 +193,7 @@ typedef struct sluice_port {
 
 /* --- plans, to look at before they are run. `path`: a plan file or a bundle directory */
 SLUICE_API sluice_status* sluice_plan_load(const char* path, sluice_plan** plan);
-/* Of a tar archive of a bundle, in memory, which is read and not kept. */
+/* Loads a tar archive of a bundle, in memory, which is read and not kept. */
 SLUICE_API sluice_status* sluice_plan_load_memory(const void* archive, size_t bytes, sluice_plan** plan);
 SLUICE_API void sluice_plan_destroy(sluice_plan* plan);
 SLUICE_API const char* sluice_plan_name(const sluice_plan* plan);
@@ -209,11 +211,11 @@ SLUICE_API sluice_status* sluice_plan_verify(const sluice_plan* plan);
 
 /* --- memory for what the steps of several sessions of one engine compute, as large as the largest of them needs. One
  * of the sessions at a time has steps in flight: submit waits, as long as submit_timeout_ms says, until the others' are
- * done. What a session keeps between steps is its own. Sessions keep the memory. */
+ * done. Variables, and all else that a session keeps between steps, are its own. Sessions keep the memory. */
 SLUICE_API sluice_status* sluice_arenas_create(sluice_engine* engine, sluice_arenas** arenas);
 /* Makes room for a plan; best called for all plans before the first is loaded, as memory in use cannot grow. */
 SLUICE_API sluice_status* sluice_arenas_reserve(sluice_arenas* arenas, const sluice_plan* plan);
-/* Of the host, held for sessions to come. */
+/* The bytes of host memory that are held for sessions to come. */
 SLUICE_API uint64_t sluice_arenas_bytes(const sluice_arenas* arenas);
 SLUICE_API void sluice_arenas_destroy(sluice_arenas* arenas);
 
@@ -386,7 +388,8 @@ SLUICE_API const char* sluice_counters_text(const sluice_counters* counters);
 /* Records firings, kernels and waits of the steps that run while `on` is not 0: each stream keeps its latest 32,768.
  * Waits for nothing: what is under way when it is switched off still adds its events. */
 SLUICE_API sluice_status* sluice_session_set_trace(sluice_session* session, int on);
-/* What has been recorded since it was switched on, or last taken. Names and tags live as long as the handle. */
+/* Gives the events that have been recorded since it was switched on, or last taken. Names and tags live as long as the
+ * handle. */
 SLUICE_API sluice_status* sluice_session_take_trace(sluice_session* session, sluice_trace** trace);
 SLUICE_API void sluice_trace_destroy(sluice_trace* trace);
 typedef struct sluice_trace_counts {
@@ -428,13 +431,15 @@ SLUICE_API sluice_status* sluice_trace_step(const sluice_trace* trace, size_t in
 SLUICE_API sluice_status* sluice_trace_chrome_json(const sluice_trace* trace, sluice_text** text);
 
 /* --- for whoever looks for what is wrong */
-/* What this process runs on and with, to paste into a bug report: as text, or as one JSON object if `json` is not 0. */
+/* Describes what this process runs on and with, to paste into a bug report: as text, or as one JSON object if `json` is
+ * not 0. */
 SLUICE_API sluice_status* sluice_describe(int json, sluice_text** text);
 /* Sets what is logged, as the environment variable SLUICE_LOG does at the start: "warn,plan=debug,json". */
 SLUICE_API sluice_status* sluice_set_log(const char* spec);
-/* What is in force, as sluice_set_log takes it. */
+/* The levels in force, in the form that sluice_set_log takes. */
 SLUICE_API sluice_status* sluice_log_spec(sluice_text** text);
-/* Where lines of the log go, without their newlines, from one thread at a time; NULL: to stderr, or SLUICE_LOG_FILE.
+/* Sets the function that takes lines of the log, without their newlines, from one thread at a time; NULL: to stderr, or
+ * SLUICE_LOG_FILE.
  * `sink` must not call Sluice. Once this returns, the sink that was there before is not called any more. */
 SLUICE_API sluice_status* sluice_set_log_sink(void (*sink)(void* context, const char* line), void* context);
 

@@ -129,7 +129,7 @@ SLUICE_API sluice_server_error* sluice_server_start(sluice_server* server, sluic
 SLUICE_API void sluice_server_call_cancel(sluice_server_call* call);
 SLUICE_API void sluice_server_call_destroy(sluice_server_call* call); /* changes nothing for the request */
 
-/* --- responses. What is pointed to lives as long as the handle. */
+/* --- responses. The memory that it points to lives as long as the handle. */
 typedef struct sluice_server_output {
   size_t size;
   const char* name;

@@ -21,7 +21,8 @@ class SLUICE_API Tensor {
   Tensor(DType dtype, std::vector<int64_t> shape);
   // Shares `data`, which must hold the whole tensor. Throws the same.
   Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void> data);
-  // The same of memory of a device, "cuda:0". Where it lies is taken as said, and what is there must be complete.
+  // The same of memory of a device, "cuda:0". Sluice believes what is said of its place, and the data there must be
+  // complete.
   Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void> data, const std::string& device);
   template <class T>
   static Tensor from(const std::vector<T>& values, std::vector<int64_t> shape) {

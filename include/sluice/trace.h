@@ -1,5 +1,5 @@
 #pragma once
-// What steps did and when: Session::set_trace() records it, take_trace() gives it.
+// Records what steps did and when: Session::set_trace() switches it on, take_trace() gives it.
 //
 //   session.set_trace(true);
 //   Result step = session.submit(inputs, {.tag = "request 17"});

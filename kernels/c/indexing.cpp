@@ -7,7 +7,7 @@
 namespace sluice::c {
 namespace {
 
-// Of gather and scatter the index has a place for each element, of index_select and index_add one for each slice.
+// The index of gather and scatter has a place for each element, that of index_select and index_add one for each slice.
 struct Lookup {
   int dim = 0;
   std::vector<std::string> there;  // the place that is looked up
@@ -44,7 +44,7 @@ std::string print_take(const plan::KernelQuery& query, Shared& shared) {
   return lines.text();
 }
 
-// What becomes of an element `a` to which `v` comes.
+// The new value of an element `a` to which `v` comes.
 std::string joined(const plan::KernelQuery& query, bool adds, Shared& shared) {
   if (query.op != "scatter_reduce") return adds ? "a + v" : "v";
   const std::string& reduce = get_attr<std::string>(query.attrs, "reduce");

@@ -38,7 +38,7 @@ typedef int64_t ALIAS i64;
 typedef uint64_t u64;
 )";
 
-// What a dtype is called in a header.
+// The name of a dtype in a header.
 const char* public_type(DType dtype) {
   const std::string_view type = memory_type(dtype);
   return type == "f32"   ? "float"

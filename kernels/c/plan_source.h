@@ -16,7 +16,7 @@ struct PlanSource {
 // The contents of a variable, contiguous; null: it has none, and begins with zeros.
 using Contents = std::function<const void*(const std::string& variable)>;
 
-// Of a plan of one device c:0 (kernels/c/target.h) with one step in flight. `name` is what every name in the header
+// Prints a plan of one device c:0 (kernels/c/target.h) with one step in flight. `name` is what every name in the header
 // begins with: a name in C. Throws kValue where it is none, kUnsupported for a plan that does not run in one fixed
 // order once a step.
 PlanSource plan_source(const plan::Plan& plan, const std::string& name, const Contents& contents);

@@ -92,7 +92,7 @@ int Shared::error(const std::string& text) {
 
 namespace {
 
-// What expressions call of <math.h> has other names for float.
+// The functions of <math.h> that expressions call have other names for float.
 constexpr std::pair<const char*, int> kMath[] = {
 #define MATH1(NAME) {#NAME, 1},
 #define MATH2(NAME) {#NAME, 2},

@@ -11,14 +11,15 @@
 
 namespace sluice::c {
 
-// What a dtype is called in C, in memory and in computations. Throw kUnsupported for those without a form in C.
+// The names of a dtype in C, in memory and in computations. Throw kUnsupported for those without a form in C.
 const char* memory_type(DType dtype);   // "f32", "u8" of bool
 const char* compute_type(DType dtype);  // "float", "double", or "i64" of integers and bool
 
-// A number as C writes it, with every bit. Of floats "0x1.8p+1f", of which infinities and NaN are macros of <math.h>.
+// A number as C writes it, with every bit. A float is written as "0x1.8p+1f"; infinities and NaN are macros of
+// <math.h>.
 std::string literal(double value, DType dtype);
 
-// What several kernels of one file share: functions of base/scalar, and the texts of errors.
+// Texts that several kernels of one file share: functions of base/scalar, and the texts of errors.
 class Shared {
  public:
   // The name of a function of one element: "relu_float(a)", "maximum_i64(a, b)". Throws kUnsupported where the op is

@@ -16,7 +16,7 @@ std::string print_matmul(const plan::KernelQuery& query, Shared&) {
   const TensorSpec &a = query.inputs.at(0), &b = query.inputs.at(1), &y = query.outputs.at(0);
   const bool ta = get_attr<bool>(query.attrs, "transpose_a"), tb = get_attr<bool>(query.attrs, "transpose_b");
   const int batch = y.shape.rank() - 2;
-  // Where an operand lies: batch axes are counted from the last one, and those of size 1 repeat.
+  // The place of an operand's element: batch axes are counted from the last one, and those of size 1 repeat.
   const auto place = [&](const TensorSpec& spec, const char* row, const char* column, bool transposed) {
     std::vector<std::string> places;
     const int own = spec.shape.rank() - 2;

@@ -16,12 +16,12 @@ struct Step {
 };
 Step step(const std::string& op, const NamedAttrs& attrs, const std::vector<std::string>& values,
           const std::vector<DType>& dtypes, Shared& shared);
-// Of a body whose values have these dtypes: rounded as if it were stored.
+// A step of a body whose values have these dtypes: it is rounded as if it were stored.
 Step rounded_step(const AttrCall& call, const std::vector<DType>& dtypes, Shared& shared);
 // Adds a value made by a step, and returns its name.
 std::string define(Lines& lines, size_t number, const Step& made);
 
-// What a reduction does with each element: where it begins, and how `a` goes on with `v`. A mean is a sum at first.
+// Says how a reduction takes each element: its first value, and how `a` goes on with `v`. A mean is a sum at first.
 struct Fold {
   std::string begin, next;
 };

@@ -1,5 +1,6 @@
 #pragma once
-// What a compiler may ask about a machine whose kernels are printed as C: device c:0, whose memory is the host's.
+// Answers a compiler's questions about a machine whose kernels are printed as C: device c:0, whose memory is the
+// host's.
 #include "plan/target.h"
 
 namespace sluice::c {

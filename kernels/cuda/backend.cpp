@@ -1,4 +1,4 @@
-// What the core finds in libsluice_cuda.so.
+// The functions that the core finds in libsluice_cuda.so.
 #include "streams/backend.h"
 
 #include "kernels/cuda/cuda_kernels.h"

@@ -11,7 +11,7 @@ Status no_class(const int64_t* values) {
                                          values[0], values[1], values[2], values[3])};
 }
 
-// What both share: the loss of a sample, and how much it weighs.
+// The beginning that both share: the loss of a sample, and how much it weighs.
 Writer begin(const plan::KernelQuery& query, size_t logits) {
   const TensorSpec& x = query.inputs[logits];
   const bool weighted = logits + 2 < query.inputs.size() && query.inputs[logits + 2].shape.rank() > 0;

@@ -33,8 +33,8 @@ struct CublasLt {
 // The library that `path` names. Throws kUnsupported.
 CublasLt load_cublaslt(const std::string& path);
 
-// Of this process: SLUICE_CUBLASLT, else libcublasLt.so.13. Null where that is not to be had, or SLUICE_CUBLASLT is
-// "off"; throws kUnsupported where it names one that cannot be loaded. Thread-safe.
+// The library of this process: SLUICE_CUBLASLT, else libcublasLt.so.13. Null where that is not to be had, or
+// SLUICE_CUBLASLT is "off"; throws kUnsupported where it names one that cannot be loaded. Thread-safe.
 const CublasLt* cublaslt();
 
 // A library on one device, with the context that its calls need.

@@ -10,7 +10,7 @@ namespace sluice::cuda {
 // The kernels this build has, by explicit lists. Throws kUnsupported, with none added, where the environment names a
 // library that cannot be loaded. REQUIRES: the table has the cpu's.
 void add_cuda_kernels(KernelTable& table);
-// What they stand on: NVRTC, and those that may take the place of generated kernels.
+// The libraries that they stand on: NVRTC, and those that may take the place of generated kernels.
 std::vector<LibraryVersion> cuda_libraries();
 
 // "copy": between equal layouts the driver's own copies, on any of its streams; between others a generated kernel,
@@ -22,7 +22,7 @@ bool copies_bytes(const plan::KernelQuery& query);  // whether copy_kernel() ser
 using PrepareCollective = std::unique_ptr<PreparedKernel> (*)(const plan::KernelQuery&, collective::Communicator&);
 PrepareCollective nccl_collectives();
 
-// What programs for a device are compiled for: "sm_90".
+// The architecture that programs for a device are compiled for: "sm_90".
 std::string architecture(const DeviceId& device);
 
 // The CUDA stream of a run. Throws kUnsupported when it runs elsewhere.

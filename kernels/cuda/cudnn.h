@@ -36,8 +36,8 @@ struct Cudnn {
 // The library that `path` names. Throws kUnsupported.
 Cudnn load_cudnn(const std::string& path);
 
-// Of this process: SLUICE_CUDNN, else libcudnn.so.9. Null where that is not to be had, or SLUICE_CUDNN is "off"; throws
-// kUnsupported where it names one that cannot be loaded. Thread-safe.
+// The library of this process: SLUICE_CUDNN, else libcudnn.so.9. Null where that is not to be had, or SLUICE_CUDNN is
+// "off"; throws kUnsupported where it names one that cannot be loaded. Thread-safe.
 const Cudnn* cudnn();
 
 std::string cudnn_name();  // "cuDNN 9.28.0" of cudnn(); "" where there is none

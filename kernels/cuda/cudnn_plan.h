@@ -11,7 +11,7 @@
 
 namespace sluice::cuda {
 
-// What a plan is made for: the device of a handle, which executes it, or a device that is told by its properties (a
+// The device that a plan is made for: that of a handle, which executes it, or one that is told by its properties (a
 // CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) and need not be here.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;

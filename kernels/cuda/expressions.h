@@ -8,10 +8,11 @@
 
 namespace sluice::cuda {
 
-// What an op computes from `a` and `b` of type T, which is compute_type(operands); null: it is not defined for them.
+// The text of what an op computes from `a` and `b` of type T, which is compute_type(operands); null: it is not defined
+// for them.
 const char* expression_text(const ScalarOp& op, DType operands);
 
-// What goes in front of expressions: the functions that they call, beside what CUDA has.
+// The text in front of expressions: the functions that they call, beside what CUDA has.
 std::string functions_for(std::string_view expressions);
 
 }  // namespace sluice::cuda

@@ -9,7 +9,7 @@
 namespace sluice::cuda {
 namespace {
 
-// Where a reduction begins, and the op that joins two values.
+// The first value of a reduction, and the op that joins two values.
 struct Join {
   const char *first, *op;
 };

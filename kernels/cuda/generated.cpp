@@ -43,7 +43,7 @@ CUfunction GeneratedKernel::function(const Stage& stage, CudaStream& stream) con
 void GeneratedKernel::launch(const Stage& stage, CudaStream& stream, const KernelArgs& args) const {
   FailurePort port =
       stage.describe != nullptr ? stream.failure_port(stage.describe, args.context) : stream.failure_port();
-  // Of which as many as there are operands are used.
+  // As many of these are used as there are operands.
   std::array<void*, kMostProgramOperands> values;
   std::array<void*, kMostProgramOperands + 2> params;
   params[0] = &port.word;

@@ -10,7 +10,7 @@
 
 namespace sluice::cuda {
 
-// Where an operand is in a run that has it.
+// The address of an operand in a run that has it.
 void* address_of(const Operand& operand, const KernelArgs& args);
 
 // Runs its stages in their order. A program takes (failure word, ticket, operands).

@@ -1,7 +1,7 @@
-// gather, scatter, scatter_add, scatter_reduce, index_select, index_add, embedding and its backward. What adds up or
-// overwrites first orders its elements by their places, and takes those of one place in the order of their positions:
-// no atomics, so results are the same on every run, and the time grows with the elements, not with elements times
-// places.
+// gather, scatter, scatter_add, scatter_reduce, index_select, index_add, embedding and its backward. A kernel that adds
+// up or overwrites first orders its elements by their places, and takes those of one place in the order of their
+// positions: no atomics, so results are the same on every run, and the time grows with the elements, not with elements
+// times places.
 #include "kernels/cuda/families.h"
 #include "kernels/cuda/ordering.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kOps[] = {"gather", "scatter", "scatter_add", "index_select", "index_add", "scatter_reduce"};
 
-// Of raise(index, axis, size, op).
+// The error for the values of raise(index, axis, size, op).
 Status out_of_range(const int64_t* v) {
   return {ErrorKind::kIndex, fmt::format("{}: index out of range: {} at axis {} of size {}; must be in [0, {}]",
                                          kOps[v[3]], v[0], v[1], v[2], v[2] - 1)};
@@ -69,7 +69,7 @@ Generated pick(const plan::KernelQuery& query) {
   return {{source}};
 }
 
-// What is done with the elements that come to one place, one after the other.
+// Says how the elements that come to one place are joined, one after the other.
 struct Join {
   const char* name;
   const char* next;  // statements that take the element x to the C v, which begins as what lies there

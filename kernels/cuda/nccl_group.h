@@ -23,15 +23,15 @@ class NcclGroup {
  public:
   using Queue = std::function<ncclResult_t(const Nccl& nccl, ncclComm_t comm, CUstream stream)>;
 
-  // That of `device` in `ranks`. All ranks make theirs in the same order; made once for all kernels of a group.
+  // The group of `device` in `ranks`. All ranks make theirs in the same order; made once for all kernels of a group.
   static std::shared_ptr<NcclGroup> of(const DeviceId& device, collective::Communicator& ranks);
   ~NcclGroup();
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
   int size() const;
-  // What `queue` queues has run on all ranks when it returns. Throws "<call>: <what>"; a firing that has failed already
-  // is a failure of the call for the other ranks.
+  // All that `queue` queues has run on all ranks when this returns. Throws "<call>: <what>"; a firing that has failed
+  // already is a failure of the call for the other ranks.
   void run(const std::string& call, CudaStream& stream, const Queue& queue);
 
  private:

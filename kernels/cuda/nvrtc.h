@@ -29,7 +29,7 @@ class Nvrtc {
   const char* (*error_)(int) = nullptr;
 };
 
-// Of this process: SLUICE_NVRTC, else libnvrtc.so.13. Thread-safe.
+// The library of this process: SLUICE_NVRTC, else libnvrtc.so.13. Thread-safe.
 const Nvrtc& nvrtc();
 
 }  // namespace sluice::cuda

@@ -11,7 +11,7 @@
 namespace sluice::cuda {
 namespace {
 
-// What a step does with `param`, `grad` and `state0`, ... of one element, which it replaces.
+// A step changes `param`, `grad` and `state0`, ... of one element, and replaces them.
 struct Step {
   size_t tensors;                    // of its operands, in front: the parameter, its gradient, state
   std::vector<const char*> numbers;  // the operands behind them
@@ -170,7 +170,7 @@ class Sweep {
     }
     return text;
   }
-  // What the step replaces, and the parameter in another dtype where there is one more.
+  // Stores what the step replaces, and the parameter in another dtype where there is one more.
   std::string results() const {
     std::string text = "    store(y0 + i, param);\n";
     for (size_t o = 1; o + 1 < step_.tensors; ++o) text += fmt::format("    store(y{} + i, state{});\n", o, o - 1);

@@ -11,7 +11,7 @@ struct Order {
   std::string key = {};  // statements that set the Index `key` of position i; they may raise()
   DescribeFailure describe = nullptr;
 };
-// What order() leaves in the workspace, as expressions of type const Index*.
+// The results of order() in the workspace, as expressions of type const Index*.
 struct Ordered {
   std::string keys, places;  // ascending; the positions they had
 };

@@ -27,7 +27,7 @@ Writer begin(const plan::KernelQuery& query, const Windows& w, const TensorSpec&
   return writer;
 }
 
-// What a window without elements has, as on the CPU.
+// The value of a window without elements, as on the CPU.
 std::string lowest_text(DType dtype) {
   if (is_floating(dtype)) return "(C)-INFINITY";
   if (dtype == DType::kUInt8) return "0";

@@ -1,5 +1,5 @@
 #pragma once
-// What every generated source begins with.
+// The text that every generated source begins with.
 
 namespace sluice::cuda {
 

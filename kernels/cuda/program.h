@@ -39,7 +39,7 @@ class ProgramCache {
   Stats stats_;
 };
 
-// Of this process: SLUICE_CACHE_DIR, else XDG_CACHE_HOME/sluice, else ~/.cache/sluice.
+// The cache of this process: SLUICE_CACHE_DIR, else XDG_CACHE_HOME/sluice, else ~/.cache/sluice.
 ProgramCache& program_cache();
 
 }  // namespace sluice::cuda

@@ -12,7 +12,7 @@ namespace sluice::cuda {
 inline constexpr int64_t kThreads = 256;             // of a block, in every source
 inline constexpr size_t kMostProgramOperands = 500;  // with what comes before them, below the 4 KiB of any driver
 
-// What a program is given after (failure word, ticket): an address of the run, moved by `offset` bytes.
+// An argument of a program after (failure word, ticket): an address of the run, moved by `offset` bytes.
 struct Operand {
   enum class From : uint8_t { kInput, kOutput, kWorkspace } from = From::kInput;
   size_t index = 0;

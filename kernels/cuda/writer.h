@@ -1,5 +1,5 @@
 #pragma once
-// What sources are written with. A kernel's body is text that never changes; what a query fixes (types, sizes, strides)
+// Sources are written with this. A kernel's body is text that never changes; what a query fixes (types, sizes, strides)
 // stands in front of it as typedefs, constants and functions.
 #include "kernels/cpu/strides/strided.h"
 #include "kernels/cuda/source.h"
@@ -77,7 +77,7 @@ struct Reduction {
 };
 void reduce(const Writer& writer, const Reduction& reduction, Generated& generated);
 
-// What A's of a line come to, joined from the first up to each: join() need not commute, and `first` changes nothing.
+// Joins the A's of a line, from the first up to each: join() need not commute, and `first` changes nothing.
 struct Scan {
   int64_t lines = 0, length = 0;
   std::string first = {}, take = {},

@@ -15,8 +15,8 @@
 
 namespace sluice::plan {
 
-// What is done with a call of an extent that no member has. kPad: fills up the inputs with zeros and cuts the results;
-// kSplit: several calls of members, whose results are joined; kExact: refuses it.
+// Says how a call is run whose extent no member has. kPad: fills up the inputs with zeros and cuts the results; kSplit:
+// several calls of members, whose results are joined; kExact: refuses it.
 enum class Fit : uint8_t { kPad, kSplit, kExact };
 const char* fit_name(Fit fit);  // "pad", "split", "exact"
 Fit parse_fit(const std::string& name);
@@ -68,7 +68,7 @@ std::vector<Extents> all_extents(const std::vector<Extents>& buckets);
 // Extents for which a graph has to be looked at beside those of its members, to tell which axes of its outputs are as
 // long as a dim: nobody can tell where all members have one extent of it.
 std::vector<Extents> probes_of(const std::vector<Dim>& dims, const std::vector<Extents>& members);
-// What is known of outputs, given their names and types for each of `extents`. Throws kValue where ranks or dtypes
+// Infers the outputs of a family from their names and types for each of `extents`. Throws kValue where ranks or dtypes
 // differ.
 std::vector<FamilyPort> outputs_of(const Family& family, const std::vector<Extents>& extents,
                                    const std::vector<std::vector<NamedType>>& types);
@@ -102,9 +102,9 @@ struct Part {
 // is exact and no member has its extent.
 std::vector<Part> parts_of(const Family& family, const Extents& extents);
 
-// What all members together need. Variables are shared, by name, and so are packed
-// copies of them, by format; constants, with theirs, are each member's own. With shared arenas, a
-// space has those of the member that needs most there, or what `held` says, beside the arenas with state.
+// The bytes that all members together need. Variables are shared, by name, and so are packed copies of them, by format;
+// constants, with theirs, are each member's own. With shared arenas, a space has those of the member that needs most
+// there, or what `held` says, beside the arenas with state.
 struct FamilyLedger {
   uint64_t arenas = 0, variables = 0, constants = 0, packed = 0, total = 0;
   uint64_t shared = 0;  // of the total: what sessions of one engine hold once

@@ -109,7 +109,7 @@ class FiringRule {
     return out.quota - std::atomic_ref(out.least_free).load(std::memory_order_relaxed);
   }
 
-  // What it waits for, for the watchdog and for deadlock reports.
+  // The message that an actor waits for, for the watchdog and for deadlock reports.
   struct Wait {
     bool credit = false;  // false: a token on `index` (edge); true: a free slot of `index` (register)
     int index = 0;        // -1: a start credit
@@ -184,7 +184,7 @@ class FiringRule {
   bool multirate_ = false;
   uint64_t firings_ = 0;
   uint64_t credits_ = 0;
-  // Of two words, so that what every firing reads of a rule is a line of memory.
+  // A vector of two words, so that everything that a firing reads of a rule is one line of memory.
   template <class T>
   using Short = boost::container::vector<T, std::allocator<T>,
                                          boost::container::vector_options_t<boost::container::stored_size<uint32_t>>>;

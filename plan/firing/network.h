@@ -13,7 +13,7 @@ class Network {
   // REQUIRES: verify()'s structure check holds; `plan` outlives this.
   explicit Network(const Plan& plan);
 
-  // Where an edge begins and ends.
+  // The ports at which an edge begins and ends.
   struct Ends {
     int producer = 0, out_port = 0;
     int consumer = 0, in_port = 0;
@@ -50,7 +50,7 @@ class Network {
   std::vector<int> out_port_;  // per register
 };
 
-// What a firing rule tells the others, delivered at once; remembers whom.
+// Delivers at once what a firing rule tells the others, and remembers whom it told.
 struct DirectDelivery {
   Network& network;
   std::vector<int>& touched;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kCostVersion = 1;
 
-// Of a file that people write: numbers without quotes.
+// Reads a number of a file that people write: without quotes.
 double number(Fields& f, const char* key, bool zero_too) {
   const js::value& v = f.at(key);
   const double n = v.is_double() ? v.get_double() : f.reader().number(v, f.path(key));

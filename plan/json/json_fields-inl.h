@@ -15,7 +15,7 @@ namespace sluice::plan {
 
 namespace js = boost::json;
 
-// Where in the document we are: a chain on the stack, spelled out only in errors.
+// The place in the document that is being read: a chain on the stack, spelled out only in errors.
 struct Path {
   const Path* parent = nullptr;
   std::string_view key;

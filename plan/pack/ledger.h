@@ -23,7 +23,7 @@ struct Ledger {
   std::vector<uint64_t> space_bytes;  // per space of the plan
   uint64_t arenas = 0, variables = 0, constants = 0, packed = 0;
   uint64_t shared = 0;  // of the total: what sessions of one engine hold once
-  // What the arenas' buffers are for; they share bytes, so these may add up to more than the arenas.
+  // The purposes of the arenas' buffers; they share bytes, so these may add up to more than the arenas.
   uint64_t register_slots = 0, workspaces = 0, intermediates = 0;
   uint64_t total = 0;
 };
@@ -36,7 +36,8 @@ const char* line_kind_name(LedgerLine::Kind kind);
 // Why there is such a line, where it is not plain: "for kernel 'conv', in blocks..."; else "".
 std::string line_note(const Plan& plan, const LedgerLine& line);
 
-// Per arena: a step reads what an earlier step has left there. What the others hold between steps matters to nobody.
+// Per arena: a step reads what an earlier step has left there. The content of the other arenas between steps matters to
+// nobody.
 // REQUIRES: structure and rates hold.
 std::vector<bool> arenas_with_state(const Plan& plan);
 

@@ -142,7 +142,7 @@ Packed along_time(const std::vector<Item>& items) {
       const int f = sweep.ends[freed];
       fit.release(layout.offsets[f], items[f].bytes);
     }
-    // Of those that begin together the largest first.
+    // Among those that begin together the largest comes first.
     size_t last = i;
     while (last < items.size() && items[sweep.begins[last]].begin == now) ++last;
     std::vector<int> now_born(sweep.begins.begin() + i, sweep.begins.begin() + last);

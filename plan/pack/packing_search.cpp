@@ -60,7 +60,7 @@ class Search {
   const std::vector<uint64_t>& offsets() const { return offsets_; }
 
  private:
-  // What an item was before.
+  // The state of an item before it was placed.
   struct Before {
     int item = 0;
     uint64_t offset = 0;
@@ -97,9 +97,9 @@ class Search {
     return part.empty() || fill(part);
   }
 
-  // Fills the lowest place there is. What lies on a section there is one of those that cover it and rest at that
-  // height; of all such sections the one with the fewest is taken. Or nothing does, where there are bytes to spare:
-  // then these wait until something lifts them.
+  // Fills the lowest place there is. The item that lies on a section there is one of those that cover it and rest at
+  // that height; of all such sections the one with the fewest is taken. Or nothing does, where there are bytes to
+  // spare: then these wait until something lifts them.
   bool fill(const std::vector<int>& left) {
     const Level level(depth_);
     if (depth_ > kDeepest) return false;
@@ -202,7 +202,7 @@ class Search {
   std::vector<std::vector<int>> neighbours_;  // per item: who lives at the same time
   std::vector<std::vector<int>> of_section_;  // items
   std::vector<int> count_;                    // per section, of fill()
-  // Of a run.
+  // These belong to one run.
   uint64_t capacity_ = 0, steps_ = 0;
   int depth_ = 0;
   std::vector<int> rank_;             // per item: its place in the order of preference
@@ -213,7 +213,7 @@ class Search {
   std::vector<int> done_;
 };
 
-// Of [0, 1): the same with every standard library.
+// A number in [0, 1) that is the same with every standard library.
 double unit(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
 
 }  // namespace

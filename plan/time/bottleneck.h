@@ -1,5 +1,5 @@
 #pragma once
-// What limits a plan, and what it would gain if that were otherwise.
+// Tells what limits a plan, and what the plan would gain if that were otherwise.
 #include <vector>
 
 #include "plan/time/fast_quotas.h"

@@ -1,5 +1,5 @@
 #pragma once
-// What kernels took when they ran: a history of each signature, for the compiler and for forecasts.
+// The times that kernels took when they ran: a history of each signature, for the compiler and for forecasts.
 #include <map>
 #include <optional>
 #include <span>
@@ -15,9 +15,10 @@ namespace sluice::plan {
 
 KernelSignature signature_of(const KernelQuery& query);
 
-// What kernels of the plan took in the runs that `events` tell of, ascending. Of kernels on the host, since elsewhere a
-// trace has their launches, but not of collectives, which wait for others. Runs far from the median of their signature
-// do not count: the first of all, and those that something else of the machine held up.
+// Histories of the plan's kernels in the runs that `events` tell of, in ascending order. Only kernels on the host are
+// measured, since elsewhere a trace has their launches; collectives are not, because they wait for others. Runs far
+// from the median of their signature do not count: the first of all, and those that something else of the machine held
+// up.
 std::vector<KernelHistory> measured_runs(const Plan& plan, std::span<const TraceEvent> events);
 
 // Adds the runs of `more` to a history, as if both were of one.
@@ -26,7 +27,7 @@ void merge(std::vector<KernelHistory>& history, std::span<const KernelHistory> m
 // Whether `history`, ascending, has every kernel of the plan that measured_runs() can tell of.
 bool has_all(std::span<const KernelHistory> history, const Plan& plan);
 
-// What is known of kernels on a machine. REQUIRES: the machine outlives it.
+// The costs that are known of kernels on a machine. REQUIRES: the machine outlives it.
 class CostTable {
  public:
   explicit CostTable(const Machine& machine);

@@ -13,10 +13,10 @@
 namespace sluice::plan {
 namespace {
 
-// What slot_gains() tells of at most: each costs a simulation.
+// slot_gains() tells of so many slots at most, because each costs a simulation.
 constexpr size_t kMostGains = 16;
 
-// Of a curve, about.
+// A curve has about so many points.
 constexpr uint64_t kMostPoints = 24;
 
 // Shorter by less than this is not faster: the simulator's first come, first served may shift a little by chance.

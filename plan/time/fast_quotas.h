@@ -24,17 +24,17 @@ struct QuotaChoice {
 
 // Quotas with the shortest period in the simulator, of those with the fewest bytes, within the budget; never less than
 // minimal_quotas(), which throws as it says there. By search: from the least quotas on, whoever makes the critical
-// cycle wait for a slot gets one more, as long as that helps; then what turned out needless is taken away. Where a
-// stream is busy all the time, no quotas can be faster, and the least are kept at once.
-// `plan` has kernels with their costs and programs; slots are not looked at.
+// cycle wait for a slot gets one more, as long as that helps; then what turned out needless is taken away. When some
+// stream is busy all the time, no quotas can be faster, and the search keeps the least at once. `plan` has kernels with
+// their costs and programs; slots are not looked at.
 QuotaChoice fast_quotas(const Plan& plan, const QuotaOptions& options);
 
-// What speed costs: choices with ever more bytes and ever shorter periods, from the fewest bytes with which the plan is
-// live to what fast_quotas() gives; of long curves some two dozen. Each is the fastest that the search finds in its
-// bytes.
+// Shows the price of speed: choices with ever more bytes and ever shorter periods, from the fewest bytes with which the
+// plan is live to the result of fast_quotas(); a long curve has some two dozen. Each is the fastest that the search
+// finds in its bytes.
 std::vector<QuotaChoice> quota_curve(const Plan& plan, const QuotaOptions& options);
 
-// What one more slot of each register that makes the critical cycle wait would change; of the first 16.
+// Tells what one more slot would change in each register that makes the critical cycle wait; in the first 16 of them.
 struct SlotGain {
   int reg = 0;
   uint64_t bytes = 0;    // more
@@ -45,7 +45,7 @@ std::vector<SlotGain> slot_gains(const Plan& plan, const Simulation& simulation,
 // Slots of each register that have to be equally many, since they are the same: a register by which each group is
 // named.
 std::vector<int> slot_groups(const Plan& plan);
-// Of one slot in each register, each group's once.
+// The bytes of one slot in each register, where each group counts once.
 uint64_t slot_bytes(const Plan& plan, const std::vector<int>& groups, const std::vector<int>& quotas);
 
 }  // namespace sluice::plan

@@ -64,7 +64,7 @@ class Costs {
     }
     fail(ErrorKind::kValue, "plan '{}': no link between {} and {}; name one in \"links\"", plan_.name, a, b);
   }
-  // Of a round in which every rank sends to the one `distance` on: as long as the slowest takes.
+  // A round in which every rank sends to the one `distance` on takes as long as the slowest of them.
   double round(const Members& ranks, size_t distance, double bytes) {
     double slowest = 0;
     for (size_t r = 0; r < ranks.size(); ++r)

@@ -22,15 +22,15 @@ struct KernelCost {
   double cost_ns = 0;
 };
 
-// What the time of a kernel depends on: those of equal signatures, in whatever plans, take equally long. A function of
-// the program is known by its name, which is among the attributes.
+// Everything that the time of a kernel depends on: kernels of equal signatures, in whatever plans, take equally long. A
+// function of the program is known by its name, which is among the attributes.
 struct KernelSignature {
   std::string op, attrs, operands;  // "sum", "dim = [1]", "float32(4, 3) -> float32(4,)"
   std::string device;               // without the rank: "cpu:0"
   int cores = 1;
   auto operator<=>(const KernelSignature&) const = default;
 };
-// What runs of such a kernel took.
+// The times that runs of such a kernel took.
 inline constexpr int64_t kMostRuns = 1'000'000'000'000;  // that are counted
 struct KernelHistory {
   KernelSignature kernel;

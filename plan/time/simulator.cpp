@@ -268,7 +268,7 @@ class Simulator {
     if (result_.blocked.empty()) result_.blocked = missing_str();
   }
 
-  // Who is in a collective that a rank has not come to.
+  // Names the ranks that a collective waits for because they have not come to it.
   std::string missing_str() const {
     for (const auto& [group, ranks] : groups_) {
       int there = -1, missing = -1;
@@ -336,7 +336,7 @@ class Simulator {
     }
     std::vector<std::vector<size_t>> at(plan_.actors.size());  // places in the chain, newest first
     for (size_t i = 0; i < chain.size(); ++i) at[result_.firings[chain[i]].actor].push_back(i);
-    // Are two firings at the same place of the actor's period? What lies between others is a part of a period.
+    // Are two firings at the same place of the actor's period? Firings between others are a part of a period.
     const auto alike = [&](int a, size_t x, size_t y) {
       return (result_.firings[chain[at[a][x]]].firing - result_.firings[chain[at[a][y]]].firing) % repetitions_[a] == 0;
     };

@@ -1,8 +1,8 @@
 #pragma once
 // A plan in virtual time, under the same FiringRule the runtime uses: streams are serial, kernels take their cost_ns.
 // Kernels of branches that a step would not take count like others: which one it takes, data say.
-// Collectives wait for all ranks of their group and then take the largest cost_ns of the calls that meet. Of a plan
-// with registers between ranks, simulate what the ranks do with them: side_by_side() of plan/ranks.h.
+// Collectives wait for all ranks of their group and then take the largest cost_ns of the calls that meet. A plan with
+// registers between ranks is simulated through what the ranks do with them: side_by_side() of plan/ranks.h.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -52,7 +52,7 @@ struct Simulation {
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options = {});
 
-// What a device does of the steady time, in shares of it; compute, exposed and bubble add up to one.
+// The work of a device within the steady time, in shares of it; compute, exposed and bubble add up to one.
 struct DeviceUse {
   DeviceId device;
   double compute = 0;        // kernels run

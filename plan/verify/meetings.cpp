@@ -39,7 +39,7 @@ void Meetings::join(std::vector<int>& to, const std::vector<int>& causes) {
   for (size_t c = 0; c < causes.size(); ++c) to[c] = std::max(to[c], causes[c]);
 }
 
-// What freed the slot of `token`: its readers, and those of what was written in its place.
+// Adds the segments that freed the slot of `token`: its readers, and those of what was written in its place.
 void Meetings::add_slot_causes(int reg, int64_t token, std::vector<int>& causes) const {
   const std::vector<int>& edges = network_.adjacency().register_edges[reg];
   const auto add = [&](int segment) {
@@ -207,7 +207,7 @@ void Meetings::run() {
     }
     bool any = false;
     for (const auto& [group, waiting] : there) {
-      // Of two calls of one rank, which their order forbids, the first.
+      // If two calls of one rank wait, the first counts, since their order forbids the second.
       std::map<int, int> first;
       for (const int s : waiting) {
         const int call = segments_[streams_[s].segment].call;

@@ -1,6 +1,6 @@
 #pragma once
-// What must precede what in a plan whose ranks meet in collectives: some periods, run once, with the causes of each
-// piece of a firing kept as a vector of counts. For verify_collectives.
+// The order that meetings in collectives force on a plan: some periods, run once, with the causes of each piece of a
+// firing kept as a vector of counts. For verify_collectives.
 //
 // A collective holds its stream until all ranks are there. So a firing on such a stream consists of segments: up to its
 // first call, from there to the second, and so on to its end. A segment is caused by the tokens and free slots its

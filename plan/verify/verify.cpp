@@ -28,7 +28,8 @@ VerifyReport verify(const Plan& plan) {
 
 namespace {
 
-// Of a plan that can block, or whose rates need more slots. Problems travel as text, so the search is done again.
+// Suggests how to mend a plan that can block, or whose rates need more slots. Problems travel as text, so the search is
+// done again.
 Fix fix_for(const Plan& plan, const VerifyReport& report) {
   const Problem& first = report.problems[0];
   if (first.concern == "rates" && first.text.starts_with("register")) {

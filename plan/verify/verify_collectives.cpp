@@ -134,7 +134,7 @@ class Collectives {
       const int needed = chain < static_cast<int>(needs.size()) ? needs[chain] : 0;
       if (ran >= needed) continue;
       const int s = meetings_->chains()[chain][ran];
-      // What comes after the holder's own meeting would not come to wait for it.
+      // A call behind the holder's own meeting would not come to wait for it.
       if (!meetings_->contains(meetings_->segments()[s].causes, after(call(holder)))) return s;
     }
     return -1;

@@ -268,7 +268,8 @@ class Structure {
       if (v.base == BaseKind::kRegister) {
         const Register& r = plan_.registers[v.index];
         const int e = edge_of(v.index);
-        // What the actor consumes it reads as the token taken, also where it makes the next one itself.
+        // A register that the actor consumes is read as the token taken, also where the actor makes the next one
+        // itself.
         if (r.producer == a && e < 0) {
           const bool filled = written.count(v.index) || r.in_place_of >= 0 || r.emit_every > 1;
           if (!filled) problem("{}: reads '{}' before any kernel has written it", where, r.name);

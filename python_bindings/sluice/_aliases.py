@@ -76,7 +76,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
 
 def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, device: Any = None,
                    requires_grad: bool = False) -> Tensor:
-    """Of any contents, its dims in memory in that order, outermost first; torch.empty_permuted."""
+    """A tensor of any contents with its dims in memory in that order, outermost first; torch.empty_permuted."""
     order = tuple(physical_layout)
     if sorted(order) != list(range(len(size))):
         raise RuntimeError(f"empty_permuted: physical_layout is {order}; must name each of {len(size)} dims once")
@@ -94,7 +94,7 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
                            f"{src.shape}; must be {size}")
     if any(n > 1 and s == 0 for n, s in zip(input.shape, input.stride())):  # as torch, which copies elements that share memory apart
         input = input.contiguous()
-    # What the memory up to input's last element holds: input's elements, then src's, some of which may be no element of input.
+    # The memory up to input's last element: input's elements, then src's, some of which may be no element of input.
     offset = input.storage_offset()
     end = offset + (1 + sum((n - 1) * s for n, s in zip(input.shape, input.stride())) if input.numel() else 0)
     places = sluice.arange(end)

@@ -41,7 +41,7 @@ def _refuse(function: Any, types: dict[str, str], args: tuple, keywords: dict) -
 
 
 def typed(**types: str) -> Callable[[Any], Any]:
-    """What fails in the function since an argument is of none of its types, as "Tensor|None", is a TypeError that names it."""
+    """A failure because an argument has none of its types, as "Tensor|None", becomes a TypeError that names the argument."""
 
     def decorate(function: Any) -> Any:
 

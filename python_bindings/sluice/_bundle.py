@@ -32,19 +32,20 @@ def _path(where: str, directory: Any) -> str:
 def save_graph(graph: Any, directory: Any, fetch: Any = None, freeze: bool = False) -> None:
     """Writes plan.json, graph.txt, weights.safetensors and meta.json of a compiled nn.Graph (or a loaded one).
 
-    Of a graph that several ranks run, all must call it; rank 0 writes, and all raise when it cannot.
-    Of a graph with dims (GraphConfig.set_dims) it writes all plans: family.json, weights.safetensors, meta.json, and
-    members/<n>/ with plan.json and graph.txt of each. So it does of a graph with a plan per shape (with_dynamic_input_shape),
-    for the shapes that have one; loaded, it takes these.
+    If several ranks run the graph, all must call it; rank 0 writes, and all raise when it cannot. A graph with dims
+    (GraphConfig.set_dims) writes all its plans: family.json, weights.safetensors, meta.json, and members/<n>/ with
+    plan.json and graph.txt of each. So it does of a graph with a plan per shape (with_dynamic_input_shape), for the shapes
+    that have one; loaded, it takes these.
 
     A list of graphs, compiled for different shapes of the same inputs, becomes one directory: a bundle each in `0`, `1`
     and so on, and shapes.json. Each has a copy of the variables, so this is for graphs that do not train.
 
     fetch: the results to keep, as numbers of the tensors in the order of graph.outputs, or names; a loaded call returns them
     as a tuple. The bundle has what they need and nothing else, and its calls change no variable: a training graph gives one
-    for inference. Of one plan only, not of a graph with several.
+    for inference. This is for a graph of one plan, not of several.
 
-    freeze: weights that no step changes become constants, and what depends on them alone is computed now, once. Of one plan only, too.
+    freeze: weights that no step changes become constants, and what depends on them alone is computed now, once. This, too,
+    is for one plan only.
     """
     from sluice.nn.graph import Graph
 

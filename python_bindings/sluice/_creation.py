@@ -24,7 +24,8 @@ def set_default_dtype(dtype: Any) -> None:
 
 
 def _place(device: Any, out: Any = None) -> Any:
-    """Where a tensor is made: `device`, that of `out`, or else the one of the innermost `with device(...)` or the default one."""
+    """The place of a new tensor: `device`, that of `out`, or else the one of the innermost `with device(...)` or the
+    default one."""
     if device is not None:
         return device
     return _C.placement_device() if out is None else out._device
@@ -67,7 +68,7 @@ def _sizes(name: str, size: Any, options: dict) -> tuple:
 
 
 def _check_options(name: str, options: dict) -> None:
-    """Of layouts there is one, and memory needs no pinning."""
+    """Options of layout and pinning are accepted, because there is only one layout, and memory needs no pinning."""
     if options.pop("layout", None) not in (None, "strided"):
         raise NotImplementedError(f"{name}: layout must be strided; sparse tensors are not supported")
     options.pop("pin_memory", None)
@@ -105,7 +106,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
 
 
 def _dtype_of_number(number: Any) -> Any:
-    """What torch infers for a number of Python."""
+    """The dtype that torch infers for a number of Python."""
     if isinstance(number, complex):
         return get_default_dtype().to_complex()
     return _C.bool if isinstance(number, bool) else _C.int64 if is_whole(number) else get_default_dtype()
@@ -185,7 +186,7 @@ def empty(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, re
 
 
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Of any contents, with these strides in memory of its own; torch.empty_strided."""
+    """A tensor of any contents, with these strides in memory of its own; torch.empty_strided."""
     size, stride = sizes_of((size,)), sizes_of((stride,))
     if len(size) != len(stride):
         raise _C.RuntimeError(f"empty_strided: dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
@@ -258,7 +259,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
     if not dtype.is_floating_point:  # as torch: of whole numbers from the first on
         start, end, step = int(start), int(end), int(step)
     place = _place(device, out)
-    # Of large whole numbers float64 has not all.
+    # float64 does not have all large whole numbers.
     if not dtype.is_floating_point and (end - start) * step > 0 and max(abs(start), abs(end)) > 2**53:
         if not -2**63 <= min(start, end) <= max(start, end) < 2**63:
             raise _C.ValueError(f"arange: from {start} to {end}; both must fit into 64 bits")
@@ -374,12 +375,12 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
 
 
 def _place_of(like: Tensor) -> Any:
-    """Where numbers are drawn for `like`; a graph places them itself."""
+    """The device on which numbers are drawn for `like`; a graph places them itself."""
     return None if _C.is_tracing() else like._device
 
 
 def chances(like: Tensor, shape: Any, p: float, generator: Any = None, dtype: Any = None) -> Tensor:
-    """Of like's device and dtype: 1 with probability p, else 0, as torch draws them for a probability that is a number."""
+    """A tensor of like's device and dtype: 1 with probability p, else 0, as torch draws them for a probability that is a number."""
     g, dtype = _drawn_by(generator, like._device), dtype or like.dtype
     if masks_are_counted():
         return g.draw_bernoulli(shape, p, dtype, like._device)

@@ -59,7 +59,8 @@ _device = device
 
 
 def set_default_device(device: Any) -> None:
-    """Where functions that create tensors put them on this thread, when they are not told; None: the cpu. torch.set_default_device."""
+    """Sets the device on which functions create tensors on this thread, when they are not told; None: the cpu.
+    torch.set_default_device."""
     made = None if device is None else _device(device)
     if made is not None:
         _C.check_device(made)
@@ -67,7 +68,7 @@ def set_default_device(device: Any) -> None:
 
 
 def get_default_device() -> device:
-    """Where a tensor is made that is not told where: torch.get_default_device."""
+    """The device of a tensor that is made without one: torch.get_default_device."""
     place = _C.placement_device()
     if place is None:
         return device("cpu")

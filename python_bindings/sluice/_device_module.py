@@ -1,4 +1,4 @@
-"""What torch.cuda has for its kind of device, for every kind: waiting, and counts of memory."""
+"""The functions that torch.cuda has, for every kind of device: waiting, and counts of memory."""
 
 from __future__ import annotations
 
@@ -133,7 +133,8 @@ _modules: dict[str, Any] = {}
 
 
 def get_device_module(device: Any = None) -> Any:
-    """What torch has a module for: `sluice.cuda`, or the like of it for another kind; torch.get_device_module.
+    """The module of a kind of device, as torch has them: `sluice.cuda`, or the like of it for another kind;
+    torch.get_device_module.
 
     device: its name or object, of which the kind counts; None: the default device's.
     """

@@ -9,8 +9,8 @@ from sluice import _C
 
 
 class Dim:
-    """A named size of a graph's inputs, from `min` to `max`; see `GraphConfig.set_dims`. Of what a host function makes, any
-    size up to `max`, where nothing else said here counts; see `host_function`.
+    """A named size of a graph's inputs, from `min` to `max`; see `GraphConfig.set_dims`. For results of a host function it
+    means any size up to `max`, and nothing else said here counts; see `host_function`.
 
     buckets: the sizes for which plans are made, ascending, the last one `max`. By default powers of two and `max`; of an
         exact dim all sizes.

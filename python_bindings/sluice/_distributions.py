@@ -33,7 +33,7 @@ def _filled(self: Tensor, drawn: Any) -> Tensor:
 
 
 def exponential(like: Tensor, lambd: float = 1.0, generator: Any = None) -> Tensor:
-    """Of like's shape, dtype and device, with density lambd * exp(-lambd * x)."""
+    """Draws a tensor of like's shape, dtype and device, with density lambd * exp(-lambd * x)."""
     drawn = fn.log1p(-_uniform(like, generator)) * (-1 / lambd)
     return (drawn.to(_C.float32) if like.dtype in (_C.float16, _C.bfloat16) else drawn).to(like.dtype)
 

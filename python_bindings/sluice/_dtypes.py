@@ -1,4 +1,4 @@
-"""What dtypes hold, what results have, and the classes of tensors that are named after a dtype."""
+"""Dtypes: the numbers that they hold, the dtypes of results, and the classes of tensors that are named after a dtype."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ TENSOR_CLASSES = {name: _tensor_class(name, dtype) for name, dtype in {
 
 
 def type_name(tensor: Any) -> str:
-    """What Tensor.type() says: 'torch.FloatTensor'."""
+    """The name that Tensor.type() gives: 'torch.FloatTensor'."""
     prefix = "torch." if tensor.is_cpu else f"torch.{tensor.device.type}."
     if tensor.dtype.is_complex:  # named so, though torch has no such classes
         return prefix + ("ComplexFloatTensor" if tensor.dtype is _C.complex64 else "ComplexDoubleTensor")

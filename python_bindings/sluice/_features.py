@@ -81,7 +81,7 @@ def features() -> Features:
 
 
 def find(name: str) -> Any:
-    """What a public name of Sluice stands for; AttributeError where there is none."""
+    """The object that a public name of Sluice stands for; AttributeError where there is none."""
     thing: Any = importlib.import_module("sluice")
     for part in name.split("."):
         thing = getattr(thing, part)

@@ -120,8 +120,8 @@ def _lay(job: Any, component: Tensor, placement: Any, sbp: Any, shape: Any) -> T
 
 
 def lie_like(local: Tensor, like: Tensor) -> Tensor:
-    """A tensor of the shape of what this process has of the global tensor `like`, lying as that does. Of partial_sum, the first rank's
-    is the value and the others' are 0."""
+    """A tensor of the shape of what this process has of the global tensor `like`, lying as that does. With partial_sum, the
+    first rank's is the value and the others' are 0."""
     job = _job()
     if job is None:
         return local._to_global(*like._global)
@@ -178,7 +178,7 @@ def _convert(job: Any, x: Tensor, placement: Any, sbp: Any) -> Tensor:
     (old,), shape, component = x.sbp, x._shape, x.to_local()
     if x.placement == placement and old == sbp:
         return x
-    # What of it this rank needs is cut out of the whole.
+    # The part that this rank needs is cut out of the whole.
     if old == _sbp.broadcast and set(placement.ranks) <= set(x.placement.ranks):
         whole = component
     elif old == _sbp.partial_sum:
@@ -203,8 +203,8 @@ def _convert(job: Any, x: Tensor, placement: Any, sbp: Any) -> Tensor:
 
 @method
 def to_local(self) -> Tensor:
-    """What this process holds: one process drives all devices, so the whole; of several ranks each its component, which
-    is empty where the placement is others'. Nothing is sent."""
+    """The part that this process holds: one process drives all devices, so the whole; each of several ranks its component,
+    which is empty where the placement is others'. Nothing is sent."""
     if self._traced:
         raise NotImplementedError("to_local: a value inside nn.Graph lies on several devices at once; return it from build(), or "
                                   "bring it to one device with to_global(placement=...)")

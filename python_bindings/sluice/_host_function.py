@@ -33,7 +33,7 @@ class Generated:
 
 
 def begin_anew(functions: Any) -> None:
-    """Of functions by name: those that can."""
+    """Begins all functions anew that can."""
     for function in functions.values():
         if callable(getattr(function, "reset", None)):
             function.reset()
@@ -101,7 +101,8 @@ def extent(x: Tensor, dim: int) -> Tensor:
         mask = sl.arange(32) < sl.extent(x, 0)            # x: (32, 8), of which a step has fewer
         total = sl.where(mask.reshape(-1, 1), x, 0).sum()
 
-    What is joined row by row with a bool tensor made of the extent has `max` rows from then on: it can be summed, sorted or
-    kept in a buffer, and what stands in place of missing rows is as the mask says. Raises IndexError where x has no such axis.
+    A value that is joined row by row with a bool tensor made of the extent has `max` rows from then on: it can be summed,
+    sorted or kept in a buffer, and the mask says what stands in place of missing rows. Raises IndexError where x has no
+    such axis.
     """
     return _C.extent(x, dim)

@@ -9,7 +9,7 @@ from sluice import _C
 
 
 def read_json(path: Any, where: str = "") -> Any:
-    """What the file holds. Raises OSError and ValueError that name it, behind `where`."""
+    """The content of the file. Raises OSError and ValueError that name it, behind `where`."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()

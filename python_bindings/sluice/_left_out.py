@@ -51,7 +51,7 @@ LEFT_OUT = [
     LeftOut("switches of torch's process", "they have no meaning here",
             r"(warn_always|deterministic_debug|anomaly_(check|enabled)|flush_denormal|interop_threads|"
             r"autocast_(decrement|increment))"),
-    # Of torch, one by one.
+    # These are torch's, one by one.
     LeftOut("sparse layouts", "use dense tensors, and optim.LazyAdam", _words("SparseAdam dsmm hsmm saddmm")),
     LeftOut("products in floats of 8 bits", "use F.grouped_mm, or matmul, in bfloat16", _words("scaled_mm scaled_grouped_mm")),
     LeftOut("contexts that see every op", "call checkpoint() on the parts to compute again",
@@ -61,7 +61,7 @@ LEFT_OUT = [
     LeftOut("quantized tensors", "sluice.quantization.quantize makes a graph of 8-bit integers of a whole model", _words("qscheme"), where="Tensor$"),
     LeftOut("tools of torch's own profiler", "use profile.export_chrome_trace()",
             _words("ExecutionTraceObserver itt KinetoStepTracker RecordScope"), where="profiler$"),
-    # Of OneFlow.
+    # These are OneFlow's.
     LeftOut("OneFlow's readers of files and buffers of several shapes",
             "use sluice.utils.data, lists of tensors, and host_function for a graph's inputs",
             r"^(OF|Of)[rR]ecord|^(COCOReader|RawReader|GPTIndexedBinDataReader|gen_tensor_buffer)$|tensor_buffer|^record$"),

@@ -22,8 +22,9 @@ class Lowered:
         return self._trace.captured.text()
 
     def cost_analysis(self) -> dict[str, Any]:
-        """What a step computes and moves, before any pass: "flops" (a fused multiply-add counts two), "bytes accessed" (each operand and
-        each result once), and "ops", a list of the same by op, with its module, role and line. Views cost nothing. jax.stages."""
+        """The work of a step before any pass: "flops" (a fused multiply-add counts two), "bytes accessed" (each operand and
+        each result once), and "ops", a list of the same by op, with its module, role and line. Views cost nothing.
+        jax.stages."""
         ops = self._trace.captured.costs()
         for op in ops:
             op["bytes accessed"] = op.pop("bytes")

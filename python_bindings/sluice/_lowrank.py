@@ -185,7 +185,7 @@ def _lobpcg(A: Tensor, k: int, B: Any, X: Tensor, iK: Any, niter: int, tol: floa
 
 
 class _Progress:
-    """What a tracker is given after each step: eigenvalues E, vectors X, and ivars["istep"]."""
+    """A tracker is given this after each step: eigenvalues E, vectors X, and ivars["istep"]."""
 
     def __init__(self, X: Tensor, E: Tensor, steps: int) -> None:
         self.X, self.E, self.ivars = X, E, {"istep": steps}

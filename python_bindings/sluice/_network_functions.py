@@ -233,7 +233,7 @@ _EMPTY = {"sum": 0.0, "mean": float("nan"), "max": float("-inf"), "min": float("
 
 
 def _segments(given: Tensor, are_offsets: bool, size: int, unsafe: bool) -> tuple:
-    """Where segments begin, and how long they are."""
+    """The starts of segments, and their lengths."""
     given = given.to(_C.int64)
     if are_offsets:
         begin, length = given.narrow(-1, 0, given._shape[-1] - 1), given.diff()
@@ -250,7 +250,7 @@ def _segments(given: Tensor, are_offsets: bool, size: int, unsafe: bool) -> tupl
 
 
 def _reduced(reduce: str, rows: Tensor, inside: Tensor, empty: float, length: Tensor, initial: Any) -> Tensor:
-    """Of rows (batch, segments, elements, rest), those inside, over the elements."""
+    """Reduces the rows inside, of rows (batch, segments, elements, rest), over the elements."""
     start = {"mean": 0.0}.get(reduce, empty) if initial is None else initial
     neutral = 0.0 if reduce == "mean" else _EMPTY[reduce]
     rows = fn.where(inside, rows, neutral)

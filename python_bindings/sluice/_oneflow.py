@@ -15,7 +15,8 @@ def cast(input: Tensor, dtype: Any) -> Tensor:
 
 
 def batch_gather(in_: Tensor, indices: Tensor) -> Tensor:
-    """Of each batch, the slices at its indices: (B.., N, rest..) at (B.., M) gives (B.., M, rest..); oneflow.batch_gather."""
+    """Takes from each batch the slices at its indices: (B.., N, rest..) at (B.., M) gives (B.., M, rest..);
+    oneflow.batch_gather."""
     axis = indices.ndim - 1
     if axis < 0 or in_.ndim <= axis or in_._shape[:axis] != indices._shape[:axis]:
         raise RuntimeError(f"batch_gather: indices of shape {indices._shape} do not fit the input of shape {in_._shape}; all dims but "
@@ -26,7 +27,7 @@ def batch_gather(in_: Tensor, indices: Tensor) -> Tensor:
 
 
 def unsorted_batch_segment_sum(data: Tensor, segment_ids: Tensor, num_segments: int) -> Tensor:
-    """Of each batch, sums of the slices of equal id: the gradient of batch_gather; oneflow._C.unsorted_batch_segment_sum."""
+    """Sums in each batch the slices of equal id: the gradient of batch_gather; oneflow._C.unsorted_batch_segment_sum."""
     axis = segment_ids.ndim - 1
     if axis < 0 or data._shape[:axis + 1] != segment_ids._shape:
         raise RuntimeError(f"unsorted_batch_segment_sum: ids of shape {segment_ids._shape} do not fit data of shape {data._shape}; they "

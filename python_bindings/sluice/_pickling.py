@@ -10,7 +10,7 @@ from sluice._C import Tensor
 
 
 def address_range(t: Any) -> tuple[int, int]:
-    """Where the storage of a tensor on the CPU begins, and where the last byte that the tensor can see ends."""
+    """The range of a tensor's storage on the CPU: its begin, and the end of the last byte that the tensor can see."""
     size = t.dtype.itemsize
     start = t.data_ptr() - t.storage_offset() * size
     if t.numel() == 0:

@@ -1,4 +1,4 @@
-"""What tensors look like when they are printed, as torch prints them."""
+"""Prints tensors as torch prints them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ options = Options()
 
 def set_printoptions(precision: Any = None, threshold: Any = None, edgeitems: Any = None, linewidth: Any = None, profile: Any = None,
                      sci_mode: Any = None) -> None:
-    """How tensors are printed from now on; torch.set_printoptions. What is not given stays."""
+    """How tensors are printed from now on; torch.set_printoptions. Options that are not given stay."""
     global options
     if profile is not None:
         if profile not in PROFILES:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Iterator
 def replaced(path: Any) -> Iterator[BinaryIO]:
     """A file to write: `path` has what it had, until the block ends, and then all of the new one, whatever happens.
 
-    What is written lies beside it under a name that nothing had, and goes if the block raises. Links, pipes and devices are
+    The new content lies beside it under a name that nothing had, and goes if the block raises. Links, pipes and devices are
     written to as they are.
     """
     path = os.fspath(path)

@@ -45,7 +45,7 @@ class Structure:
 
     @staticmethod
     def from_json(data):
-        """What to_json() gave. Throws ValueError for anything else."""
+        """Reads the result of to_json(). Throws ValueError for anything else."""
         if not isinstance(data, dict) or not {"kind", "children"} <= set(data) <= {"kind", "value", "children"}:
             raise _C.ValueError(f"{data!r:.80}; a structure is an object of kind, children and perhaps value")
         kind, value, children = data["kind"], data.get("value"), data["children"]
@@ -102,7 +102,7 @@ def _join(name, part):
 
 
 def difference(expected, got, name):
-    """Where two structures differ, in words: 'argument 'x' is ...; expected ...'. None when they are equal."""
+    """The difference of two structures, in words: 'argument 'x' is ...; expected ...'. None when they are equal."""
     if expected.kind != got.kind:
         return f"argument '{name}' is {_describe(got)}; expected {_describe(expected)}"
     if expected.kind == "constant" and expected != got:

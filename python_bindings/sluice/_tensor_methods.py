@@ -25,7 +25,7 @@ def method(f):
     return f
 
 
-# What a tensor is
+# Facts about a tensor
 
 def _shape_of(self):
     if self._traced and (level := _level_of_user(sys._getframe(1))):

@@ -1,4 +1,4 @@
-"""What modules must know of the graph being traced on this thread."""
+"""The facts that modules must know of the graph being traced on this thread."""
 
 import threading
 from typing import Any
@@ -31,7 +31,8 @@ tracing_lock = threading.RLock()
 
 
 class checkpoint_scope:
-    """What nodes made inside give to each other is computed again for the backward pass, and not kept, but for what the policy keeps."""
+    """Values that nodes made inside give to each other are computed again for the backward pass, and not kept, but for
+    those that the policy keeps."""
 
     def __init__(self, policy="nothing_saveable"):
         self._policy = policy

@@ -1,4 +1,4 @@
-"""What errors mean and what to do: `python -m sluice.info explain`, and a part of docs/troubleshooting.md.
+"""Explains errors and what to do: `python -m sluice.info explain`, and a part of docs/troubleshooting.md.
 
 The table is troubles.txt, which is compiled into the program `sluice-info` too (tools/sluice_info/explain.cpp looks things up
 as this module does). `python -m sluice._troubles` writes the page's part. tests/python/test_troubleshooting.py has a program
@@ -56,7 +56,7 @@ def _plain(markdown: str) -> str:
 
 
 def _likeness(a: str, b: str) -> float:
-    """Of two texts: from 0 to 1, by the length of their longest common subsequence."""
+    """The likeness of two texts: from 0 to 1, by the length of their longest common subsequence."""
     row = [0] * (len(b) + 1)
     for x in a:
         before = row
@@ -67,7 +67,7 @@ def _likeness(a: str, b: str) -> float:
 
 
 def explain(words: str) -> str:
-    """What `words`, a code or the text of an error, means and what to do. Raises LookupError with the nearest texts."""
+    """Explains `words`, a code or the text of an error, and what to do. Raises LookupError with the nearest texts."""
     wanted = words.strip()
     trouble = next((t for t in TABLE if t.code == wanted.upper()), None) or find(wanted)
     if trouble is None:

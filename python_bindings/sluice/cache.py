@@ -18,7 +18,7 @@ __all__ = ["clear", "set_directory", "set_limit", "stats"]
 
 
 def stats() -> dict[str, Any]:
-    """What this process has done, and what the folder has.
+    """The counts of this process, and of the folder.
 
     hits: plans that were read; misses: plans that were compiled, since there was none; rejected: of these, where a file was there but
     not as it had been written; stored and evicted: files that this process has written, and let go to make room. entries, bytes:

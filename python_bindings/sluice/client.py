@@ -142,7 +142,7 @@ class Client:
         return self._is("/v2/health/live")
 
     def is_ready(self, model: str = "", version: str | int = "") -> bool:
-        """Of the server, or of a model."""
+        """Tells whether the server, or a model, is ready."""
         return self._is(self._model(model, version) + "/ready" if model else "/v2/health/ready")
 
     def _is(self, path: str) -> bool:

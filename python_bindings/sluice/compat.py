@@ -4,9 +4,9 @@
     python -m sluice.compat --missing                             # and the names that are missing
     python -m sluice.compat --tests tests --write docs/compat.md  # in a source tree: the page
 
-Of OneFlow, which need not be installed, every name is here or has an error that says what to use instead (`--missing` prints others).
-A name counts as tested when `python -m sluice.testing.autotest` generates calls of it and compares them, or when a test that
-is written by hand and has torch beside it speaks of it; the tests say what is compared.
+Every name of OneFlow, which need not be installed, is here or has an error that says what to use instead (`--missing`
+prints others). A name counts as tested when `python -m sluice.testing.autotest` generates calls of it and compares them, or
+when a test that is written by hand and has torch beside it speaks of it; the tests say what is compared.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SECTIONS = [("torch", _function), ("torch.Tensor", _member), ("torch.nn", _class
 
 
 def _resolve(name: str) -> Any:
-    """What `name` means, or None."""
+    """The object that `name` means, or None."""
     first, *rest = name.split(".")
     value, path = importlib.import_module(first), first
     for part in rest:

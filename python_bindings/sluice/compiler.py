@@ -25,7 +25,7 @@ def is_exporting() -> bool:
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: Any = None) -> Any:
     """A decorator: in sluice.compile, calls of the function are breaks, and run eagerly; with `recursive`, so does compiled code that it
-    calls. Of a module, its forward(). The build() of an nn.Graph is traced as a whole, and goes through it."""
+    calls. For a module its forward() is meant. The build() of an nn.Graph is traced as a whole, and goes through it."""
     if fn is None:
         return lambda function: disable(function, recursive, reason=reason)
     if isinstance(fn, _Module):

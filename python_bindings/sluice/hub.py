@@ -16,7 +16,7 @@ _directory: str | None = None
 
 
 def get_dir() -> str:
-    """Where models of hubs are kept: what set_dir() said, or SLUICE_HOME/hub, or ~/.cache/sluice/hub."""
+    """The folder in which models of hubs are kept: the one of set_dir(), or SLUICE_HOME/hub, or ~/.cache/sluice/hub."""
     if _directory is not None:
         return _directory
     home = os.environ.get("SLUICE_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "sluice")

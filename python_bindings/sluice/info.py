@@ -1,4 +1,4 @@
-"""What this installation runs on and with: `python -m sluice.info`, to paste into a bug report.
+"""Tells what this installation runs on and with: `python -m sluice.info`, to paste into a bug report.
 
 No user names, host names or paths are in it. `functions()` lists the public functions. `python -m sluice.info explain CODE`
 says what an error means.

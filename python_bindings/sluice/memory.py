@@ -1,6 +1,6 @@
 """How much memory tensors, graphs and variables take, and limits of it, for every device.
 
-What is counted is what Sluice allocates: eager tensors, what their kernels work in, the arenas, weights and results of graphs.
+Counts cover what Sluice allocates: eager tensors, what their kernels work in, the arenas, weights and results of graphs.
 Memory shared with NumPy, pages of files that are mapped, and Python's own objects are not.
 """
 
@@ -64,7 +64,7 @@ def empty_cache(device: Any = None) -> None:
 
 
 def limit(device: Any = None) -> int | None:
-    """Of bytes in use, as set_limit() set it; None: there is none."""
+    """The limit of bytes in use, as set_limit() set it; None: there is none."""
     return _C.device_memory(_named(device))["limit"]
 
 
@@ -73,8 +73,8 @@ def set_limit(bytes: int | None, device: Any = None) -> int | None:  # noqa: A00
 
     An op, a graph that is loaded, or whatever else would exceed it raises sluice.OutOfMemoryError, which is a MemoryError
     and a RuntimeError, with its name and line; nothing has changed then. The limit may be less than what is in use: nothing can
-    be allocated until enough has been freed. What is kept for the next tensors goes back to the device where it would
-    exceed the limit together with what is in use.
+    be allocated until enough has been freed. Memory that is kept for the next tensors goes back to the device if it would
+    exceed the limit together with the memory in use.
     """
     before = limit(device)
     _C.set_device_limit(_named(device), _bytes("set_limit", bytes))
@@ -82,7 +82,8 @@ def set_limit(bytes: int | None, device: Any = None) -> int | None:  # noqa: A00
 
 
 def cache_limit(device: Any = None) -> int | None:
-    """Of bytes kept for the next tensors, as set_cache_limit() set it; None: there is none but twice the peak and 64 MiB."""
+    """The limit of bytes kept for the next tensors, as set_cache_limit() set it; None: there is none but twice the peak and
+    64 MiB."""
     return _C.device_memory(_named(device))["cache_limit"]
 
 

@@ -59,5 +59,5 @@ def one(value: Any) -> sbp:
 
 
 def parse(text: str) -> sbp:
-    """What sbp.text() gives."""
+    """Parses the result of sbp.text()."""
     return split(int(text[2:-1])) if text.startswith("S") else broadcast if text == "B" else partial_sum

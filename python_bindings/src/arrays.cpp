@@ -142,7 +142,7 @@ Tensor from_buffer(nb::handle source, DType dtype, int64_t count, int64_t offset
   return share(spec, data, view->readonly != 0, [view] {});
 }
 
-// What a memoryview of a tensor points into.
+// The memory that a memoryview of a tensor points into.
 struct Exported {
   Tensor tensor;
   Py_ssize_t shape[kMaxRank];

@@ -30,7 +30,7 @@ struct State {
   std::vector<Region> regions;
   std::map<CastKey, Cast> casts;
 
-  // Of these regions the first ones are no scopes: they hold until they are set anew.
+  // The first of these regions are no scopes: they hold until they are set anew.
   size_t lasting = 0;
   bool cache = true;  // outside of regions
 

@@ -10,7 +10,7 @@ namespace sluice::python {
 // kLower: floats become the dtype of the region. kFloat32: narrower floats become float32. kWidest: all floats become
 // the widest among them. Never float64.
 
-// Of this thread's innermost region.
+// The state of this thread's innermost region.
 struct AutocastState {
   bool enabled = false;
   DType dtype = DType::kBFloat16;
@@ -21,7 +21,7 @@ AutocastState autocast_now();
 
 // Under a form's name, whatever it is called by.
 void register_autocast(const std::string& name, BoundForm* form);
-// What the form is to be called with here, on this thread. The GIL need not be held.
+// Changes the arguments to those that the form is to be called with here, on this thread. The GIL need not be held.
 void autocast_arguments(const BoundForm& form, FormArgs& args);
 
 }  // namespace sluice::python

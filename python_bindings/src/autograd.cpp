@@ -18,7 +18,7 @@ std::vector<std::unique_ptr<Scope>>& scopes() {
   return stack;
 }
 
-// What a Python hook made of a saved value.
+// The object that a Python hook made of a saved value.
 class PackedObject final : public PackedValue {
  public:
   PackedObject(const SharedObject& unpack, nb::object packed) : unpack_(unpack), packed_(std::move(packed)) {}

@@ -1,5 +1,5 @@
 #pragma once
-// What the binding files share: conversions of Sluice's small types, and how Python objects are held.
+// Helpers that the binding files share: conversions of Sluice's small types, and how Python objects are held.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Where a call of the program's puts what it makes besides its arguments, and the line that failures of devices name.
+// The device for what a call of the program makes besides its arguments, and the line that failures of devices name.
 #include <optional>
 
 #include "graph/executor.h"

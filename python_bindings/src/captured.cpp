@@ -19,7 +19,7 @@ nb::list describe_types(const graph::Graph& graph, std::span<const graph::ValueI
   return list;
 }
 
-// What debug output and print(graph) show of each node.
+// The facts about each node that debug output and print(graph) show.
 nb::list describe_nodes(const graph::Graph& graph) {
   nb::list list;
   for (const graph::Node& node : graph.nodes()) {
@@ -41,7 +41,7 @@ nb::list describe_nodes(const graph::Graph& graph) {
   return list;
 }
 
-// Of each node what it computes and moves; views do neither.
+// The work of each node and the bytes it moves; views do neither.
 nb::list describe_costs(const graph::Graph& graph) {
   nb::list list;
   for (const graph::Node& node : graph.nodes()) {
@@ -58,7 +58,7 @@ nb::list describe_costs(const graph::Graph& graph) {
   return list;
 }
 
-// Of each node the nodes that its operands come from.
+// The nodes from which the operands of each node come.
 std::vector<std::vector<int>> operands_of(const graph::Graph& graph) {
   std::vector<std::vector<int>> operands;
   for (const graph::Node& node : graph.nodes()) {
@@ -70,7 +70,8 @@ std::vector<std::vector<int>> operands_of(const graph::Graph& graph) {
   return operands;
 }
 
-// Of each output that callers see the node that makes it and which of its values it is; none of inputs and variables.
+// For each output that callers see, the node that makes it and which of its values it is; none for inputs and
+// variables.
 std::vector<std::optional<std::pair<int, int>>> sources_of(const graph::Graph& graph) {
   std::vector<std::optional<std::pair<int, int>>> sources;
   std::vector<plan::NamedType> outputs;

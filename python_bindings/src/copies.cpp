@@ -16,7 +16,8 @@ Value copied_memory(const Value& value) {
       Value(std::make_shared<EagerImpl>(impl.storage(), TensorSpec::contiguous(bytes), impl.device())));
 }
 
-// What `like` is of its memory, of `memory`, which copied_memory() has made. All of one memory count versions together.
+// The view of `memory`, which copied_memory() has made, that is like `like`'s view of its own. All of one memory count
+// versions together.
 Value seen_alike(const Value& memory, const Value& like) {
   const EagerImpl &whole = eager_impl(memory), &impl = eager_impl(like);
   return Value(

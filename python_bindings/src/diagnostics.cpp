@@ -1,4 +1,4 @@
-// What is asked when something is wrong: the installation, the log, counters.
+// Questions that are asked when something is wrong: the installation, the log, counters.
 #include <nanobind/stl/pair.h>
 
 #include "base/log.h"

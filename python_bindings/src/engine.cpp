@@ -58,7 +58,7 @@ void synchronize_device(const DeviceId& device) {
   if (const auto queue = eager.find_queue(device)) queue->synchronize();
 }
 
-// What is counted of a device's memory. Throws what says why there is no such device.
+// The counted bytes of a device's memory. Throws what says why there is no such device.
 std::shared_ptr<CountedBytes> bytes_of(const DeviceId& device) {
   Engine& engine = default_eager().engine();
   engine.device(device);

@@ -15,7 +15,7 @@ namespace sluice::python {
 Tensor share(const TensorSpec& spec, void* data, bool read_only, std::function<void()> release);
 bool is_read_only(const Tensor& t);
 
-// What an exporter may touch, once the steps that write it are done.
+// Waits until an exporter may touch the memory: until the steps that write it are done.
 void wait_ready(const Tensor& t);
 // The first element. Throws BufferError "<what>: ..." when `t` is traced, requires grad, or is not in host memory.
 // The tensor, for whoever gets that address to hold while it may write there.

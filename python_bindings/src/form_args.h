@@ -25,7 +25,7 @@ struct BoundOverload {
   nb::handle result_type;  // of named results
 };
 
-// What a call gives besides the parameters.
+// The arguments that a call gives besides the parameters.
 struct CallExtras {
   PyObject* out = nullptr;
 };

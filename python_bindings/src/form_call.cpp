@@ -1,4 +1,4 @@
-// What a call of a form does: reads its arguments, runs its function, hands its result over.
+// A call of a form reads its arguments, runs its function, and hands its result over.
 #include "autocast.h"
 #include "call_place.h"
 #include "graph/operand.h"
@@ -17,7 +17,7 @@ const Value* tensor_in(const FormArg& arg) {
   return operand != nullptr && !operand->is_number() ? &operand->value() : nullptr;
 }
 
-// Of the first argument that is not on the cpu; null: all are.
+// The device of the first argument that is not on the cpu; null: all are.
 const DeviceId* device_of(FormArgs& args) {
   for (size_t i = 0; i < args.size(); ++i) {
     if (const DeviceId* device = CallPlace::of(tensor_in(args[i]))) return device;

@@ -74,7 +74,7 @@ PyObject* get_doc(PyObject* self, void*) {
   return text(doc + "\n" + form.doc);
 }
 
-// What inspect.signature() reads; several overloads have no common one.
+// The text that inspect.signature() reads; several overloads have no common one.
 PyObject* get_text_signature(PyObject* self, void*) {
   const BoundForm& form = form_of(self);
   if (form.overloads.size() != 1) return nb::none().release().ptr();

@@ -7,7 +7,7 @@
 
 namespace sluice::python {
 
-// What a call of a form does with its result.
+// Says what a call of a form does with its result.
 enum class FormUse : uint8_t {
   kPlain,            // returns it
   kInPlace,          // writes it into the first argument
@@ -34,7 +34,7 @@ struct BoundForm {
   mutable nb::handle otherwise;
 };
 
-// Of the type of named results, as torch has them: svd and linalg.svd have types of their own.
+// The name of the type of named results, as torch has them: svd and linalg.svd have types of their own.
 std::string result_name(const Signature& signature);
 nb::object form_object(const BoundForm* form);
 

@@ -121,7 +121,7 @@ void bind_trace(nb::module_& m) {
     TraceExecutor* trace = current_trace();
     return trace != nullptr && trace->touches_graph(t) && !trace->varying_axes(t).empty();
   });
-  // Of how many micro-batches the graph has one such value; 0 of what it has once for all, and of constants.
+  // Says of how many micro-batches the graph has one such value; 0 for what it has once for all, and for constants.
   m.def("micro_batches_of", [](const Value& t) {
     TraceExecutor* trace = current_trace();
     return trace != nullptr && trace->touches_graph(t) ? trace->every(t) : 0;

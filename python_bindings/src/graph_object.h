@@ -1,5 +1,5 @@
 #pragma once
-// What the graph binding files share.
+// Declarations that the graph binding files share.
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,7 +27,8 @@ struct PyCaptured {
   std::vector<std::pair<int, std::vector<std::string>>> stacks;  // user frames by first node
 };
 
-// Where this thread makes tensors that are not told where: of the innermost scope, or the default; none: the cpu.
+// The device on which this thread makes tensors that are not told where: that of the innermost scope, or the default;
+// none: the cpu.
 std::optional<DeviceId> placement_device();
 
 plan::Space space_named(const std::string& name);  // "host", "pinned:cuda:0", "sim:0"
@@ -37,10 +38,10 @@ struct PyArenas {
   std::shared_ptr<SharedArenas> arenas;
 };
 
-// Of this process, as SLUICE_CACHE says; null: plans are compiled each time.
+// The cache of this process, as SLUICE_CACHE says; null: plans are compiled each time.
 std::shared_ptr<PlanCache> process_plans();
 
-// What a compiled graph tells of itself (graph_reports.cpp).
+// The reports of a compiled graph about itself (graph_reports.cpp).
 nb::dict stats_of(GraphSession& session);
 nb::list memory_of(GraphSession& session);
 nb::dict ledger_of(const plan::Plan& plan);

@@ -1,4 +1,4 @@
-// What a compiled graph tells of itself.
+// Reports of a compiled graph about itself.
 #include "bindings.h"
 #include "graph_object.h"
 #include "kernels/target.h"
@@ -65,7 +65,7 @@ nb::list ports_of(const std::vector<PortInfo>& ports) {
   return list;
 }
 
-// What a call takes: of a graph that several ranks run the graph's own, of which this one may have parts.
+// The inputs of a call: for a graph that several ranks run, the graph's own, of which this rank may have parts.
 nb::list inputs_of(GraphSession& session) {
   if (!session.of_ranks()) return ports_of(session.session().inputs());
   const graph::Graph& graph = session.captured().graph;
@@ -95,7 +95,7 @@ nb::list passes_of(const CompileResult& result) {
   return list;
 }
 
-// Of each traced node's first output: ("S(0)", its devices), without devices where it is on one.
+// The layout of each traced node's first output: ("S(0)", its devices), without devices where it is on one.
 nb::list layouts_of(const GraphSession& session) {
   const compiler::SbpPlan plan = session.layouts();
   nb::list list;

@@ -34,12 +34,13 @@ std::chrono::nanoseconds nanoseconds_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Seconds(seconds));
 }
 
-// What a file says that kernels take; of none that is not there yet.
+// The kernel times that a file holds; none if the file is not there yet.
 plan::Machine machine_of(const std::string& path) {
   return std::filesystem::exists(path) ? plan::machine_from_json(read_file(path), path) : plan::Machine();
 }
 
-// Graphs that are garbage in a cycle. What they held may be garbage only then: of a backward pass, of a module.
+// Graphs that are garbage in a cycle. A graph may have been held by objects that become garbage only then: by a
+// backward pass, by a module.
 void collect_dropped() {
   constexpr int kRounds = 3;
   const GilAcquire gil;

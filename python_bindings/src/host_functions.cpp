@@ -40,7 +40,7 @@ class Callee {
   explicit Callee(nb::object function) : function_(std::move(function)) {}
   nb::handle function() const { return function_; }
 
-  // What `data` holds, in an array to be given back.
+  // The content of `data`, in an array to be given back.
   nb::object take(const void* data, const TensorSpec& spec) {
     const nb::object source = numpy_view(const_cast<void*>(data), spec);
     nb::object array;
@@ -95,7 +95,7 @@ class Operands {
 
 std::string text_of(nb::object object) { return nb::cast<std::string>(nb::str(nb::handle(object))); }
 
-// What the exception in flight says: in one line, and with the frames of the user's function.
+// The text of the exception in flight: in one line, and with the frames of the user's function.
 struct ExceptionText {
   std::string last_line;
   std::string traceback;
@@ -205,7 +205,7 @@ HostFunction host_function_of(const std::string& name, nb::object callable) {
 }
 
 void bind_host_functions(nb::module_& m) {
-  // Of each output, per axis: its size, or the most of a dim and the dim's name.
+  // Each output has per axis its size, or the most of a dim and the dim's name.
   using Axis = std::pair<int64_t, std::string>;
   m.def("call_host_function", [](const std::vector<Value>& inputs, const std::string& name, nb::callable function,
                                  const std::vector<std::pair<std::vector<Axis>, DType>>& outputs) {

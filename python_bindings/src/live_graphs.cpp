@@ -20,7 +20,7 @@ struct LiveGraphs {
   std::set<PyGraph*> graphs;
   std::vector<std::shared_ptr<GraphSession>> left;  // let go before their steps were done
 
-  // Of all graphs that are not closed. REQUIRES: the lock held.
+  // Adds the sessions of all graphs that are not closed. REQUIRES: the lock held.
   void add_sessions(std::vector<std::shared_ptr<GraphSession>>& to) const {
     for (const PyGraph* graph : graphs)
       if (graph->session_ != nullptr) to.push_back(graph->session_);
@@ -34,7 +34,8 @@ LiveGraphs& live_graphs() {
   return *live;
 }
 
-// Of whoever lets a graph go. Steps that take longer go on without it, since their results may be held.
+// The patience of a thread that lets a graph go. Steps that take longer go on without it, since their results may be
+// held.
 constexpr auto kPatience = std::chrono::milliseconds(1500);
 
 bool on_stream_thread() { return actors::StreamExecutor::current() != nullptr; }

@@ -1,5 +1,5 @@
 #pragma once
-// What a list, a dict, a set or an array of numbers has in it, to be compared later.
+// The contents of a list, a dict, a set or an array of numbers, to be compared later.
 #include <string>
 #include <vector>
 
@@ -13,7 +13,7 @@ class SameContents {
   // `container` is a list, a dict, a set or has a buffer. Throws TypeError for others.
   explicit SameContents(nb::object container);
   bool hold() const;
-  // Of the garbage collector.
+  // For the garbage collector.
   int visit(visitproc visit, void* arg) const;
 
  private:

@@ -26,7 +26,7 @@ class SameObjects {
   // own: the dict of those entries that have none, which is not kept.
   SameObjects(const Watched& watched, nb::handle own);
   bool hold(nb::handle own = {}) const;
-  // Of the garbage collector.
+  // For the garbage collector.
   int visit(visitproc visit, void* arg) const;
   void clear();
 

@@ -1,5 +1,5 @@
 #pragma once
-// Where in the user's program we are: Python frames outside the sluice package.
+// Finds the line of the user's program that is running: Python frames outside the sluice package.
 #include <string>
 #include <vector>
 

@@ -46,7 +46,7 @@ nb::object to_list(const Tensor& t, const char* bytes, int dim) {
   return list;
 }
 
-// What Python's numbers of the kind are.
+// The widest dtype of the kind, which is that of Python's numbers.
 DType widest(DType dtype) {
   if (is_complex(dtype)) return DType::kComplex128;
   return is_floating(dtype) ? DType::kFloat64 : DType::kInt64;

@@ -12,7 +12,7 @@ namespace {
 PyTypeObject* tensor_class = nullptr;
 destructor end_instance = nullptr;
 
-// Of a tensor that has no object now.
+// The rest of a tensor's object while the tensor has none.
 struct Kept {
   nb::object type, attributes;
 };
@@ -38,7 +38,7 @@ TensorImpl* tensor_of_object(PyObject* object) {
   return impl != nullptr && impl->front_end.object == object ? impl : nullptr;
 }
 
-// What C++ has the tensor for may come back to Python: a gradient, say. Makes no Python object, for `object` is ending.
+// A tensor that C++ has may come back to Python: a gradient, say. Makes no Python object, for `object` is ending.
 void keep(PyObject* object, TensorImpl& impl) {
   PyObject** const attributes = _PyObject_GetDictPtr(object);
   const bool some = attributes != nullptr && *attributes != nullptr && PyDict_GET_SIZE(*attributes) > 0;

@@ -1,8 +1,8 @@
 #pragma once
 // The Python object of a tensor: there is one as long as anybody has it, whichever way the tensor comes to Python.
 //
-// What an object was besides a tensor, its attributes and its class, stays with the tensor when nobody has the object
-// any more, and the next object has it.
+// The attributes and the class of an object stay with the tensor when nobody has the object any more, and the next
+// object has them.
 #include "bindings.h"
 
 namespace sluice::python {

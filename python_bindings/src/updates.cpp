@@ -1,4 +1,4 @@
-// What optimizers do to a parameter and its state in one step: an op each.
+// Steps of optimizers on a parameter and its state: an op each.
 #include "bindings.h"
 #include "graph/ops/optimizer_updates.h"
 

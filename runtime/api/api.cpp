@@ -42,7 +42,7 @@ std::vector<Tensor> tensors_of(const std::vector<OutputTensor>& outputs) {
 
 InputTensor input_of(const Tensor& tensor) { return {tensor.raw(), TensorSpec::contiguous(type_of(tensor))}; }
 
-// Of a step that copies its inputs, which it can from host memory.
+// The input of a step that copies its inputs, which it can do from host memory.
 InputTensor borrowed(const Tensor& tensor, const std::vector<Port>& ports, size_t index) {
   SLUICE_CHECK(space_of(tensor).kind != plan::SpaceKind::kDevice,
                "session: input {}: {} on {}; must lie in host memory, or be handed over by hand_over()",
@@ -93,7 +93,7 @@ class Kept {
   std::vector<T> values_;
 };
 
-// Of options, where 0 stands for none.
+// The limit that options give, where 0 stands for none.
 Timeout limit_of(std::chrono::milliseconds ms, const char* what) {
   const Timeout timeout = timeout_of(ms, what);
   return timeout == Timeout::zero() ? kNoTimeout : timeout;

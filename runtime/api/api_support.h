@@ -1,5 +1,5 @@
 #pragma once
-// What the bodies of the public API share: errors and types change at that border, nothing else does.
+// Helpers that the bodies of the public API share: errors and types change at that border, nothing else does.
 #include <chrono>
 #include <new>
 #include <string>
@@ -36,7 +36,7 @@ auto guarded(F&& f) -> decltype(f()) {
   }
 }
 
-// What a handle stands for. A default-constructed one, and one that was moved from, stands for nothing.
+// The object that a handle stands for. A default-constructed one, and one that was moved from, stands for nothing.
 template <class Impl>
 typename Impl::element_type& held(const Impl& impl, const char* what, const char* source) {
   SLUICE_CHECK(impl != nullptr, "{}: it is empty: default-constructed or moved from; use one that {} gave", what,
@@ -69,7 +69,7 @@ inline TensorType type_of(const Tensor& tensor) { return {checked_dtype(tensor.d
 // The storage behind a tensor's memory; one is made around memory that Sluice has not made.
 std::shared_ptr<Storage> storage_of(const Tensor& tensor);
 Tensor tensor_of(const OutputTensor& output);
-// Where its memory lies; the host's unless Sluice has made it elsewhere, or was told.
+// The space of its memory; the host's unless Sluice has made it elsewhere, or was told.
 plan::Space space_of(const Tensor& tensor);
 // As the API calls it: "cpu:0" for all of the host's memory.
 std::string device_of(const plan::Space& space);
@@ -89,7 +89,7 @@ inline TensorType type_of_whole(const std::string& name, const Tensor& tensor) {
   return type;
 }
 
-// Of a wait; as many as may ever pass stand for no limit.
+// The limit of a wait; as many milliseconds as may ever pass stand for no limit.
 inline std::chrono::nanoseconds timeout_of(std::chrono::milliseconds ms, const char* what) {
   SLUICE_CHECK(ms.count() >= 0, "{}: {} ms; must not be negative", what, ms.count());
   return ms > std::chrono::hours(24 * 365) ? std::chrono::nanoseconds::max() : std::chrono::nanoseconds(ms);

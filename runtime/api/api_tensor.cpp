@@ -10,7 +10,7 @@
 namespace sluice::api {
 namespace {
 
-// Of a tensor's memory: where it is known to be a storage, that one is handed over, not what a caller sees of it.
+// Holds a tensor's memory: if it is known to be a storage, that storage is handed over, not what a caller sees of it.
 struct StorageHolder {
   std::shared_ptr<Storage> storage;
   void operator()(void*) { storage.reset(); }

@@ -1,5 +1,5 @@
 #pragma once
-// What the bodies of the C API share: objects behind handles, and exceptions that become statuses.
+// Helpers that the bodies of the C API share: objects behind handles, and exceptions that become statuses.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

@@ -11,7 +11,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kBlock = 512;
-// Of a header: where a field begins, and its bytes.
+// A field of a header: where it begins, and its bytes.
 struct Field {
   size_t at, bytes;
 };
@@ -61,7 +61,7 @@ void check_header(const std::string& where, Bytes header) {
 
 std::string name_of(const std::string& where, Bytes header) {
   std::string name(text_of(header, kName));
-  // Of GNU's format the field holds times.
+  // In GNU's format the field holds times.
   if (header[kMagic.at + kMagic.bytes] == std::byte{0} && !text_of(header, kPrefix).empty())
     name = std::string(text_of(header, kPrefix)) + "/" + name;
   while (name.starts_with("./")) name.erase(0, 2);

@@ -13,7 +13,7 @@ namespace sluice {
 // no such archive, holds links or devices, names a file twice, or one outside of the archive's folder.
 std::map<std::string, std::span<const std::byte>> read_archive(const std::string& where,
                                                                std::span<const std::byte> bytes);
-// Of a file's first 512 bytes: it may be one.
+// Tells from a file's first 512 bytes whether it may be one.
 bool looks_like_archive(std::string_view begin);
 
 }  // namespace sluice

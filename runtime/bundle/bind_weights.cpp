@@ -18,8 +18,9 @@ namespace {
 
 constinit std::atomic<PlanCheck> plan_check = nullptr;
 
-// What load_bundle() read for this engine serves as it is, when the plan keeps it contiguous on the host. What a step
-// writes has memory of its own, which the ledger counts, rather than pages that are copied on the way, or a caller's.
+// A tensor that load_bundle() read for this engine serves as it is, when the plan keeps it contiguous on the host. A
+// variable that a step writes has memory of its own, which the ledger counts, rather than pages that are copied on the
+// way, or a caller's.
 bool serves(const BundleTensor& tensor, const plan::Variable& variable, const plan::Space& space, uint64_t bytes,
             bool written) {
   return space.kind == plan::SpaceKind::kHost && tensor.spec.strides == variable.spec.strides &&

@@ -35,7 +35,7 @@ std::string shards_text(const plan::Shards& shards) {
   return json::serialize(text);
 }
 
-// What the plan calls an input, output or variable.
+// The types of all that the plan calls an input, output or variable.
 std::map<std::string, TensorType> types_in(const plan::Plan& plan, const std::string& kind) {
   std::map<std::string, TensorType> types;
   const auto add = [&](const std::string& name, const TensorSpec& spec) { types[name] = {spec.dtype, spec.shape}; };

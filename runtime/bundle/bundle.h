@@ -74,7 +74,7 @@ VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<s
 
 // Kernels trust the types of their operands, so a plan from a file is held against the definitions of its ops before it
 // runs, in programs that have them and say so (check_plans_from_files() in tensor/eager.h). Throws for a plan that is
-// wrong. Of the process; may be set at any time.
+// wrong. The check holds for the process; it may be set at any time.
 using PlanCheck = void (*)(const plan::Plan& plan);
 void set_plan_check(PlanCheck check);
 
@@ -83,8 +83,9 @@ void set_plan_check(PlanCheck check);
 // all of it runs here.
 Session load_session(Engine& engine, const BundleSource& source, SessionOptions options = {},
                      const Weights& given = {});
-// Of a bundle that was read from `directory`. With `bound`, weights of one storage are bound as one to all plans that
-// have them in one space. REQUIRES: the weights of all these bundles were read before any of them is loaded.
+// Makes a session of a bundle that was read from `directory`. With `bound`, weights of one storage are bound as one to
+// all plans that have them in one space. REQUIRES: the weights of all these bundles were read before any of them is
+// loaded.
 using BoundWeights = std::map<std::pair<const Storage*, std::string>, std::shared_ptr<Storage>>;
 Session load_session(Engine& engine, Bundle bundle, const std::string& directory, SessionOptions options,
                      BoundWeights* bound = nullptr);

@@ -1,5 +1,5 @@
 #pragma once
-// What kinds of bundles share: texts, which are read strictly.
+// Reading that all kinds of bundles share: texts, which are read strictly.
 #include <filesystem>
 #include <map>
 #include <string>
@@ -13,7 +13,7 @@ void write_text(const std::filesystem::path& path, const std::string& text);
 
 std::string meta_text(const BundleMeta& meta);
 void write_meta(const std::filesystem::path& path, const BundleMeta& meta);
-// Of the text of a meta.json, which errors call `path`.
+// Parses the text of a meta.json, which errors call `path`.
 BundleMeta parse_meta(const std::string& text, const std::string& path);
 
 }  // namespace sluice

@@ -13,8 +13,8 @@ namespace sluice {
 class BundleFolder {
  public:
   // Opens all files that a bundle may have, beneath one folder: they are of one bundle even while others save to the
-  // same path. What cannot be opened is an error once it is asked for. Texts of folders in it are read at once. Throws
-  // kIo where `path` is no folder.
+  // same path. A file that cannot be opened is an error once it is asked for. Texts of folders in it are read at once.
+  // Throws kIo where `path` is no folder.
   explicit BundleFolder(const std::string& path);
 
   // There is something of this name, of whatever kind. `name` may lead through folders: "members/0/plan.json".

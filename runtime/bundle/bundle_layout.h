@@ -1,5 +1,5 @@
 #pragma once
-// What a bundle's folder holds. Who saves replaces nothing else, and who loads opens nothing else.
+// The files and folders that a bundle may have. Saving replaces nothing else, and loading opens nothing else.
 #include <filesystem>
 #include <string>
 
@@ -16,7 +16,7 @@ bool is_bundle_folder(const std::string& name);  // within a bundle's folder
 // Why a folder is none of a bundle, as words that may follow "a folder that "; empty where it is one, or holds nothing.
 std::string why_no_bundle(const std::filesystem::path& folder);
 
-// Removes the files and folders of a bundle, and then the folder if nothing else is in it. What else is there stays.
+// Removes the files and folders of a bundle, and then the folder if nothing else is in it. All other files stay.
 void remove_bundle(const std::filesystem::path& folder);
 
 }  // namespace sluice

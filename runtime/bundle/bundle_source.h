@@ -1,5 +1,5 @@
 #pragma once
-// Where the files of a bundle are: in a directory, or in a tar archive, on disk or in memory.
+// The files of a bundle, which are in a directory, or in a tar archive, on disk or in memory.
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -22,7 +22,7 @@ struct BundleTensor {
 };
 using Weights = std::map<std::string, BundleTensor>;  // by the graph's name of the variable
 
-// What a path led to when this was made, also while others save to it.
+// It reads the files that a path led to when this was made, also while others save to it.
 //
 // Thread safety: every method.
 class BundleSource {
@@ -40,19 +40,19 @@ class BundleSource {
   bool has(const std::string& file) const;
   // Throws kIo unless every folder on the way to `file` is one of the bundle's own: a directory, and no link.
   void check_folders(const std::string& file) const;
-  // Of files that lie in the bundle itself, and are no links. Throw kIo.
+  // These take files that lie in the bundle itself, and are no links. Throw kIo.
   InputFile open(const std::string& file) const;
   std::string text(const std::string& file) const;
-  // Of a text that is UTF-8; throws kValue for others.
+  // Returns a text that is UTF-8; throws kValue for others.
   std::string utf8_text(const std::string& file) const;
-  // Of a safetensors file, as they lie there where they can; others in memory of `allocator`. Throws kIo, kValue.
-  // `metadata`: what the file says of itself, filled in.
+  // Returns the weights of a safetensors file, as they lie there where they can; others in memory of `allocator`.
+  // Throws kIo, kValue. `metadata`: what the file says of itself, filled in.
   Weights weights(const std::string& file, const std::shared_ptr<Allocator>& allocator,
                   std::map<std::string, std::string>* metadata = nullptr) const;
   // The bundle in a folder of this one, as sluice.save writes a list of graphs. Its files are those that were there
   // when this was made. REQUIRES: has(folder).
   BundleSource inner(const std::string& folder) const;
-  // Of a path: it is a file that looks like an archive. Throws kIo.
+  // Tells whether a path leads to a file that looks like an archive. Throws kIo.
   static bool is_archive(const std::string& path);
 
  private:

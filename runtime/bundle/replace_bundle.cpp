@@ -38,7 +38,7 @@ const char* file_kind(fs::file_type type) {
   fail(ErrorKind::kIo, "bundle '{}': cannot be saved there: it is {}; {}", directory, what, instead);
 }
 
-// Where the folder is, or is to be; links are followed, so what they name is replaced, and they stay.
+// The place where the folder is, or is to be; links are followed, so what they name is replaced, and they stay.
 fs::path place_of(const std::string& directory) {
   SLUICE_CHECK_KIND(kIo, !directory.empty() && directory.find('\0') == std::string::npos, "bundle '{}': no path; {}",
                     directory.c_str(), kMayBe);
@@ -54,7 +54,7 @@ fs::path place_of(const std::string& directory) {
   return path;
 }
 
-// What is at a path now. It is held, so that nothing new can pass for it.
+// The file or folder that is at a path now. It is held, so that nothing new can pass for it.
 class There {
  public:
   explicit There(const fs::path& path)
@@ -78,7 +78,7 @@ class There {
   const int descriptor_;
 };
 
-// What may be replaced: a bundle, which is exchanged, or else nothing, or an empty folder.
+// The thing that may be replaced: a bundle, which is exchanged, or else nothing, or an empty folder.
 struct Found {
   bool bundle = false;
   std::string wrong;  // why neither, as words behind "it is"
@@ -166,7 +166,7 @@ void take_rights(const fs::path& fresh, const fs::path& place) {
   ::chmod(fresh.c_str(), of.st_mode & 07777);
 }
 
-// Puts the folder in its place. What was there goes, if it is still what check_place() found.
+// Puts the folder in its place. The old folder goes, if it is still the one that check_place() found.
 void put_in_place(const std::string& directory, Scratch& fresh, const fs::path& place, FolderExchange exchange) {
   int error = 0;
   for (int i = 0; i < kReplaceTries; ++i) {

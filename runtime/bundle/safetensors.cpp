@@ -39,7 +39,7 @@ constexpr std::array<Name, 12> kNames = {{{"BOOL", DType::kBool},
                                           {"C64", DType::kComplex64},
                                           {"C128", DType::kComplex128}}};  // which other readers lack
 
-// What the header says of one tensor, checked.
+// The header's entry for one tensor, checked.
 struct Entry {
   std::string name;
   TensorSpec spec;

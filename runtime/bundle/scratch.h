@@ -1,5 +1,6 @@
 #pragma once
-// What is written before it takes its place: a file or folder beside that place, of a name that nobody else has.
+// A file or folder that is written before it takes its place: it lies beside that place, under a name that nobody else
+// has.
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -32,7 +33,7 @@ class Scratch {
   // A bundle that was elsewhere lies at its path now, and of it no more than the files of a bundle are removed. False,
   // and nothing is left to do, where another process removes it already.
   bool holds_another();
-  // What was made lies there again.
+  // The thing that was made lies there again.
   void holds_own() { own_ = true; }
 
  private:

@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-// What steps and callbacks need as long as there are any.
+// The state that steps and callbacks need as long as there are any.
 struct FamilyStep::State {
   std::shared_ptr<const plan::Family> family;
   std::vector<plan::Part> parts;
@@ -29,7 +29,7 @@ struct FamilyStep::State {
     for (StepHandle& step : steps) step.let_go_of_outputs();
   }
 
-  // Who wants to be told is told of the whole call.
+  // Callbacks are told of the whole call.
   decltype(SessionOptions::on_output) on_output;
   StepDone on_done;
   std::vector<std::vector<OutputTensor>> told;

@@ -4,8 +4,8 @@
 //   SessionFamily family = SessionFamily::load(engine, "out/digits");   // a bundle of a plan, or of a family
 //   FamilyStep step = family.submit(inputs);
 //
-// A plan alone is a family of one member without dims, and costs nothing more than its session. Of several members one
-// at a time has steps in flight: a call of another one waits until those have ended.
+// A plan alone is a family of one member without dims, and costs nothing more than its session. Only one of several
+// members at a time has steps in flight: a call of another one waits until those have ended.
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,13 +45,14 @@ class SessionFamily {
   // Throws as load_session() does.
   static SessionFamily load(Engine& engine, const BundleSource& source, SessionOptions options = {},
                             const Weights& given = {});
-  // Of a plan alone.
+  // Makes a family of a plan alone.
   explicit SessionFamily(Session session);
   ~SessionFamily();
   SessionFamily(SessionFamily&&) noexcept;
   SessionFamily& operator=(SessionFamily&&) = delete;
 
-  // What calls take and give. Axes of a dim are as long as it may be at most; kOther ones, as long as in any member.
+  // The inputs and results of calls. Axes of a dim are as long as it may be at most; kOther ones, as long as in any
+  // member.
   const plan::Family& family() const;
   std::vector<PortInfo> inputs() const;
   std::vector<PortInfo> outputs() const;
@@ -64,16 +65,16 @@ class SessionFamily {
   FamilyStep submit(std::span<const InputTensor> inputs, const StepCall& call = {});
   // Nothing where it would have to wait. A call that is split waits for nothing before its first part.
   std::optional<FamilyStep> try_submit(std::span<const InputTensor> inputs, const StepCall& call = {});
-  // One step into memory of the caller's. Of a plan alone it allocates nothing, once warm.
+  // One step into memory of the caller's. A family of one plan allocates nothing here, once warm.
   void run(std::span<const InputTensor> inputs, std::span<const OutputTensor> outputs);
   void wait_all();
-  // Of every member: Session::reset().
+  // Resets every member: Session::reset().
   void reset();
   void stop();
   // As Session's, of all members. Switching it off waits for nothing.
   void set_trace(bool on);
   FamilyTrace take_trace();
-  // Of all members; actors, streams and registers of several are called "<n>/<name>".
+  // Counts of all members together; actors, streams and registers of several are called "<n>/<name>".
   SessionStats stats() const;
 
  private:

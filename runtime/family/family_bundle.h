@@ -27,7 +27,7 @@ struct FamilyPlans {
   plan::Family family;
   std::vector<plan::Plan> members;
 };
-// Of a bundle, without what it takes to run them. Throws kIo, kValue.
+// Loads the plans of a bundle, without what it takes to run them. Throws kIo, kValue.
 FamilyPlans load_family_plans(const BundleSource& source);
 
 // As save_bundle() and load_bundle(). Throws kUnsupported for members over several devices.

@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-// Where the rows [start, start + extents) of a port lie in memory of `spec`.
+// The place of the rows [start, start + extents) of a port in memory of `spec`.
 struct Rows {
   uint64_t offset = 0;  // bytes
   TensorSpec spec;

@@ -14,8 +14,8 @@ namespace sluice {
 std::vector<PortInfo> at_most(const plan::Family& family, std::vector<PortInfo> known,
                               const std::vector<plan::FamilyPort>& ports);
 
-// The rows of a part, filled up with zeros to what its member takes. What need not be filled up is not copied, and
-// handed over where no other part of the call may read it (`alone`).
+// The rows of a part, filled up with zeros to what its member takes. An input that need not be filled up is not copied,
+// and it is handed over where no other part of the call may read it (`alone`).
 class PartInputs {
  public:
   PartInputs(const plan::Family& family, const plan::Part& part, std::span<const InputTensor> inputs, bool alone);

@@ -34,7 +34,8 @@ class FamilyTracing {
   void note(size_t member, uint64_t step, uint64_t number, std::string_view tag) {
     if (on_.load(std::memory_order_relaxed)) add({member, step, number, std::string(tag), false});
   }
-  // What has come since it was switched on, or the last call. `alone`: members number steps as the family does.
+  // Returns the events that have come since it was switched on, or the last call. `alone`: members number steps as the
+  // family does.
   FamilyTrace take(std::vector<Session>& members, bool alone);
   void forget();  // steps count from 0 again
 

@@ -10,7 +10,7 @@ namespace sluice {
 
 // Those that its kernels call, and those in programs within attributes (of "fused", "loop").
 std::set<std::string> needed_ops(const plan::Plan& plan);
-// Of all plans of a bundle. Throws kIo, kValue.
+// The ops of all plans of a bundle. Throws kIo, kValue.
 std::set<std::string> needed_ops(const BundleSource& source);
 
 }  // namespace sluice

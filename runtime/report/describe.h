@@ -1,5 +1,6 @@
 #pragma once
-// What this process runs on and with: the thing to paste into a bug report. No user names, host names or paths.
+// Describes what this process runs on and with: the thing to paste into a bug report. No user names, host names or
+// paths.
 #include <string>
 #include <vector>
 

@@ -21,7 +21,7 @@ class Backlog {
   uint64_t bytes() const { return bytes_; }
   // REQUIRES: fewer than capacity() steps lie between this one and any other that is held.
   void put(uint64_t step, std::span<const InputTensor> inputs);
-  // What put() got, contiguous; until the next step takes its place.
+  // The inputs that put() got, contiguous; until the next step takes its place.
   std::span<const InputTensor> inputs(uint64_t step) const { return entries_[step % capacity()]; }
 
  private:

@@ -23,8 +23,8 @@ class Deadlines {
   Deadlines(const Deadlines&) = delete;
   Deadlines& operator=(const Deadlines&) = delete;
 
-  // Of the step that the state stands for now. Throws kRuntime where no thread can be made. REQUIRES: the lock of its
-  // session is held.
+  // Watches the step that the state stands for now. Throws kRuntime where no thread can be made. REQUIRES: the lock of
+  // its session is held.
   void watch(Clock::time_point deadline, const std::shared_ptr<StepState>& state);
 
  private:

@@ -25,7 +25,7 @@ uint64_t parse_step(const std::string& text, std::string_view number) {
   return step;
 }
 
-// Of the finite elements.
+// Statistics of the finite elements.
 struct Statistics {
   double least = INFINITY, most = -INFINITY, mean = 0, squares = 0;
   int64_t n = 0, nan = 0, infinite = 0;

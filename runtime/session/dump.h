@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// What is written, as a text: "ops=conv*,steps=2-3,tensors,dir=out/dump". Parts may be left out.
+// The values to write, as a text: "ops=conv*,steps=2-3,tensors,dir=out/dump". Parts may be left out.
 struct DumpOptions {
   std::vector<std::string> ops;  // shell patterns of ops or kernels; none: all
   uint64_t first_step = 0, last_step = UINT64_MAX;

@@ -123,7 +123,7 @@ Device& Engine::Impl::device(const DeviceId& id) {
 std::shared_ptr<actors::StreamExecutor> Engine::Impl::choose_executor(const plan::Stream& stream, Device& device) {
   std::vector<std::shared_ptr<actors::StreamExecutor>>& known =
       executors[StreamKey(stream.device, stream.kind, stream.index)];
-  // What computes on the thread that launches it can have several.
+  // A stream that computes on the thread that launches its kernels can have several executors.
   const bool shared = options.manual_stepping || device.describe().asynchronous;
   const int most = shared ? 1 : leases.cores() / std::clamp(stream.cores, 1, leases.cores());
   const auto least = std::min_element(known.begin(), known.end(),

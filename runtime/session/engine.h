@@ -98,12 +98,12 @@ class Engine {
   // the engine.
   std::shared_ptr<const int> take_lane();
 
-  // The counting allocator of a memory space, for whoever allocates once: arenas, loaded variables. What it counts is
-  // what plans hold. Its storages may outlive the engine.
+  // The counting allocator of a memory space, for whoever allocates once: arenas, loaded variables. It counts the bytes
+  // that plans hold. Its storages may outlive the engine.
   std::shared_ptr<Allocator> allocator(const plan::Space& space);
   // Host memory with reuse by size class: eager tensors and results. Counts apart from allocator(host).
   std::shared_ptr<Allocator> caching_allocator();
-  // What is in use of a device's own memory, by plans and by eager tensors.
+  // The bytes of a device's own memory that are in use, by plans and by eager tensors.
   std::shared_ptr<CountedBytes> device_bytes(const DeviceId& device);
   AllocatorStats allocator_stats(const plan::Space& space);
   void reset_allocator_peak(const plan::Space& space);
@@ -112,7 +112,7 @@ class Engine {
   // or else `fresh`. REQUIRES: nobody writes to either.
   std::shared_ptr<Storage> share(const std::string& name, std::shared_ptr<Storage> fresh, uint64_t bytes);
 
-  // Of steps of its sessions.
+  // The deadlines of steps of its sessions.
   Deadlines& deadlines();
 
   // Copies of variables as kernels read them, for sessions.
@@ -124,8 +124,8 @@ class Engine {
   // As if the engine had been made with this seed. REQUIRES: options().manual_stepping, nothing pending.
   void reseed(uint64_t seed);
 
-  // For sessions. An executor of each stream, made with its thread on first use. Of a stream of the CPU there are as
-  // many as can hold their cores at the same time, and a session gets the one that the fewest have.
+  // For sessions. An executor of each stream, made with its thread on first use. A stream of the CPU has as many
+  // executors as can hold their cores at the same time, and a session gets the one that the fewest have.
   std::vector<std::shared_ptr<actors::StreamExecutor>> executors(const std::vector<plan::Stream>& streams);
   // Those of kernels on several cores.
   WorkerThreads& workers();

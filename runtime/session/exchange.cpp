@@ -137,7 +137,7 @@ class Finder {
     return false;
   }
 
-  // What is there of a result that varies in length is put together by the host, where it lies apart.
+  // The host puts together the rows that are there of a result that varies in length, where it lies apart.
   std::string moved(int port, const plan::Space& space) const {
     if (ports_.varying == nullptr || space.kind != plan::SpaceKind::kDevice) return "";
     const bool apart = std::any_of(ports_.varying->begin(), ports_.varying->end(),

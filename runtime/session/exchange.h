@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// Slots whose memory comes and goes. Of several registers where some are in place of others.
+// Slots whose memory comes and goes. Several registers share slots if some are in place of others.
 struct ExchangedSlots {
   std::vector<int> registers;
   int quota = 1;

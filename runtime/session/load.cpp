@@ -103,7 +103,7 @@ void allocate_arenas(Engine& engine, SessionCore::Loaded& loaded) {
   }
 }
 
-// The copies that kernels read here, which the plan then says. That of another machine may have said otherwise.
+// The copies that kernels read here, which the plan then says. The plan of another machine may have said otherwise.
 void pack_inputs(Engine& engine, SessionCore::Loaded& loaded, int kernel, const PreparedKernel& prepared, int cores) {
   plan::Plan& plan = loaded.plan;
   for (const Packing& packing : prepared.packings()) {
@@ -202,8 +202,8 @@ void clear_initial_tokens(Engine& engine, const SessionCore::Loaded& loaded) {
 
 namespace {
 
-// Whose threads come to what they are asked. One that is known to be stuck, in a kernel of another session, is
-// replaced.
+// The plan's streams, once the thread of each of them has answered. One that is known to be stuck, in a kernel of
+// another session, is replaced.
 std::vector<std::shared_ptr<actors::StreamExecutor>> reachable_streams(Engine& engine, const plan::Plan& plan,
                                                                        Timeout timeout) {
   const Deadline deadline(timeout);

@@ -14,7 +14,7 @@
 namespace sluice {
 namespace {
 
-// What a rank tells the others of the plan it loads.
+// The facts that a rank tells the others about the plan it loads.
 struct Loading {
   uint64_t content = 0;
   uint32_t channel = 0;
@@ -41,7 +41,7 @@ void agree(collective::World& world, const plan::Plan& plan, uint32_t channel) {
   }
 }
 
-// Whose ranks run the plan; null when this process runs all of it.
+// The world whose ranks run the plan; null when this process runs all of it.
 std::shared_ptr<collective::World> world_of(const Engine& engine, const plan::Plan& plan) {
   const int ranks = plan::rank_count(plan);
   std::shared_ptr<collective::World> world = engine.world();
@@ -50,7 +50,7 @@ std::shared_ptr<collective::World> world_of(const Engine& engine, const plan::Pl
   return world;
 }
 
-// What waits for other ranks must not hold back another session: it gets streams of its own.
+// Streams that wait for other ranks must not hold back another session: they get lanes of their own.
 void give_lanes(Engine& engine, plan::Plan& plan, SessionCore::Loaded& loaded) {
   for (plan::Stream& stream : plan.streams) {
     if (stream.kind != plan::StreamKind::kCollective) continue;

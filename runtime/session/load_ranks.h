@@ -4,8 +4,8 @@
 
 namespace sluice {
 
-// What this process runs of the plan: all of it, or this rank's part where the engine has a world. Throws kValue when
-// the plan is wrong, or the world's size is not its own.
+// The part of the plan that this process runs: all of it, or this rank's part where the engine has a world. Throws
+// kValue when the plan is wrong, or the world's size is not its own.
 plan::Plan plan_here(const Engine& engine, const plan::Plan& plan);
 
 // The same of a plan of several ranks; `loaded` gets the world and a communicator for each group. Waits for the other

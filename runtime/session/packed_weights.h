@@ -19,7 +19,7 @@ class Engine;
 //
 // Invariants
 //  1. While nobody writes, the memory holds what `source` held at version packed_.
-//  2. It is written only while no submitted step reads it: sessions attach to memory() as users. Of lent memory,
+//  2. It is written only while no submitted step reads it: sessions attach to memory() as users. When memory is lent,
 //     callers at the same time may each write the same bytes, as long as nobody changes them meanwhile.
 class PackedWeight {
  public:

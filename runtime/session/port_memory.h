@@ -35,8 +35,8 @@ class PortMemory {
 
   // An input that is handed over as it is.
   bool fits(size_t port, const InputTensor& input) const;
-  // Of a submission, in this order. Makes sure of memory for the inputs of `step`: what is handed over and fits, or a
-  // place to copy to. Throws kMemory, and then has taken nothing.
+  // The next calls belong to a submission, in this order. Makes sure of memory for the inputs of `step`: what is handed
+  // over and fits, or a place to copy to. Throws kMemory, and then has taken nothing.
   void accept(uint64_t step, std::span<const InputTensor> inputs);
   // Copies what did not fit. Returns how many. Throws what devices do.
   uint64_t fill(uint64_t step, std::span<const InputTensor> inputs);
@@ -47,7 +47,7 @@ class PortMemory {
   void copy_in(int reg, void* slot, const TensorSpec& slot_spec, const void* from, const TensorSpec& spec) const;
   void copy_out(int reg, void* to, const TensorSpec& spec, const void* slot, const TensorSpec& slot_spec) const;
 
-  // What a slot of a feed's register had, once its readers are done with a firing; null where it holds none.
+  // The memory that a slot of a feed's register had, once its readers are done with a firing; null where it holds none.
   std::shared_ptr<Storage> release(int reg, uint64_t firing);
   // Memory for a result, which the slot gets in exchange; null where the slot gets it from its feed. Throws kMemory.
   std::shared_ptr<Storage> new_result(int output);
@@ -59,7 +59,8 @@ class PortMemory {
   // The same, and of its own memory.
   void clear();
 
-  // What it has, or may have, of its own in `space`: copies of inputs; slots of outputs and results in flight.
+  // The bytes that it has, or may have, of its own in `space`: copies of inputs; slots of outputs and results in
+  // flight.
   uint64_t input_bytes(const plan::Space& space) const;
   uint64_t output_bytes(const plan::Space& space) const;
 

@@ -24,7 +24,7 @@ void extend(const plan::Plan& plan, Ports::Input& port, plan::Shard shard) {
   port.shards.push_back(std::move(shard));
 }
 
-// A step has the rows of `parts` firings. What verify() has checked of each, not of all shards together.
+// A step has the rows of `parts` firings. verify() has checked each shard, but not all shards together.
 void times_rows(const plan::Plan& plan, PortInfo& port, int64_t parts) {
   Shape& shape = port.type.shape;
   if (shape.rank() == 0) return;

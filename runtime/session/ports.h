@@ -1,6 +1,7 @@
 #pragma once
-// Inputs and outputs as callers see them. What the plan has in shards is one port: the whole in a process that runs all
-// of the plan, and what a rank has of it in one that runs a rank's part; and it has the rows of all firings of a step.
+// Inputs and outputs as callers see them. A value that the plan has in shards is one port: the whole in a process that
+// runs all of the plan, and the rank's component in one that runs a rank's part; and it has the rows of all firings of
+// a step.
 #include <memory>
 #include <string>
 #include <vector>

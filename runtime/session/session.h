@@ -5,9 +5,9 @@
 //   StepHandle step = session.submit(inputs);   // copies the inputs, returns at once, blocks only at capacity
 //   step.outputs()[0].storage->data();          // waits; throws the step's error
 //
-// A step that fails does not stop the session: later steps run. Where a source says that its data has ended, the steps
-// before that finish; the handles of the others, and submit(), report kEndOfData until reset().
-// Destroying a session cancels its steps in flight.
+// A step that fails does not stop the session: later steps run. When a source says that its data has ended, the steps
+// before that finish; the handles of the others, and submit(), report kEndOfData until reset(). Destroying a session
+// cancels its steps in flight.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -45,7 +45,7 @@ using VariableBindings = std::map<std::string, std::shared_ptr<Storage>>;
 // may write to it, and the session lets go of it when its last reader is done, or else the step is over. A port that
 // exchanges memory (PortInfo) takes it as it is if it lies in the port's space, contiguous, at a multiple of 64 bytes,
 // and, where the input's memory becomes a result's, at the start of the storage; otherwise it is copied. Whoever lets
-// go last frees it, on a stream thread, too: what a storage runs then must not throw, block or call the session. Where
+// go last frees it, on a stream thread, too: what a storage runs then must not throw, block or call the session. If
 // submit() throws, nothing was taken.
 struct InputTensor {
   const void* data = nullptr;
@@ -62,12 +62,12 @@ struct OutputTensor {
 using StepDone = std::function<void(const Status& status, const std::vector<OutputTensor>& outputs)>;
 inline constexpr auto kNoDeadline = std::chrono::steady_clock::time_point::max();
 
-// What a submission says of its step besides its inputs.
+// Options that a submission gives its step besides the inputs.
 struct StepCall {
   std::string_view tag = {};  // names the step in its errors and in the log
   // Host memory for the results, in the plan's order and of the ports' types, contiguous; none: the session's own. The
-  // session lets go of it when the step is over and nobody asks for its results any more. Of a port that exchanges
-  // memory they are copied there.
+  // session lets go of it when the step is over and nobody asks for its results any more. Results of a port that
+  // exchanges memory are copied there.
   std::span<const OutputTensor> outputs = {};
   // Called once, as SessionOptions::on_output and right after it; never where submit() throws or gives nothing.
   StepDone on_done = nullptr;
@@ -111,7 +111,7 @@ struct SessionOptions {
       nullptr;
   bool on_output_inline = false;  // it may also run within submit(), on the thread that submits: see inline_up_to
   // Ports exchange memory with callers, wherever the plan allows it, and have none of their own: what is handed over
-  // takes the place of a slot, a result is the slot itself. What is only borrowed is copied all the same.
+  // takes the place of a slot, a result is the slot itself. Memory that is only borrowed is copied all the same.
   bool zero_copy = false;
   // The same of ports that the plan has in the memory of a device: inputs may lie there, results stay there. Otherwise
   // these ports, too, copy from and to host memory.
@@ -150,7 +150,7 @@ class StepHandle {
 
 // Counters of a run, to be read at any time: the streams publish them as they go and take no lock for it. While steps
 // run, two counters read together may be a few firings apart; after wait_all() all are exact (a step is finished within
-// the firing of its sink, which is counted a moment later). What counts events never falls.
+// the firing of its sink, which is counted a moment later). Counters of events never fall.
 struct ActorStats {
   std::string name;
   uint64_t firings = 0;
@@ -255,7 +255,7 @@ class Session {
 
   SessionStats stats() const;
   SessionMemory memory() const;
-  // Who waits for what, one line per actor that is not idle: the watchdog's report.
+  // Says who waits for what, one line per actor that is not idle: the watchdog's report.
   std::string wait_report() const;
 
   // Records firings, kernels and waits into rings of a fixed size, made when it is first switched on; each stream keeps

@@ -55,7 +55,7 @@ std::shared_ptr<Storage>& SharedArenas::block(const plan::Plan& plan, const plan
   const auto known = std::find_if(blocks_.begin(), blocks_.end(),
                                   [&](const auto& block) { return block != nullptr && block->space() == space; });
   if (known != blocks_.end() && (*known)->bytes() >= bytes) return *known;
-  // What no session has goes first, so that the two never exist at the same time without need.
+  // A block that no session has goes first, so that the two never exist at the same time without need.
   if (known != blocks_.end()) blocks_.erase(known);
   return blocks_.emplace_back(allocate_for(engine_, plan, space, bytes));
 }

@@ -31,11 +31,12 @@ class SharedArenas {
   explicit SharedArenas(Engine& engine) : engine_(engine) {}
 
   // Makes room for a plan, which loading does too: plans that are known beforehand are best reserved for before the
-  // first of them is loaded, as memory that a session has been given cannot grow. Where it is too small for a later
-  // plan, that one gets new memory, and the old goes with the sessions that have it. Throws kMemory as loading does.
+  // first of them is loaded, as memory that a session has been given cannot grow. If the memory is too small for a
+  // later plan, that plan gets new memory, and the old goes with the sessions that have it. Throws kMemory as loading
+  // does.
   void reserve(const plan::Plan& plan);
 
-  // Where the arenas of a plan lie: a null block where an arena is not shared. Reserves them.
+  // The memory of a plan's arenas: a null block where an arena is not shared. Reserves them.
   struct Place {
     std::shared_ptr<Storage> block;
     uint64_t offset = 0;

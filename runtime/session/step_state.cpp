@@ -5,7 +5,7 @@
 namespace sluice {
 namespace {
 
-// Of a contiguous tensor, keeps the first `extent` rows of an axis, contiguous again.
+// Keeps the first `extent` rows of an axis of a contiguous tensor, contiguous again.
 void shorten(OutputTensor& output, int axis, int64_t extent) {
   Shape& shape = output.type.shape;
   size_t row = dtype_size(output.type.dtype), blocks = 1;

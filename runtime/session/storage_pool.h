@@ -43,7 +43,7 @@ class StoragePool {
     const std::lock_guard lock(mutex_);
     made_.clear();
   }
-  // Of those it remembers.
+  // The bytes of the storages that it remembers.
   uint64_t bytes() const {
     const std::lock_guard lock(mutex_);
     return made_.size() * bytes_;

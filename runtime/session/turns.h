@@ -1,13 +1,13 @@
 #pragma once
-// Of sessions that share the memory of their arenas, lets one at a time have steps in flight.
+// Lets only one at a time of several sessions that share the memory of their arenas have steps in flight.
 //
 // Thread safety: every method.
 //
 // Invariants
 //  1. A member submits steps only while it is inside, and nobody is inside but the active one.
 //  2. The active member changes only while nobody is inside and the one of before is at rest.
-//  3. Who waits stands in line and is served in that order; only the first looks at the active member. mutex_ is not
-//     held while it waits for that one's steps.
+//  3. Members that wait stand in line and are served in that order; only the first looks at the active member. mutex_
+//     is not held while it waits for that one's steps.
 #include <chrono>
 #include <condition_variable>
 #include <memory>

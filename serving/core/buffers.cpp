@@ -147,7 +147,7 @@ std::shared_ptr<void> BufferPool::Arriving::data() const {
 
 void BufferPool::Arriving::come(size_t bytes) {
   if (owner_ == nullptr || owner_->whole) return;
-  // What lies behind the last byte, to the multiple that all buffers have, comes with it.
+  // The bytes behind the last one, to the multiple that all buffers have, come with it.
   const size_t now = owner_->held.bytes() + bytes;
   owner_->held.grow(owner_->size - now < kAlignment ? owner_->size - owner_->held.bytes() : bytes);
 }

@@ -13,7 +13,7 @@ inline constexpr size_t kOwnPages = size_t{32} << 10;
 void* allocate_pages(size_t bytes) noexcept;
 void release_pages(size_t bytes, void* data) noexcept;
 
-// Thread-safe. What it has given may outlive it.
+// Thread-safe. Buffers that it has given may outlive it.
 class BufferPool {
  public:
   static constexpr size_t kWindow = 1024;  // buffers

@@ -12,7 +12,7 @@ namespace sluice::serving {
 using inference::DataType;
 
 std::string_view datatype_name(DataType type);  // "FP32"; "BYTES"
-// Of "FP32", or of a config's "TYPE_FP32". Throws kInvalidArgument.
+// The datatype of "FP32", or of a config's "TYPE_FP32". Throws kInvalidArgument.
 DataType datatype_of(std::string_view name);
 size_t datatype_size(DataType type);  // bytes per element; 0 of BYTES, whose elements have each their own
 // How the engine holds it. Unsigned integers of more than 8 bits are the signed ones of the same bits, and what a model

@@ -1,7 +1,7 @@
 #pragma once
-// What a request is refused with. The front ends map codes to HTTP's and gRPC's; the text is for the client as it
-// stands: it names no path outside the repository, no address, nothing internal. It is UTF-8, as messages of protobuf
-// have to be; names of files and what clients send need not be.
+// The error with which a request is refused. The front ends map codes to HTTP's and gRPC's; the text is for the client
+// as it stands: it names no path outside the repository, no address, nothing internal. It is UTF-8, as messages of
+// protobuf have to be; names of files and what clients send need not be.
 #include <chrono>
 #include <optional>
 #include <stdexcept>

@@ -1,5 +1,5 @@
 #pragma once
-// What runs the requests of one version of a model: its queue, batcher and instances. The repository makes executors
+// Runs the requests of one version of a model: it has a queue, a batcher and instances. The repository makes executors
 // and hands out shared pointers to them, so one lives until its last request is answered.
 #include <caf/fwd.hpp>
 #include <functional>
@@ -18,7 +18,7 @@ class SharedResources;
 // The response cache and the resources of rate limiters, of all models of a server.
 std::shared_ptr<SharedResources> make_shared_resources(const ServerOptions& options);
 
-// What executors share within a server. The engine outlives the actors, and these all executors.
+// The parts that executors share within a server. The engine outlives the actors, and these all executors.
 struct Machine {
   api::Engine& engine;
   caf::actor_system& actors;

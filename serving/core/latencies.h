@@ -10,7 +10,7 @@
 
 namespace sluice::serving {
 
-// What of it is measured.
+// Says which latencies are measured.
 struct LatencyOptions {
   bool summaries = false, histograms = false;
   std::vector<double> quantiles = {0.5, 0.9, 0.95, 0.99, 0.999};

@@ -1,5 +1,5 @@
 #pragma once
-// What the models of a server have come to at its start.
+// Says whether the models of a server could be loaded at its start.
 #include <string>
 #include <vector>
 

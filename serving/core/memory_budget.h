@@ -1,6 +1,6 @@
 #pragma once
 // Memory that clients make the server hold, from the first byte of a request until the last of its answer is gone: of
-// all clients together, and of each request. What is to be used is counted first, so nothing is there uncounted.
+// all clients together, and of each request. Bytes are counted before they are used, so nothing is there uncounted.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -22,12 +22,12 @@ class MemoryBudget {
 
   explicit MemoryBudget(uint64_t limit) : limit_(limit) {}
   uint64_t limit() const { return limit_; }
-  // What requests and their answers hold. With kept() at most limit().
+  // The bytes that requests and their answers hold. With kept() at most limit().
   uint64_t held() const {
     const uint64_t kept = kept_.load(std::memory_order_relaxed), all = all_.load(std::memory_order_relaxed);
     return all > kept ? all - kept : 0;
   }
-  // What is there and waits to be used again. It is let go of before a request is refused.
+  // The bytes that wait to be used again. It is let go of before a request is refused.
   uint64_t kept() const { return kept_.load(std::memory_order_relaxed); }
   void add(const std::weak_ptr<Keeper>& keeper);
 
@@ -51,7 +51,7 @@ class MemoryBudget {
   std::vector<std::weak_ptr<Keeper>> keepers_;
 };
 
-// What one request holds of a budget; the rest is given back with it. Thread-safe.
+// The share that one request holds of a budget; the rest is given back with it. Thread-safe.
 class MemoryShare {
  public:
   // At most `limit` bytes, and the budget's.

@@ -14,13 +14,13 @@ namespace sluice::serving {
 // kNone: all models, once. kExplicit: what load() asks for, at the start `startup_models`. kPoll: as the folders
 // change.
 enum class ModelControl { kNone, kExplicit, kPoll };
-// Of a new version: load it before the old one goes, or, to need less memory, after.
+// The order in which a new version is loaded: before the old one goes, or, to need less memory, after.
 enum class Availability { kPreserve, kSaveMemory };
 
 // kTriton: a JSON array, as Triton's. kOpenTelemetry: lines of OTLP's JSON, as collectors read files.
 enum class TraceMode { kTriton, kOpenTelemetry };
 
-// Where traces of requests go, and which are taken until clients change that (settings.h).
+// Says where traces of requests go, and which requests are traced until clients change that (settings.h).
 struct TraceOptions {
   std::string file;                     // "": requests cannot be traced
   std::vector<std::string> level = {};  // "TIMESTAMPS", "TENSORS"; none: off
@@ -30,14 +30,14 @@ struct TraceOptions {
   TraceMode mode = TraceMode::kTriton;
 };
 
-// Where requests are kept for audit, each with its inputs, to be sent again by sluice-perf.
+// The file in which requests are kept for audit, each with its inputs, to be sent again by sluice-perf.
 struct RequestLogOptions {
   std::string file;                // "": none are
   double share = 0.01;             // of the requests
   uint64_t max_bytes = 1u << 30u;  // of the file; then no more are kept
 };
 
-// What the page of metrics has of latencies, beside counts.
+// Says what the page of metrics has of latencies, beside counts.
 struct MetricsOptions : LatencyOptions {
   bool counters = true;  // sums of microseconds
 };

@@ -10,7 +10,7 @@ namespace sluice::serving {
 // request is a span, within it its time in the queue and its computation, and in that each firing and kernel.
 std::string otlp_record(const RequestTrace& trace);
 
-// Of W3C's traceparent, "00-<32 hex digits>-<16 hex digits>-<2>"; where it is none of this form, nothing.
+// Parses W3C's traceparent, "00-<32 hex digits>-<16 hex digits>-<2>"; where it is none of this form, nothing.
 struct TraceParent {
   std::string trace_id, span_id;
 };

@@ -26,8 +26,8 @@ struct Tensor {
   std::string name;
   DataType datatype = DataType::TYPE_INVALID;
   std::vector<int64_t> shape;  // with the batch, where there is one
-  // Of a request: at a multiple of 64 bytes, and only this tensor's, so that it may be written to. Of a response:
-  // shared with others, at any address, only to be read. Null where `bytes` is 0.
+  // A request's data lie at a multiple of 64 bytes and belong to this tensor alone, so that it may be written to. A
+  // response's data are shared with others, at any address, only to be read. Null where `bytes` is 0.
   std::shared_ptr<void> data;
   size_t bytes = 0;
 };
@@ -44,7 +44,7 @@ struct RequestedOutput {
   std::optional<SharedRegion> shared;  // write it there; the response has no bytes of it then
 };
 
-// Of tensors in a request, of parameters, and of dims of a tensor.
+// Limits of the tensors in a request, of parameters, and of dims of a tensor.
 inline constexpr size_t kMostTensors = 4096, kMostParameters = 1024, kMostDims = 64;
 // Throws kTooLarge for more than `most`.
 void check_count(size_t count, size_t most, const char* what);
@@ -52,7 +52,7 @@ void check_count(size_t count, size_t most, const char* what);
 // kInvalidArgument, kTooLarge.
 void check_region(const Tensor& tensor, const SharedRegion& region, const std::string& where);
 
-// What `parameters` of a request say, for those names that mean something to the server. Throws kInvalidArgument.
+// The `parameters` of a request whose names mean something to the server. Throws kInvalidArgument.
 struct RequestOptions {
   std::variant<uint64_t, std::string> sequence_id = uint64_t{0};  // 0, "": of none
   bool sequence_start = false, sequence_end = false;
@@ -77,8 +77,8 @@ struct InferRequest {
   Clock::time_point read{};                   // its last byte, where the front end says
   std::string trace_parent = {};              // what a client's own trace says of it (W3C's traceparent), if it does
   std::shared_ptr<RequestTrace> trace = {};   // set by the server where this request is traced
-  // What its memory counts in: the front end's part of it, and what the server makes of it and answers, as long as that
-  // is there. Null where it is not counted.
+  // The share in which its memory counts: the front end's part of it, and the server's results and answers, as long as
+  // they are there. Null where it is not counted.
   MemoryPtr memory = {};
 };
 
@@ -90,7 +90,7 @@ struct InferResponse {
   std::shared_ptr<RequestTrace> trace = {};  // to stamp, and to let go of when it has been sent
 };
 
-// What its names, id and parameters take, beside its tensors' bytes; at least.
+// The bytes of its names, id and parameters, beside its tensors' bytes; at least.
 uint64_t text_bytes(const InferRequest& request);
 
 // Called for every response to a request, the last time with `last`; exactly once for models that are not decoupled. On

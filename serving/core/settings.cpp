@@ -134,8 +134,8 @@ void Tracing::refresh() {
   active_.store(any || log_ != nullptr, std::memory_order_relaxed);
 }
 
-// The level, if this request is one of those that are traced. What a model does not say itself is the server's, and so
-// are the counters of it.
+// The level, if this request is one of those that are traced. A model that does not say a setting itself has the
+// server's, and shares the counters of it.
 std::optional<Tracing::Level> Tracing::sample(const std::string& model, uint32_t& frequency) {
   const std::lock_guard lock(mutex_);
   const auto found = models_.find(model);

@@ -36,8 +36,8 @@ class Tracing {
   // trace_mode cannot be changed. Whether there is such a model is the caller's affair.
   inference::TraceSettingResponse settings(const inference::TraceSettingRequest& request);
 
-  // To be called once for each request whose model and version are known, before it is run. Where it is chosen, sets
-  // request.trace, and has `respond` note the response.
+  // To be called once for each request whose model and version are known, before it is run. A request that is chosen
+  // gets request.trace, and `respond` notes the response.
   void begin(InferRequest& request, Respond& respond) {
     if (active_.load(std::memory_order_relaxed)) [[unlikely]]
       choose(request, respond);
@@ -49,7 +49,7 @@ class Tracing {
     bool timestamps = false, tensors = false;
     bool on() const { return timestamps || tensors; }
   };
-  // What a model or the server says itself; what it does not say, the next one up does.
+  // The settings of a model or the server; what it does not say, the next one up does.
   struct Settings {
     std::optional<Level> level;
     std::optional<uint32_t> rate;

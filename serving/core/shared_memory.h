@@ -13,7 +13,7 @@
 
 namespace sluice::serving {
 
-// What every call about CUDA's shared memory is answered with.
+// The error that answers every call about CUDA's shared memory.
 Error no_cuda_memory();
 
 // Thread-safe. Errors name regions as the client does, never the system's paths.

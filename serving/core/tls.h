@@ -1,5 +1,5 @@
 #pragma once
-// What a front end needs to speak TLS.
+// The files that a front end needs to speak TLS.
 #include <string>
 
 namespace sluice::serving {
@@ -12,7 +12,7 @@ struct TlsOptions {
   bool mutual = false;
 };
 
-// Of one of these files. `where`: "grpc", as errors begin. Throws kInvalidArgument.
+// Reads one of these files. `where`: "grpc", as errors begin. Throws kInvalidArgument.
 std::string read_pem(const std::string& where, const char* what, const std::string& file);
 // Throws kInvalidArgument for options that contradict each other.
 void check_tls(const std::string& where, const TlsOptions& options);

@@ -1,5 +1,5 @@
 #pragma once
-// What is noted of one request that is traced (Tracing in settings.h chooses them). It travels with the request, and
+// The notes about one request that is traced (Tracing in settings.h chooses them). It travels with the request, and
 // then with its response; the request is over when the last who holds it lets go. It is written to the trace file when
 // nobody has more to add either: the executor, which learns later what the engine did, keeps the record open till then.
 //
@@ -34,7 +34,7 @@ enum class Stamp : uint8_t {
 };
 inline constexpr int kStamps = 12;
 
-// What the engine did in one step, which may have run several requests.
+// The work of the engine in one step, which may have run several requests.
 struct StepTrace {
   std::vector<uint64_t> ids;  // of those that are traced: RequestTrace::id()
   int instance = 0;           // and the number of the step in its session
@@ -46,7 +46,7 @@ struct StepTrace {
 // Thread safety: everything may be called from any thread; a stamp costs a relaxed store.
 class RequestTrace : public std::enable_shared_from_this<RequestTrace> {
  public:
-  // What is written in the end, by whoever lets go last.
+  // The function that writes it in the end, called by the last who lets go.
   using Finish = std::function<void(const RequestTrace& trace)>;
   RequestTrace(uint64_t id, Transport transport, Finish finish);
   // One to travel with a request.

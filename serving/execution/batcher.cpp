@@ -66,7 +66,7 @@ BatchChoice Batcher::choose(const RequestQueue& queue, Clock::time_point now, bo
     return !full;
   });
   if (choice.jobs == 0) return choice;
-  // Of preferred sizes, the largest is worth no waiting; smaller ones run as soon as somebody is idle.
+  // The largest of the preferred sizes is worth no waiting; smaller ones run as soon as somebody is idle.
   if (preferred.jobs > 0 && (full || preferred.rows == preferred_.back() || idle)) return preferred;
   if (full || (idle && now >= oldest + delay_)) return choice;
   BatchChoice later;

@@ -1,6 +1,6 @@
 #pragma once
-// Responses to requests that were there before: the least recently used go first. What is compared are all bytes of a
-// request, not only their hash.
+// Responses to requests that were there before: the least recently used go first. All bytes of a request are compared,
+// not only their hash.
 #include <list>
 #include <memory>
 #include <mutex>

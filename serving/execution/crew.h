@@ -16,12 +16,12 @@ struct RestartPolicy {
   std::chrono::seconds window{60};
 };
 
-// What actors do. They hold it until they have ended.
+// The work that actors do. They hold it until they have ended.
 class CrewWork {
  public:
   virtual ~CrewWork() = default;
-  // On the instance's thread. What there is to do now; when to come again, if nobody wakes it before. What it throws
-  // ends the actor.
+  // On the instance's thread. Does what there is to do now; returns when to come again, if nobody wakes it before. An
+  // exception from it ends the actor.
   virtual std::optional<Clock::time_point> serve(int instance) = 0;
   virtual void load(int instance) = 0;                  // anew, after its end by an error; on its thread; may throw
   virtual void unload(int instance) noexcept = 0;       // its actor has ended; on its thread

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kMostResponses = 65536;
 
-// What the config says of the steps of a request.
+// The config's words about the steps of a request.
 struct Loop {
   std::vector<std::pair<std::string, std::string>> feedback;  // an output, and the input that it becomes
   std::string stop;                                           // an output of one whole number; "": none
@@ -91,7 +91,7 @@ Tensor copy_of(const Tensor& tensor, const MemoryPtr& memory) {
   return copy;
 }
 
-// What is counted of responses, by their number within their request.
+// Counts of responses, by their number within their request.
 class ResponseCounts {
  public:
   ResponseCounts(const inference::ModelConfig& config, const LatencyOptions& options)
@@ -141,7 +141,8 @@ class ResponseCounts {
   std::optional<LatencyHistogram> first_;
 };
 
-// One request: a step after another. What a step's answer changes is changed by whoever gives it, one at a time.
+// One request: a step after another. Only the thread that gives a step's answer changes the state below, and
+// answers come one at a time.
 class Generation final : public RequestHandle, public std::enable_shared_from_this<Generation> {
  public:
   Generation(std::shared_ptr<Executor> steps, std::shared_ptr<const Loop> loop, std::shared_ptr<ResponseCounts> counts,

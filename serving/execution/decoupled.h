@@ -12,8 +12,8 @@
 
 namespace sluice::serving {
 
-// Of the executor of one step. A request may ask for fewer steps by its parameter "max_tokens". Throws kInvalidArgument
-// for a config that contradicts itself.
+// Makes an executor of whole requests from the executor of one step. A request may ask for fewer steps by its parameter
+// "max_tokens". Throws kInvalidArgument for a config that contradicts itself.
 void check_decoupled(const inference::ModelConfig& config);
 std::shared_ptr<Executor> make_decoupled(std::shared_ptr<Executor> steps, const inference::ModelConfig& config,
                                          const LatencyOptions& options);

@@ -90,7 +90,7 @@ std::vector<Step> steps_of(const ExecutorSpec& spec) {
   return steps;
 }
 
-// Of member `m` of all steps, or of all plans.
+// Compiles member `m` of all steps, or of all plans.
 std::string compile_member(api::Engine& engine, const ExecutorSpec& spec, const std::vector<Step>& steps, int m,
                            const std::string& to) {
   std::vector<GraphPart> parts;

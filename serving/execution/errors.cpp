@@ -7,7 +7,7 @@ namespace sluice::serving {
 std::string client_text(const std::string& text) {
   std::string out, word;
   const auto flush = [&] {
-    // What follows the last slash is a name; a lone slash is a division.
+    // The part behind the last slash is a name; a lone slash is a division.
     const size_t first = word.find('/'), last = word.rfind('/');
     out += first != std::string::npos && (first == 0 || first != last || word.find("./") == 0) && last + 1 < word.size()
                ? word.substr(last + 1)

@@ -13,7 +13,7 @@ std::string client_text(const std::string& text);
 bool is_fatal(const api::Error& error);
 Error error_of_submission(const std::string& where, const api::Error& error);
 Error error_of_step(const std::string& where, const api::Error& error);
-// Of loading: throws it, and everything else, as an Error.
+// Ends a failed loading: throws the Error in flight, and everything else, as an Error.
 [[noreturn]] void rethrow_as_error(const std::string& where);
 
 }  // namespace sluice::serving

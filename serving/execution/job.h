@@ -15,7 +15,7 @@ namespace sluice::serving {
 
 class ModelCore;
 
-// Who holds the core's lock changes what has no other note.
+// A field that has no other note is changed under the core's lock.
 struct Job final : RequestHandle, std::enable_shared_from_this<Job> {
   enum class State { kNew, kWaiting, kRunning, kOver };
 

@@ -35,7 +35,7 @@ std::shared_ptr<RateLimiter::Client> RateLimiter::join(const inference::ModelRat
                                               std::to_string(given->second));
     limit_[name] = given != limits_.end() ? given->second : std::max(limit_[name], count);
   }
-  // Who comes late does not get all turns until it has caught up.
+  // A client that comes late does not get all turns until it has caught up.
   for (const Client* other : waiting_) client->turns = std::max(client->turns, other->turns);
   return client;
 }

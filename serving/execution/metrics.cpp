@@ -30,7 +30,7 @@ std::string labels_of(const inference::ModelStatistics& model) {
 
 std::string number(double value) { return std::isnan(value) ? "NaN" : fmt::format("{}", value); }
 
-// What a summary is of, and where its count and sum are.
+// The subject of a summary, and where its count and sum are.
 struct Summary {
   const char *what, *name, *help;
   const inference::StatisticDuration& (inference::InferStatistics::*of)() const;

@@ -1,5 +1,5 @@
 #pragma once
-// What `parameters` of a config say in words.
+// Reads the `parameters` of a config, which are words.
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +14,8 @@ std::string parameter_text(const inference::ModelConfig& config, const std::stri
 std::vector<std::pair<std::string, std::string>> parameter_pairs(const inference::ModelConfig& config,
                                                                  const std::string& key, const std::string& example);
 
-// Of "string_lengths": an input or output of strings as clients know it, and the bundle's input that gets the length of
-// each string in bytes, or its output that tells them.
+// Reads "string_lengths": an input or output of strings as clients know it, and the bundle's input that gets the length
+// of each string in bytes, or its output that tells them.
 std::vector<std::pair<std::string, std::string>> string_lengths_of(const inference::ModelConfig& config);
 
 }  // namespace sluice::serving

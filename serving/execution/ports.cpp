@@ -215,7 +215,7 @@ void ModelPorts::check_batches() {
       wrong(fmt::format("{}: max_batch_size is {}; the bundle takes at most {} rows: {}", here, max_batch_,
                         port.shape[0], port.str()));
   };
-  // Of a model with ragged inputs, what the server makes of them has lengths of its own.
+  // In a model with ragged inputs, those that the server makes have lengths of their own.
   const auto has_batch = [&](size_t i) {
     const bool made = std::find(roles_.made.begin(), roles_.made.end(), bundle_inputs_[i].name) != roles_.made.end();
     const bool ragged = std::any_of(inputs_.begin(), inputs_.end(), [&](const ShownPort& port) {

@@ -31,22 +31,22 @@ struct ShownPort {
   size_t scatter = 0;  // of such an output: the input, of ModelPorts::ragged()
 };
 
-// What else than the config says how clients see inputs of a bundle.
+// Facts beside the config that decide how clients see inputs of a bundle.
 struct PortRoles {
   std::vector<std::string> made;         // inputs that are the server's business, not the clients'
   std::map<std::string, int64_t> files;  // inputs that decode_jpeg reads, and how many files it takes from there
 };
-// Of a bundle, or a member of a family, from its graph.txt.
+// The inputs of a bundle, or of a member of a family, from its graph.txt.
 std::map<std::string, int64_t> inputs_of_files(const std::string& bundle);
 
-// Of an input that is batched without padding: rows of the bundle's input that are this request's, and the shape that
-// its client gave it, without the batch.
+// An input that is batched without padding: rows of the bundle's input that are this request's, and the shape that its
+// client gave it, without the batch.
 struct RaggedInput {
   int64_t rows = 0;
   std::vector<int64_t> shape;
 };
 
-// What is asked for of the output, from a step's result.
+// The rows that are asked for of the output, from a step's result.
 struct OutputRows {
   const ShownPort& port;
   const api::Tensor& whole;

@@ -13,7 +13,7 @@ namespace sluice::serving {
 
 namespace {
 
-// Where each element's content begins, and how long it is.
+// The start of each element's content, and its length.
 std::vector<std::pair<size_t, uint32_t>> elements_of(const Tensor& given, const std::string& here) {
   std::vector<std::pair<size_t, uint32_t>> elements;
   const auto* const data = static_cast<const uint8_t*>(given.data.get());

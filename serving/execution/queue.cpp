@@ -25,7 +25,7 @@ RequestQueue::RequestQueue(const inference::ModelConfig& config, uint32_t most) 
     if (!batching.priority_queue_policy().empty()) wrong_queue("priority_queue_policy needs priority_levels");
     any_level_ = true;
     inference::ModelQueuePolicy policy = batching.default_queue_policy();
-    // Where a model has no policy, requests say themselves how long they wait.
+    // If a model has no policy, requests say themselves how long they wait.
     if (!config.has_dynamic_batching()) policy.set_allow_timeout_override(true);
     levels_[0].policy = policy;
     return;

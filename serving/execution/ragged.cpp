@@ -80,7 +80,7 @@ void RaggedBatch::check(const Made& made, const std::string& where) const {
   const auto refuse = [&](const std::string& what) {
     wrong(fmt::format("{}: {}; the bundle has {}", where, what, port.str()));
   };
-  // Of one axis, or two; and so long that all requests of a step fit, or as long as one of them.
+  // An input has one axis, or two; and is so long that all requests of a step fit, or as long as one of them.
   const auto axes = [&](size_t count, int64_t least) {
     if (port.shape.size() != count && !(count == 1 && port.shape.size() == 2 && port.shape[1] == 1))
       refuse(fmt::format("it has {}", count == 1 ? "one axis" : "two axes"));

@@ -2,8 +2,8 @@
 // Ragged inputs: requests of other lengths share a step without padding. Their elements lie one behind the other in one
 // input of the bundle, and further inputs, which the server makes, tell the model whose they are.
 //
-// A request of such a model has one row. Of a family of plans, a step is filled up here, to the member that fits, so
-// that what is beyond the last request means nobody: zeros, but of accumulated counts the last.
+// A request of such a model has one row. With a family of plans, a step is filled up here, to the member that fits, so
+// that elements beyond the last request mean nobody: zeros, but the last value for accumulated counts.
 #include <string>
 #include <vector>
 

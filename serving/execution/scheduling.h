@@ -1,5 +1,5 @@
 #pragma once
-// What a config says of how requests become steps, as the executor and those who show it read it.
+// Reads from a config how requests become steps, as the executor and those who show it read it.
 #include <cstdint>
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace sluice::serving {
 
-// Of all groups together. Throws Error for what cannot be.
+// The instances of all groups together. Throws Error for what cannot be.
 int instances_of(const inference::ModelConfig& config);
 
 // With the dynamic batching by which the oldest of several sequences are merged, as requests are otherwise.

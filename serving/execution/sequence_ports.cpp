@@ -1,4 +1,4 @@
-// What a config says of sequences, held against the bundle.
+// Holds a config's words about sequences against the bundle.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -28,7 +28,7 @@ struct StatePort {
   std::string initial;  // bytes of a row
 };
 
-// What the config says of sequences, held against the bundle.
+// The config's words about sequences, held against the bundle.
 class SequencePorts {
  public:
   // Throws Error naming what does not fit.

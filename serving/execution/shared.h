@@ -1,5 +1,5 @@
 #pragma once
-// What the executors of a server share.
+// The parts that the executors of a server share.
 #include <memory>
 #include <mutex>
 #include <vector>

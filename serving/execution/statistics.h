@@ -1,5 +1,5 @@
 #pragma once
-// What an executor counts.
+// The counts of an executor.
 #include <map>
 #include <mutex>
 #include <optional>

@@ -1,5 +1,6 @@
 #pragma once
-// What the engine does in the steps of traced requests: taken from an instance's session, and added to their records.
+// Records what the engine does in the steps of traced requests: it takes it from an instance's session, and adds it to
+// their records.
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,10 +12,10 @@
 
 namespace sluice::serving {
 
-// Of one instance. Not thread-safe.
+// The recorder of one instance. Not thread-safe.
 class StepRecorder {
  public:
-  // What is to be told of a step, and to whom.
+  // Says what is to be told of a step, and to whom.
   struct Step {
     std::shared_ptr<StepTrace> trace = std::make_shared<StepTrace>();
     std::vector<std::shared_ptr<RequestTrace>> requests;

@@ -32,7 +32,7 @@ std::string read_row(const std::string& folder, const std::string& file, const s
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// What is random may be anything that every number of the type is: small whole numbers.
+// Random inputs may be anything that every number of the type is: small whole numbers.
 std::string random_row(DataType type, uint64_t bytes, uint32_t seed) {
   std::minstd_rand random(seed);
   std::string row(bytes, '\0');

@@ -81,7 +81,7 @@ void Cancellation::cancel() {
 
 namespace {
 
-// What an answer will take as a message, beside its tensors.
+// The bytes that an answer will take as a message, beside its tensors.
 uint64_t memory_of(const InferResponse& response) {
   constexpr uint64_t kOfMessage = 1024, kOfEntry = 256;
   uint64_t bytes = kOfMessage + response.id.size();
@@ -163,7 +163,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
       return Finish({grpc::StatusCode::UNIMPLEMENTED,
                      "infer: model '" + response.model + "' gives several responses; use ModelStreamInfer"});
     if (response.error) {
-      // What gRPC's clients wait for before they try again, where they are told to.
+      // The time that gRPC's clients wait before they try again, where they are told to.
       if (const auto after = response.error->retry_after())
         context_.AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(after->count()));
       return Finish(status_of(*response.error));
@@ -193,7 +193,8 @@ class InferCall final : public grpc::ServerUnaryReactor {
 
 // Reads while fewer than `most_` requests are unanswered, writes one response at a time, and finishes when all that was
 // read is answered and written. Until then responses may use it; OnDone, which deletes it, may come as soon as Finish
-// is called, so that is the last thing that anybody does, and without the lock. Who ends streams may have it longer.
+// is called, so that is the last thing that anybody does, and without the lock. A server that ends its streams may have
+// it longer.
 class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public OpenCalls::Stream {
  public:
   StreamCall(grpc::CallbackServerContext& context, const CallContext& with, size_t most)
@@ -338,7 +339,7 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
       reading_ = true;
       StartRead(&message_);
     }
-    // What is being read when the server ends stays half.
+    // A message that is being read when the server ends stays half.
     finished_ = ((ended_ && !reading_) || ending_) && !writing_ && running_.empty() && writes_.empty();
     return finished_;
   }

@@ -15,10 +15,10 @@
 namespace sluice::serving {
 
 grpc::Status status_of(const Error& error);
-// Of whatever is being handled: an Error as it is, everything else without its text.
+// The status of the exception in flight: an Error as it is, everything else without its text.
 grpc::Status status_of_current();
 
-// What may be cancelled before it is known: the handle of a request whose infer() has not returned.
+// Cancels a request that may be cancelled before it is known: one whose infer() has not returned.
 class Cancellation {
  public:
   void is(std::shared_ptr<RequestHandle> handle);
@@ -30,7 +30,7 @@ class Cancellation {
   bool cancelled_ = false;
 };
 
-// What calls work with. Outlives them.
+// The objects that calls work with. Outlives them.
 struct CallContext {
   Server& server;
   BufferPool& buffers;

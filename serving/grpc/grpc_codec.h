@@ -13,7 +13,7 @@ InferRequest request_of(const inference::ModelInferRequest& message, const Serve
 // REQUIRES: no error. Outputs that were asked for in shared memory (`shared`, by their name) say so.
 void fill(inference::ModelInferResponse& message, const InferResponse& response,
           const std::map<std::string, SharedRegion>& shared);
-// Where the client asked for outputs in shared memory.
+// The places in shared memory in which the client asked for outputs.
 std::map<std::string, SharedRegion> shared_outputs(const InferRequest& request);
 
 }  // namespace sluice::serving

@@ -300,7 +300,7 @@ class Service final : public RawInference {
                                     });
     return answer;
   }
-  // What takes long, on a thread of ours.
+  // Runs a call that takes long on a thread of ours.
   template <class Request, class Response, class Function>
   Unary* later(Context* context, const Bytes* asked, Bytes* answered, Function function) {
     auto* const answer = new Answer(calls_);
@@ -392,7 +392,7 @@ GrpcServer::GrpcServer(Server& server, const GrpcOptions& options) : impl_(std::
   builder.SetMaxReceiveMessageSize(most);
   builder.SetMaxSendMessageSize(most);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
-  // What comes of messages before they are whole is gRPC's own, and counted by none of ours.
+  // The bytes of messages before they are whole are gRPC's own, and counted by none of ours.
   grpc::ResourceQuota quota("sluice-serve");
   quota.Resize(std::max(impl_->service.memory_limit(), kLeastQuota));
   builder.SetResourceQuota(quota);
@@ -423,7 +423,7 @@ bool GrpcServer::drain(std::chrono::milliseconds timeout) {
   OpenCalls& open = impl_->service.open();
   open.end_streams();
   impl_->all = open.wait_for_none(deadline);
-  // What is left are calls whose messages are half: gRPC's library would wait for them until the deadline.
+  // The calls that are left have half messages: gRPC's library would wait for them until the deadline.
   const auto patience = std::min(deadline, begin + impl_->half_timeout);
   if (impl_->all && down.get_future().wait_until(patience) != std::future_status::ready)
     grpc_server_cancel_all_calls(impl_->server->c_server());

@@ -14,7 +14,7 @@
 
 namespace sluice::serving {
 
-// What Triton's users tune of connections: its option, gRPC's name for it, and what it is.
+// A setting of connections that Triton's users tune: its option, gRPC's name for it, and what it is.
 struct GrpcTuning {
   const char *option, *argument, *what;
 };
@@ -43,8 +43,8 @@ struct GrpcOptions {
   TlsOptions tls = {};
   bool reuse_port = false;                 // other processes may listen there, too
   std::map<std::string, int> tuning = {};  // of gRPC's own, by its names: kGrpcTuning
-  // What requests hold, from their bytes until their answers are taken; of one of them at most 16 x max_message. Null:
-  // 1 GiB of its own.
+  // The bytes that requests hold, from their first ones until their answers are taken; one of them holds at most 16 x
+  // max_message. Null: 1 GiB of its own.
   std::shared_ptr<MemoryBudget> memory = {};
   std::chrono::milliseconds half_timeout{2000};  // for messages that have not come whole when the server ends
 };

@@ -17,7 +17,7 @@ namespace {
 
 namespace json = boost::json;
 
-// What a request says, as an object; nothing is one, too.
+// The body of a request, as an object; an empty body is one, too.
 class Asked {
  public:
   Asked(std::string_view text, const MemoryPtr& memory) {

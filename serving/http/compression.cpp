@@ -93,7 +93,7 @@ Turns unpack(std::string_view data, Coding coding, size_t most, Text& out) {
     if (out.size() > most)
       throw Error(Code::kTooLarge,
                   "request: its body unpacks to more than the " + std::to_string(most) + " bytes that are allowed");
-    // What gzip packs may lie behind one another, and is one text then.
+    // Several texts that gzip has packed may lie behind one another, and are one text then.
     const bool member = state == Z_STREAM_END && coding == Coding::kGzip && data.substr(at, 2) == "\x1f\x8b";
     if (member) state = inflateReset(&stream);
     if (state != Z_OK && state != Z_STREAM_END)

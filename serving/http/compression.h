@@ -12,7 +12,7 @@ namespace sluice::serving {
 
 enum class Coding { kNone, kGzip, kDeflate };
 
-// Of a Content-Encoding header. Throws kUnsupported.
+// The coding of a Content-Encoding header. Throws kUnsupported.
 Coding coding_of(std::string_view content_encoding);
 // The best of those that an Accept-Encoding header takes.
 Coding accepted_coding(std::string_view accept_encoding);

@@ -75,7 +75,7 @@ class Connection final : public Places::Seat, public std::enable_shared_from_thi
         [self = shared_from_this()](const std::exception_ptr&) { self->end(); });
   }
 
-  // Where there is no place for it.
+  // Ends a connection for which there is no place.
   void refuse() {
     if (!stream().is_tls()) tell_no_place(stream().socket().native_handle());
     stream().close();
@@ -154,7 +154,7 @@ class Connection final : public Places::Seat, public std::enable_shared_from_thi
   Route route() const {
     return route_of(text_of(reader_.header().method_string()), path(), state_->options.metrics_only);
   }
-  // Of a request whose header was refused the model is known, too, where its first line could be read.
+  // Counts for the model a request whose header was refused, too, where its first line could be read.
   void count_refusal(int status) const {
     try {
       const Route asked = route();
@@ -261,7 +261,7 @@ class Connection final : public Places::Seat, public std::enable_shared_from_thi
     co_return more;
   }
 
-  // What an engine's thread leaves for the coroutine.
+  // The message that an engine's thread leaves for the coroutine.
   struct Waiting : Presence {
     explicit Waiting(const ClientStream::executor_type& executor) : ready(executor, Clock::time_point::max()) {}
     asio::steady_timer ready;
@@ -351,8 +351,8 @@ class Connection final : public Places::Seat, public std::enable_shared_from_thi
     co_return response;
   }
 
-  // Each response as it comes, as an event ("data: {..}"); an error is one, too. What is wrong with the request itself
-  // is refused as elsewhere.
+  // Each response as it comes, as an event ("data: {..}"); an error is one, too. A request that is wrong itself is
+  // refused as elsewhere.
   Task<bool> stream_events() {
     if (reader_.header().version() == 10) throw HttpError(400, "generate_stream: HTTP/1.0 has no chunks; ask by 1.1");
     NamedRequest named = co_await bodies_.named(route_);
@@ -427,7 +427,7 @@ class Connection final : public Places::Seat, public std::enable_shared_from_thi
     co_return co_await send_parts(parts, reply.body.size());
   }
 
-  // What the client gets of a response without an error. Long work is done elsewhere.
+  // The text that the client gets for a response without an error. Long work is done elsewhere.
   Task<Written> written_answer(const Form& form, const InferResponse& response, Coding coding) {
     InferAnswer answer;
     answer.json = Text(reader_.memory());

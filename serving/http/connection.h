@@ -13,7 +13,7 @@
 
 namespace sluice::serving {
 
-// What the connections of a front end share.
+// The state that the connections of a front end share.
 struct HttpState {
   HttpState(Server& server, HttpOptions given);
 

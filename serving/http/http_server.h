@@ -25,13 +25,13 @@ struct HttpOptions {
   TlsOptions tls = {};
   std::string base_path;                // before /v2 in every path; "" or "/serving"
   size_t max_input = size_t{64} << 20;  // bytes of a body, also unpacked
-  // One more takes the place of one that has no request. Where there is none, it is answered 503, except to ask for
-  // health.
+  // One more takes the place of one that has no request. If no connection is without a request, it is answered 503,
+  // except to ask for health.
   int max_connections = 4096;
-  // What requests hold from their first byte to the last of their answers; of one of them at most 16 x max_input. Null:
-  // 1 GiB of its own.
+  // The budget of requests, from their first byte to the last of their answers; one of them holds at most 16 x
+  // max_input. Null: 1 GiB of its own.
   std::shared_ptr<MemoryBudget> memory = {};
-  // For what takes long: unpacking, packing, JSON. Of this front end alone, whose end they end with. Null: as many as
+  // For what takes long: unpacking, packing, JSON. They are this front end's alone, and end with it. Null: as many as
   // there are cores, 2 to 4.
   std::shared_ptr<Workers> workers = {};
   std::function<std::string()> more_metrics = {};  // for the page of metrics, behind the server's
@@ -57,8 +57,8 @@ class HttpServer {
 
   uint16_t port() const { return port_; }
   int connections() const;
-  // No new connections; those that are idle are closed, the others after the response that they wait for. Whose request
-  // has not come whole within half_timeout is closed as well.
+  // No new connections; those that are idle are closed, the others after the response that they wait for. A connection
+  // whose request has not come whole within half_timeout is closed as well.
   void stop_accepting();
   // The same, and waits for them, or for `timeout`; then closes the rest. True when none was left.
   bool drain(std::chrono::milliseconds timeout);

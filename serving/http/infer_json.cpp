@@ -38,7 +38,7 @@ bool bool_of(const json::value& value, const std::string& what) {
   return value.get_bool();
 }
 
-// What a tensor's `parameters` say.
+// The `parameters` of a tensor.
 struct TensorParameters {
   std::optional<uint64_t> binary_bytes;
   std::optional<bool> binary;

@@ -100,7 +100,7 @@ class NamedParser {
     return value.is_object() && !(value.get_object().size() == 1 && value.get_object().contains("b64"));
   }
 
-  // Of objects, one for each instance, a tensor for each of their names.
+  // Reads rows of objects, one for each instance, with a tensor for each of their names.
   void instances(json::array& rows) {
     const size_t names = rows.front().get_object().size();
     for (const TensorInfo& info : model_.inputs()) {
@@ -236,7 +236,7 @@ class Nested {
   }
 
  private:
-  // Of a shape that has no elements.
+  // Appends a shape that has no elements.
   void append_empty(Text& out, size_t axis) const {
     out += '[';
     for (int64_t i = 0; axis + 1 < tensor_.shape.size() && i < tensor_.shape[axis]; ++i) {

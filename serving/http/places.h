@@ -1,5 +1,5 @@
 #pragma once
-// Who may be connected. Only for the sources of this folder.
+// Counts the places of connections. Only for the sources of this folder.
 #include <chrono>
 #include <condition_variable>
 #include <list>
@@ -10,8 +10,8 @@
 
 namespace sluice::serving {
 
-// So many connections have a place. Where all are taken, the one that has been without a request for longest gives its
-// place to who comes. Where none is without, a few more come in for a moment, to ask for health.
+// So many connections have a place. If all are taken, the connection that has been without a request for longest gives
+// its place to the one that comes. If none is without a request, a few more come in for a moment, to ask for health.
 //
 // Thread-safe.
 class Places {

@@ -32,8 +32,8 @@ void ask(const Watched& watched) {
   watched.presence->on_half_end();
 }
 
-// What a client of TLS has sent is only known when it is read, which its next request has to wait for; that it sends no
-// more is known without.
+// The bytes that a client of TLS has sent are only known when they are read, which its next request has to wait for;
+// that it sends no more is known without.
 void look_later(const Watched& watched) {
   const auto timer =
       std::make_shared<asio::steady_timer>(watched.stream.get_executor(), std::chrono::milliseconds(100));

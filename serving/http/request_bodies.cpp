@@ -16,7 +16,7 @@ void check_binary(const InferHead& head, uint64_t bytes) {
 
 }  // namespace
 
-// What a packed one becomes nobody knows before, so only the first turn, a short one, is taken here.
+// Nobody knows before how large an unpacked body becomes, so only the first turn, a short one, is taken here.
 RequestBodies::Task<Text> RequestBodies::unpacked() {
   Text body = co_await reader_.whole_body();
   whole_ = true;

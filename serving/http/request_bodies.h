@@ -1,5 +1,5 @@
 #pragma once
-// What the bodies of one connection's requests say. Only for the sources of this folder.
+// Reads the bodies of one connection's requests. Only for the sources of this folder.
 #include "serving/http/connection.h"
 #include "serving/http/infer_json.h"
 #include "serving/http/named_json.h"
@@ -9,7 +9,7 @@ namespace sluice::serving {
 
 inline constexpr size_t kLongJson = size_t{256} << 10;  // takes some hundred microseconds to parse
 
-// Each reads the body of the request whose header has been read. What takes long is done by the workers.
+// Each reads the body of the request whose header has been read. Work that takes long is done by the workers.
 class RequestBodies {
  public:
   template <class T>

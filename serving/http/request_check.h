@@ -1,6 +1,6 @@
 #pragma once
-// What a request's header must be like, beyond what Beast's parser asks: where two readers could take one request for
-// two, or the other way round, it is refused. Each throws HttpError.
+// Checks a request's header beyond what Beast's parser asks: where two readers could take one request for two, or the
+// other way round, it is refused. Each throws HttpError.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@ void check_raw_header(std::string_view raw);
 // `version`: 11 for HTTP/1.1; the others: all values of these fields.
 void check_framing(unsigned version, const std::vector<std::string>& hosts,
                    const std::vector<std::string>& transfer_encodings, const std::vector<std::string>& content_lengths);
-// Of the JSON at the begin of a body: decimal digits, once; nothing where there is none.
+// The length of the JSON at the begin of a body: decimal digits, once; nothing where there is none.
 std::optional<uint64_t> head_length_of(const std::vector<std::string>& values);
 
 }  // namespace sluice::serving

@@ -1,7 +1,7 @@
 #pragma once
 // Requests of one connection, read piece by piece: the header, checked, then as much of the body as somebody has room
-// for. No memory is taken for what has been announced and has not come. Only for the sources of this folder. What the
-// network does wrong is thrown as boost::system::system_error.
+// for. No memory is taken for what has been announced and has not come. Only for the sources of this folder. A failure
+// of the network is thrown as boost::system::system_error.
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -48,10 +48,10 @@ class RequestReader {
   Clock::time_point received() const { return received_; }              // its first byte
   bool idle() const { return idle_; }                                   // waits for a request
   bool ahead() const { return buffer_.size() > 0; }                     // has bytes of the next request
-  // What the request counts in, from its body to its answer. Another with the next one.
+  // The share in which the request counts, from its body to its answer. Another with the next one.
   const MemoryPtr& memory() const { return memory_; }
 
-  // Where the client waits for it.
+  // Tells a client that waits for it to send the body.
   Task<void> say_continue();
   // The next `n` bytes of a body with a length, straight to where they belong: from `offset` on.
   Task<void> read(BufferPool::Arriving& to, size_t offset, size_t n);
@@ -59,8 +59,8 @@ class RequestReader {
   Task<Text> whole_body();
   // The next `n` bytes of it.
   Task<Text> text(size_t n);
-  // What was refused before its body was read leaves that in the way of the next request. False where it is too much,
-  // or may never come.
+  // The body of a request that was refused before it was read is in the way of the next request. False where it is too
+  // much, or may never come.
   Task<bool> skip_body();
   // Lets the client read the answer before the connection is reset over what it still sends.
   Task<void> linger();

@@ -15,7 +15,7 @@ struct ResponseHead {
   bool keep_alive = true;
 };
 std::string text_of(const ResponseHead& head);
-// Of a body in chunks, each an event.
+// The head of a body in chunks, each an event.
 std::string events_head(bool keep_alive);
 // To whom there is no place for: "HTTP/1.1 503 .." and a body of JSON.
 std::string no_place_answer();

@@ -20,7 +20,7 @@ struct Pattern {
   const char* posts;  // and that change the server
   bool slow = false;
 };
-// Of two that match the first counts.
+// If two match, the first counts.
 constexpr Pattern kPatterns[] = {
     {"v2", Call::kServerMetadata, "GET", ""},
     {"v2/health/live", Call::kLive, "GET", ""},

@@ -1,5 +1,5 @@
 #pragma once
-// What is asked for by a method and a path, and the answers to all that is no inference. No network here.
+// Finds what is asked for by a method and a path, and answers all that is no inference. No network here.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -69,14 +69,14 @@ class HttpError : public std::runtime_error {
   int status_;
 };
 
-// What a request that was refused with `status` counts as.
+// The code as which a request counts that was refused with `status`.
 Code code_of(int status);
 HttpReply error_reply(int status, const std::string& message);
 HttpReply reply_of(const Error& error);
-// Of whatever is being handled.
+// The reply for the exception in flight.
 HttpReply reply_of_current();
 
-// The answer to every call but kInfer. `body`: unpacked. What is made of it counts in `memory`. Throws nothing.
+// The answer to every call but kInfer. `body`: unpacked. The memory of the answer counts in `memory`. Throws nothing.
 HttpReply answer(Server& server, const Route& route, std::string_view body, const MemoryPtr& memory);
 
 }  // namespace sluice::serving

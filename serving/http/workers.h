@@ -22,7 +22,7 @@ class Workers {
   void join() { pool_.join(); }
   int waiting() const { return waiting_; }  // turns that have been asked for and are not over
 
-  // What `work` gives, on one of the threads; the coroutine goes on where it was.
+  // Returns the result of `work`, which runs on one of the threads; the coroutine goes on where it was.
   template <class Work>
   Task<std::invoke_result_t<Work>> run(Work work) {
     using Result = std::invoke_result_t<Work>;

@@ -43,7 +43,7 @@ int positive(int32_t value, const char* where, const char* what) {
   return value;
 }
 
-// What a caller who knows fewer fields left out is as the _INIT macro has it.
+// Fields that a caller who knows fewer left out are as the _INIT macro has them.
 sluice_server_options read_options(const sluice_server_options* options, const char* where) {
   sluice_server_options all = SLUICE_SERVER_OPTIONS_INIT;
   const size_t size = given(options, where, "options")->size;

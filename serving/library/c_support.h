@@ -1,5 +1,5 @@
 #pragma once
-// What the bodies of the C interface share: objects behind handles, and exceptions that become errors.
+// Helpers that the bodies of the C interface share: objects behind handles, and exceptions that become errors.
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -43,7 +43,7 @@ class Handles {
     if (found == entries_.end() || found->second.kind != kind<T>()) return nullptr;
     return std::static_pointer_cast<Object>(found->second.object);
   }
-  // What it was of, if anything.
+  // Returns the object that it stood for, if any.
   template <class Object, class T>
   std::shared_ptr<Object> remove(const T* handle) {
     const std::lock_guard lock(mutex_);

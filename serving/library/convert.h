@@ -18,7 +18,7 @@ ServerOptions server_options(const facade::Options& options);
 InferRequest core_request(facade::Request request, BufferPool& buffers);
 facade::Response public_response(InferResponse response);
 
-// What `function` throws of the server's own, as the public error.
+// Throws the server's own errors from `function` as the public error.
 template <class Function>
 auto translated(const Function& function) {
   try {

@@ -100,7 +100,7 @@ struct Server::Impl {
     return server->drain(left(until)) && all;
   }
 
-  // What the requests of both front ends hold.
+  // The bytes that the requests of both front ends hold.
   const std::shared_ptr<core::MemoryBudget> memory = std::make_shared<core::MemoryBudget>(uint64_t{1} << 30);
   std::mutex stopping;
   core::BufferPool buffers{kKeptBuffers};

@@ -1,5 +1,5 @@
 #pragma once
-// What sluice-serve is told on its command line.
+// The command line of sluice-serve.
 #include <chrono>
 #include <cstdint>
 #include <string>

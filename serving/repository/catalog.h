@@ -1,5 +1,5 @@
 #pragma once
-// What lies in the repositories: folders of models, their versions, their configs. Reads, changes nothing.
+// The content of the repositories: folders of models, their versions, their configs. Reads, changes nothing.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -12,17 +12,17 @@
 
 namespace sluice::serving {
 
-// Where a model lies, and what is known of it beside its folder.
+// The place of a model, and what is known of it beside its folder.
 struct Source {
   std::string name;
   Folder folder;
   std::string config = {};  // JSON that came with a load request; "": the folder's config.pbtxt, if there is one
-  // Of a list of models (model_list.h); these win over the config's.
+  // The policy and labels of a list of models (model_list.h); these win over the config's.
   std::optional<inference::ModelVersionPolicy> policy = {};
   std::map<std::string, int64_t> labels = {};
 };
 
-// Of the repositories, and of the list of models.
+// The catalog of the repositories, and of the list of models.
 class Catalog {
  public:
   // Throws kNotFound for a repository that is none.
@@ -58,8 +58,8 @@ struct Draft {
 };
 Draft read_draft(Source source);
 
-// What an executor of the version needs, but the steps of an ensemble. Its paths lead through folders that are held,
-// so they lead nowhere else when an instance is restarted.
+// Everything that an executor of the version needs, but the steps of an ensemble. Its paths lead through folders that
+// are held, so they lead nowhere else when an instance is restarted.
 struct Prepared {
   ExecutorSpec spec;
   std::vector<Folder> held;

@@ -1,4 +1,4 @@
-// What a config leaves open, from the bundle.
+// Completes from the bundle what a config leaves open.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -73,7 +73,7 @@ void check_files(const std::string& model, const ModelConfig& config) {
     for (const auto& initial : state.initial_state()) check("data_file", initial.data_file());
 }
 
-// What the config alone says of inputs without padding; what the bundle makes of it is looked at with its ports.
+// Checks what the config alone says of inputs without padding; the bundle's side is looked at with its ports.
 void check_ragged(const std::string& model, const ModelConfig& config) {
   std::map<std::string, bool> inputs;  // is it ragged?
   bool any = false;
@@ -139,7 +139,7 @@ void warn_of_tuning(const std::string& model, const std::string& field) {
   log_warning(fmt::format("model '{}': {}: it tunes what is not here, and changes nothing", shown(model), field));
 }
 
-// What is no JSON is left to the parser of messages, which says why.
+// A text that is no JSON is left to the parser of messages, which says why.
 std::string without_tuning(const std::string& model, const std::string& json) {
   boost::json::parse_options options;
   options.max_depth = 32;

@@ -1,6 +1,6 @@
 #pragma once
-// What config.pbtxt says: read, looked through, and completed from the bundle. Everything that is wrong is thrown as
-// Error(kInvalidArgument), or kUnsupported, naming the model and the field.
+// The content of config.pbtxt: read, looked through, and completed from the bundle. Everything that is wrong is thrown
+// as Error(kInvalidArgument), or kUnsupported, naming the model and the field.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -13,14 +13,14 @@ namespace sluice::serving {
 
 inline constexpr size_t kLargestConfig = size_t{1} << 20;
 
-// Of protobuf's text format; errors name line and column.
+// Parses protobuf's text format; errors name line and column.
 inference::ModelConfig config_from_text(const std::string& model, const std::string& text);
-// Of JSON, as clients send it along.
+// Parses JSON, as clients send it along.
 inference::ModelConfig config_from_json(const std::string& model, const std::string& json);
 
-// What needs no bundle: the model's name, the backend, names of files, versions. Fills in what has a default.
+// Checks what needs no bundle: the model's name, the backend, names of files, versions. Fills in what has a default.
 void check_config(const std::string& model, inference::ModelConfig& config);
-// What parameters { key: "version_labels" value: { string_value: "stable:2,canary:3" } } says.
+// The labels of parameters { key: "version_labels" value: { string_value: "stable:2,canary:3" } }.
 std::map<std::string, int64_t> labels_of(const inference::ModelConfig& config);
 void check_label(const std::string& where, const std::string& label);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the actors of a server share.
+// The parts that the actors of a server share.
 #include <atomic>
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>

@@ -158,7 +158,7 @@ std::vector<Folder::Entry> entries_of(const Folder::Handle& folder, const std::s
   return entries;
 }
 
-// What `folder` gives for the name of a folder in it.
+// Opens the folder of this name in `folder`.
 std::shared_ptr<const Folder::Handle> enter(const std::shared_ptr<const Folder::Handle>& folder,
                                             const std::string& name) {
   const int fd = folder->open(name, O_RDONLY | O_DIRECTORY);

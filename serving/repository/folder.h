@@ -1,7 +1,7 @@
 #pragma once
 // A folder that is open, and through which nothing outside of it can be reached: links, "..", and what they lead to are
 // refused by the system itself while a name is looked up, so nothing can be exchanged between a check and its use.
-// Where the operator wants it, links are followed, as far as they stay beneath the folder that open() was given.
+// If the operator wants it, links are followed, as far as they stay beneath the folder that open() was given.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,9 +35,9 @@ class Folder {
   // Makes folders as needed. Throws kUnavailable when the disk is full.
   void write(const std::string& name, const std::string& content) const;
 
-  // Of everything below: changes when a file does, by its name, size, time or identity. Throws kInvalidArgument, with
-  // the name, for links, for files that have another name too, and for what is neither file nor folder.
-  // `skip` tells of a name directly in the folder whether it is left out.
+  // The fingerprint of everything below: it changes when a file does, by its name, size, time or identity. Throws
+  // kInvalidArgument, with the name, for links, for files that have another name too, and for what is neither file nor
+  // folder. `skip` tells of a name directly in the folder whether it is left out.
   std::string fingerprint(const std::function<bool(const std::string&)>& skip = {}) const;
   // By which this process can open it, as long as a copy lives.
   std::string path() const;

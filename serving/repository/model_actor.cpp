@@ -94,7 +94,7 @@ void ModelState::has_needs(const NeedsPtr& needs) {
   walk();
 }
 
-// Version by version, newest first, until as many are served as may be. What cannot be loaded does not count.
+// Version by version, newest first, until as many are served as may be. A version that cannot be loaded does not count.
 void ModelState::walk() {
   while (true) {
     if (!now_->again.empty()) {
@@ -293,7 +293,7 @@ void ModelState::end() {
   next();
 }
 
-// Of a child; false when it is none.
+// Handles the end of a child; false when it is none.
 bool ModelState::ended(const caf::actor_addr& who, const caf::error& reason) {
   if (loader_ != nullptr && loader_.address() == who) {
     load_failed(from_caf(loading_->where(), reason));

@@ -17,7 +17,7 @@ struct ReadResult {
 using ReadResultPtr = std::shared_ptr<ReadResult>;
 
 // Invariants: `now` is there while an operation is under way; `loading` while a version is loaded for it. A version is
-// in one of loading, live and leaving. What the table says of the model is what publish() last wrote.
+// in one of loading, live and leaving. The table's entry for the model is what publish() last wrote.
 class ModelState {
  public:
   using Self = caf::stateful_actor<ModelState>;

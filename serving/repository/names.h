@@ -7,11 +7,11 @@
 
 namespace sluice::serving {
 
-// Of a model: [A-Za-z0-9][A-Za-z0-9._-]{0,127}.
+// The name of a model: [A-Za-z0-9][A-Za-z0-9._-]{0,127}.
 bool is_model_name(std::string_view name);
 // Throws kInvalidArgument. `where`: "load".
 void check_model_name(const std::string& where, const std::string& name);
-// Of a file below a model's folder: at most 8 such names with '/' between. Throws kInvalidArgument.
+// Checks the name of a file below a model's folder: at most 8 such names with '/' between. Throws kInvalidArgument.
 void check_file_name(const std::string& where, const std::string& name);
 // "3" of the folder "3"; nothing of other names, as "03" and "v3".
 std::optional<int64_t> version_of(std::string_view name);

@@ -9,7 +9,7 @@
 
 namespace sluice::serving {
 
-// What is let go of is let go of outside of the lock, for that may run code.
+// An old view is let go of outside of the lock, for that may run code.
 void Table::set(const std::string& model, ModelView view) {
   const std::unique_lock lock(mutex_);
   std::swap(models_[model], view);

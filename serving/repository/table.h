@@ -1,5 +1,5 @@
 #pragma once
-// Who serves what, for requests: read by all threads, changed by the actors of the models.
+// Says who serves which model, for requests: read by all threads, changed by the actors of the models.
 #include <functional>
 #include <map>
 #include <memory>
@@ -27,7 +27,7 @@ struct Served {
 };
 using ServedPtr = std::shared_ptr<const Served>;
 
-// Of a version, for the index.
+// The state of a version, for the index.
 struct VersionState {
   std::string state, reason;
 };

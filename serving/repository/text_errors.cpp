@@ -30,7 +30,7 @@ class Collector final : public google::protobuf::io::ErrorCollector {
     if (errors_++ < kMostErrors)
       text += fmt::format("{}{}:{}:{}: {}", text.empty() ? "" : "; ", file_, line + 1, column + 1, shown(message));
   }
-  // Of fields that there are not, which the parser passes over.
+  // The parser warns of fields that do not exist. Those of kTuning are passed over, all others are errors.
   void AddWarning(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
     for (const Field& field : kTuning) {
       if (message != fmt::format("Message type \"{}\" has no field named \"{}\".", field.message, field.name)) continue;

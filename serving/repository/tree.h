@@ -62,8 +62,8 @@ struct Load {
 };
 using LoadPtr = std::shared_ptr<Load>;
 
-// What a model needs before it can be loaded, the steps of an ensemble; sent to the repository, and back when they are
-// there or have failed.
+// The models that a model needs before it can be loaded, the steps of an ensemble; sent to the repository, and back
+// when they are there or have failed.
 struct Needs {
   std::string model;
   std::set<std::string> steps;
@@ -118,7 +118,7 @@ void run_detached(caf::event_based_actor* self, Work work) {
 }
 
 caf::error to_caf(const Error& error);
-// Of the end of an actor: what it said, or that it ended.
+// The error for the end of an actor: what it said, or that it ended.
 Error from_caf(const std::string& where, const caf::error& error);
 
 }  // namespace sluice::serving

@@ -13,7 +13,7 @@ constexpr std::chrono::minutes kLongestDrain(10);
 
 struct VersionState {
   LoadPtr load;
-  // What requests use; as long as the version serves.
+  // The executor that requests use; as long as the version serves.
   std::shared_ptr<Executor> executor;
   bool loading = false;
 
@@ -43,7 +43,7 @@ LoadPtr guarded(const LoadPtr& load, Work&& work) {
   return load;
 }
 
-// What is held as long as the executor is, by whomever.
+// The things that are held as long as the executor is, by whomever.
 struct Held {
   std::vector<Folder> folders;
   Ledger::Share share;

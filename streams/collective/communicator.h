@@ -26,7 +26,7 @@ class Communicator {
   virtual int size() const = 0;
   // How long a call waits for other ranks.
   virtual std::chrono::milliseconds timeout() const = 0;
-  // Of the job, once it has failed.
+  // The failure of the job, once it has failed.
   virtual Status failure() const = 0;
   // The job ends with a failure of this rank, as World::fail().
   virtual void fail(const std::string& text) noexcept = 0;
@@ -39,11 +39,11 @@ class Communicator {
                               ReduceOp op) = 0;
   virtual void all_to_all(const void* parts_in, void* parts_out, uint64_t part_bytes) = 0;
   virtual void broadcast(void* data, uint64_t bytes, int root) = 0;
-  // Of a group of two: what `from` has becomes what the other has. Counts as a collective.
+  // In a group of two, the data of `from` replace those of the other. Counts as a collective.
   virtual void transfer(void* data, uint64_t bytes, int from) = 0;
-  // Of the rank that receives: says beforehand where the first transfer() to come that was not granted yet will write,
-  // so that its bytes may come while the rank does something else. Returns at once; false when there are enough
-  // already, or nothing more can come.
+  // The receiving rank says beforehand where the first transfer() to come that was not granted yet will write, so that
+  // its bytes may come while the rank does something else. Returns at once; false when there are enough already, or
+  // nothing more can come.
   virtual bool grant(void* /*data*/, uint64_t /*bytes*/, int /*from*/) noexcept { return false; }
   virtual int granted() const { return 0; }  // transfers to come
   // Nothing will be received any more: memory that was granted is not written to from now on.
@@ -53,7 +53,7 @@ class Communicator {
   // Instead of the next collective, which this rank cannot take part in: it fails in the others with `text`, as soon as
   // they want something of this rank, and nothing else does.
   virtual void miss(const std::string& text) = 0;
-  // Of point to point, `tag` tells apart what is in flight between the same two ranks.
+  // Messages from point to point are told apart by `tag` when several are in flight between the same two ranks.
   virtual void send(const void* data, uint64_t bytes, int to, uint32_t tag) = 0;
   virtual void receive(void* data, uint64_t bytes, int from, uint32_t tag) = 0;
 };

@@ -64,7 +64,7 @@ class Memory final : public gloo::transport::UnboundBuffer {
     for (Transfer& t : sends_) group_.links->withdraw(t);
     for (Transfer& t : receives_) group_.links->withdraw(t);
   }
-  // Of Gloo's slots the last 8 bits tell apart the transfers of a call.
+  // The last 8 bits of Gloo's slots tell apart the transfers of a call.
   void send(int rank, uint64_t slot, size_t offset, size_t bytes) override {
     group_.links->send(sends_.emplace_back(), group_.ranks[rank], group_.call() | (slot & 0xff), at(offset),
                        bytes_of(offset, bytes));

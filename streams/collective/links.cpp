@@ -143,7 +143,7 @@ bool Links::take(int rank) {
   return true;
 }
 
-// Of the frame that comes in, whose header is here.
+// The bytes that are still to come of the frame whose header is here.
 uint64_t Links::left_of(const Peer& peer) {
   return (peer.in.kind == FrameKind::kWant ? 0 : peer.in.bytes) - (peer.read - sizeof(Header));
 }
@@ -355,7 +355,7 @@ void Links::set_watched(int rank, bool watched) {
   watch(rank);
 }
 
-// Of all connections: nobody will come back to read them.
+// Watches all connections, since nobody will come back to read them.
 void Links::watch_all() {
   for (int r = 0; r < size(); ++r)
     if (peers_[r].reader == nullptr) set_watched(r, true);

@@ -16,8 +16,8 @@
 //    for: one that comes back meanwhile finds it as it was. Before it sleeps a reader looks for a moment.
 // 5. A crashed rank is noticed by its closed connection, a stopped one by its silence for `heartbeat`. A rank that says
 //    goodbye is missed only by those that still want something of it.
-// 6. What was granted is told together with the next message to that rank, or when somebody waits for its bytes: then
-//    after kCompanyTime, and at once where that was in vain of late.
+// 6. A grant is told together with the next message to that rank, or when somebody waits for its bytes: then after
+//    kCompanyTime, and at once where that was in vain of late.
 #include <poll.h>
 
 #include <atomic>
@@ -36,7 +36,7 @@
 
 namespace sluice::collective {
 
-// What a transfer is part of: from the highest bit 23 bits channel, 1 bit set for point to point, 32 bits number of the
+// Names the transfer's place: from the highest bit 23 bits channel, 1 bit set for point to point, 32 bits number of the
 // call or tag, 8 bits transfer within the call. All ranks number the calls of a channel alike.
 using Slot = uint64_t;
 inline constexpr int kChannelShift = 41;
@@ -78,21 +78,21 @@ class Links {
   // Says where the bytes of a receive() to come go: its wait() takes the place of both. False, and nothing is said,
   // when that receive() would fail. Returns at once.
   bool grant(Transfer& transfer, int peer, Slot slot, void* data, uint64_t bytes) noexcept;
-  // Of one that was granted: forgets it, if nobody waits for it. Its memory is not touched any more.
+  // Forgets a transfer that was granted, if nobody waits for it. Its memory is not touched any more.
   void forget(Transfer& transfer) noexcept;
   bool done(const Transfer& transfer) const;
   // The other side has said where this goes, as far as is known here, and nothing is before it on the way.
   bool wanted(int peer, Slot slot);
   // Blocks until done. Throws the failure; a timeout or an interrupt becomes one.
   void wait(Transfer& transfer, std::chrono::milliseconds timeout);
-  // Who waits sleeps at once, without looking for a moment first.
+  // A thread that waits sleeps at once from now on, without looking for a moment first.
   void forbid_looks() { short_wait_.forbid(); }
   // Gives up a transfer that may be pending, which is a failure of this rank.
   void withdraw(Transfer& transfer) noexcept;
 
   // This rank takes no part in a call of `ranks`: it fails there, saying so with `text`.
   void miss(Slot call, const std::vector<int>& ranks, const std::string& text);
-  // What still comes of this call, and of those before it on its channel, is of no use.
+  // Bytes that still come of this call, and of those before it on its channel, are of no use.
   void over(Slot call);
   // The same, and of all calls after it: the channel is not used any more.
   void close(Slot call) noexcept;
@@ -118,7 +118,7 @@ class Links {
     std::string text;
   };
   static constexpr uint64_t kMostText = 64 << 10;
-  // What waits for company does so for less than the message of its own would cost both sides.
+  // A message waits for company for less time than a message of its own would cost both sides.
   static constexpr std::chrono::microseconds kCompanyTime{200};
   static constexpr int kAlone = -20;  // once none has come, so many messages do not wait for it
   static constexpr std::chrono::microseconds kReturnTime{1000};

@@ -1,4 +1,4 @@
-// What ranks ask of their links: transfers, and the calls they are part of.
+// The calls that ranks make on their links: transfers, and the calls they are part of.
 #include <algorithm>
 
 #include "base/interrupt.h"

@@ -1,4 +1,5 @@
-// Waiting for transfers. Who waits for something of a rank reads its connection, so that no thread stands between.
+// Waiting for transfers. The thread that waits for something of a rank reads its connection, so that no thread stands
+// between.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -72,8 +73,8 @@ bool Links::read_until_done(std::unique_lock<std::mutex>& lock, Transfer& t, std
   return !t.pending;
 }
 
-// How long what waits for company still may, once somebody waits `since` then for an answer to it. What has waited long
-// enough is sent.
+// How long what waits for company still may, once somebody waits `since` then for an answer to it. A message that has
+// waited long enough is sent.
 std::chrono::nanoseconds Links::patience(int rank, collective::Deadline since) {
   Peer& peer = peers_[rank];
   if (!peer.patient) return std::chrono::nanoseconds::max();
@@ -84,8 +85,8 @@ std::chrono::nanoseconds Links::patience(int rank, collective::Deadline since) {
   return std::chrono::nanoseconds::max();
 }
 
-// Without the lock, until there are bytes or the reader is woken, and for a moment at most. Of zero: lets others have
-// the lock.
+// Without the lock, until there are bytes or the reader is woken, and for a moment at most. With a time of zero it only
+// lets others have the lock.
 void Links::sleep(std::unique_lock<std::mutex>& lock, Peer& peer, std::chrono::nanoseconds longest) {
   struct Unlocked {
     std::unique_lock<std::mutex>& lock;
@@ -125,7 +126,7 @@ bool Links::sleep_until_one(std::span<pollfd> ends, std::chrono::nanoseconds lon
   return ready > 0;
 }
 
-// Of a transfer that is over: who waits for it goes on.
+// Ends a transfer: the thread that waits for it goes on.
 void Links::complete(Transfer& t) {
   t.pending = false;
   Peer& peer = peers_[t.peer];

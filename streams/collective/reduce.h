@@ -13,7 +13,7 @@ const char* reduce_op_name(ReduceOp op);  // "sum"
 
 // out[i] = a[i] op b[i]; out may be a or b. NaN wins over numbers.
 using ReduceFunction = void (*)(void* out, const void* a, const void* b, size_t elements);
-// Of kAverage: the sum. Throws kType for a dtype that the reduction has no meaning for.
+// For kAverage it returns the sum. Throws kType for a dtype that the reduction has no meaning for.
 ReduceFunction reduce_function(ReduceOp op, DType dtype);
 // data[i] /= n. REQUIRES: a floating dtype.
 void divide(void* data, DType dtype, int64_t elements, int n);

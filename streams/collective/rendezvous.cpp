@@ -139,7 +139,7 @@ std::string missing_of(const std::vector<Reception::Guest>& guests) {
   return (count > 1 ? "ranks " : "rank ") + missing;
 }
 
-// What is wrong with a guest at rank 0; empty: nothing.
+// The reason why rank 0 refuses a guest; empty: none.
 std::string objection(const WorldOptions& o, const std::vector<Reception::Guest>& guests, const Hello& hello) {
   if (hello.size != o.size)
     return fmt::format(
@@ -187,7 +187,7 @@ std::vector<Socket> receive_all(const WorldOptions& o, const Hello& own, Deadlin
   for (int r = 1; r < o.size; ++r) {
     const Answer welcome;
     const Deadline soon = Clock::now() + kAnswerTime;
-    // Who is gone by now is noticed by the links.
+    // The links will notice a guest who is gone by now.
     if (write_all(guests[r].socket, &welcome, sizeof welcome, soon))
       write_all(guests[r].socket, places.data(), places.size() * sizeof(Place), soon);
     sockets[r] = std::move(guests[r].socket);

@@ -47,7 +47,7 @@ class World {
   void leave(const std::string& failure = {}) noexcept;
   // The first of `n` channels that nobody else has, counted up: the same in all ranks that ask in one order.
   uint32_t take_channels(uint32_t n) { return next_channel_.fetch_add(n); }
-  // Who waits for another rank sleeps at once from now on, and does not spin for a moment first.
+  // A thread that waits for another rank sleeps at once from now on, and does not spin for a moment first.
   void forbid_looks();
   // The failure that ended the job, if one did, and the rank at fault (else -1).
   Status failure() const;

@@ -20,10 +20,10 @@ struct Recording {
 };
 
 // Invariants
-//  1. What is captured is not executed, and what is executed first is not captured: the first run of a key loads what
-//     kernels need, and a kernel that cannot be launched is told by itself.
-//  2. When the driver refuses to capture, or keys are too many, that is told once, and what has not been captured is
-//     queued call by call from then on: all of it, or that of the keys too many.
+//  1. Work that is captured is not executed, and work that is executed first is not captured: the first run of a key
+//     loads what kernels need, and a kernel that cannot be launched is told by itself. 2. When the driver refuses to
+//     capture, or keys are too many, that is told once, and what has not been captured is queued call by call from then
+//     on: all of it, or that of the keys too many.
 class CudaChain final : public Chain {
  public:
   CudaChain(CudaStream& stream, std::string context);

@@ -91,7 +91,7 @@ CudaContext::CudaContext(DeviceId device_id, const Driver& the_driver, uint64_t 
   check(driver.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
 }
 
-// Of a poisoned context nothing can be given back but the context itself.
+// A poisoned context gives nothing back but itself.
 CudaContext::~CudaContext() {
   {
     const CurrentContext current(*this);

@@ -1,5 +1,5 @@
 #pragma once
-// What a CUDA device and its streams share: the driver's context, whether it is poisoned, pools, memory.
+// The state that a CUDA device and its streams share: the driver's context, whether it is poisoned, pools, memory.
 #include <atomic>
 #include <map>
 #include <memory>

@@ -36,7 +36,7 @@ class CudaStream final : public Stream {
   void wait(Event& event) override;
   void fail(const Status& status) override;
   void record(Event& event) override;
-  // Of compute streams: a CUDA graph per key.
+  // Compute streams keep a CUDA graph per key.
   std::unique_ptr<Chain> create_chain(const std::string& context) override;
   Status synchronize() override;
 
@@ -44,14 +44,14 @@ class CudaStream final : public Stream {
   CudaContext& context() const { return *context_; }
   // For libraries that queue work themselves. REQUIRES: the firing has not failed.
   CUstream handle() const { return stream_; }
-  // What a kernel that cannot fail is to be told.
+  // The port for a kernel that cannot fail.
   FailurePort failure_port() const;
-  // What a kernel is to be told that may fail, and how its failure reads.
+  // The port for a kernel that may fail, and the words in which its failure reads.
   FailurePort failure_port(DescribeFailure describe, const std::string* context);
   // Queue work, or nothing when the firing has failed. Throw what the driver refuses.
   void launch(const Launch& launch);
   // The driver's stream for a library that queues work itself, with the device's context current; null when the firing
-  // has failed and nothing is to be queued. What the library queues does not see failures that kernels find.
+  // has failed and nothing is to be queued. Work that the library queues does not see failures that kernels find.
   CUstream library_stream(const std::string* context);
   void copy(void* to, const void* from, uint64_t bytes, const std::string* context);
 

@@ -4,7 +4,7 @@
 // A stream has a word for its firing in device memory, an event one in pinned host memory. A kernel that fails sets its
 // stream's word, unless it is set; kernels of ours do nothing where it is set. Recording an event copies the word to
 // the event's, waiting for one merges the event's into the stream's. So a failure follows the data, on the device, and
-// what does not depend on it goes on. Where no kernel of a firing can fail, none of this happens.
+// what does not depend on it goes on. A firing in which no kernel can fail does none of this.
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -24,8 +24,8 @@ struct LateFailure {
 // firing.
 inline constexpr uint64_t kMoved = uint64_t{1} << 62;
 
-// What a kernel is told: it returns at once when `word` is not null and its ticket is neither 0 nor its own. To fail,
-// it sets the ticket from 0 to its own and adds values. The layout is known to generated code.
+// The port that a kernel is given: the kernel returns at once when `word` is not null and its ticket is neither 0 nor
+// its own. To fail, it sets the ticket from 0 to its own and adds values. The layout is known to generated code.
 struct FailurePort {
   LateFailure* word = nullptr;  // in device memory; null: nothing in this firing can have failed
   uint64_t ticket = 0;

@@ -11,7 +11,7 @@
 
 namespace sluice::cuda {
 
-// What an environment variable says, else `otherwise`.
+// The value of an environment variable, else `otherwise`.
 std::string library_path(const char* variable, const char* otherwise);
 // Throws kUnsupported "<what> could not be loaded: <why>; <advice>".
 void* load_library(const std::string& path, const std::string& what, const std::string& advice);
@@ -23,7 +23,7 @@ bool find_function(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-// Whose library lies at `path`, and which release has all of its functions: for errors.
+// Names the library at `path`, its owner, and the release which has all of its functions: for errors.
 struct LibraryOrigin {
   const char* name;
   std::string path;

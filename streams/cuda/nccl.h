@@ -20,8 +20,8 @@ struct Nccl {
 #undef SLUICE_NCCL_MEMBER
 };
 
-// Of SLUICE_NCCL, else libnccl.so.2. Loaded once and kept. Null when there is none; throws kUnsupported when it is too
-// old, or not where SLUICE_NCCL says. Thread-safe.
+// The library that SLUICE_NCCL names, else libnccl.so.2. Loaded once and kept. Null when there is none; throws
+// kUnsupported when it is too old, or not where SLUICE_NCCL says. Thread-safe.
 const Nccl* nccl();
 
 }  // namespace sluice::cuda

@@ -1,7 +1,7 @@
 #pragma once
-// A pretend accelerator: its own memory, asynchronous streams, late failures. What runs on it computes on the host's
-// cores and gives the host's results bit for bit; what it makes real is everything around: copies, events, waits,
-// write after read, errors that surface after the launch.
+// A pretend accelerator: its own memory, asynchronous streams, late failures. Its kernels compute on the host's cores
+// and give the host's results bit for bit; it makes real what is around them: copies, events, waits, write after read,
+// errors that surface after the launch.
 #include <memory>
 #include <string>
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a sim device and its streams share: memory, injected faults, the host's cores.
+// The state that a sim device and its streams share: memory, injected faults, the host's cores.
 #include <atomic>
 #include <cstdint>
 #include <functional>

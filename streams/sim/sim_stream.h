@@ -14,7 +14,7 @@ namespace sluice {
 
 struct SimShared;
 
-// What a kernel of the sim device computes on.
+// The operands that a kernel of the sim device computes on.
 struct SimOperands {
   const void* const* inputs = nullptr;
   void* const* outputs = nullptr;

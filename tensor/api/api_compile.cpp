@@ -118,7 +118,7 @@ plan::FamilyPort family_port(const Port& port, const std::vector<plan::Dim>& dim
   return made;
 }
 
-// Of ports by what each member has of their names.
+// The ports of a family, from the names that each member has of them.
 std::vector<plan::FamilyPort> family_ports(const std::vector<Port>& ports, const std::vector<plan::Dim>& dims,
                                            const std::vector<std::vector<plan::NamedType>>& members) {
   std::vector<plan::FamilyPort> made;

@@ -235,7 +235,7 @@ Value bincount(const Value& x, const Value& weights, int64_t minlength) {
   return ops::index_add(ops::zeros({length}, dtype), ops::cast(x, DType::kInt64), added, 0);
 }
 
-// What entries are repeated of: without a dim all elements in a line.
+// The tensor whose entries are repeated: without a dim all elements in a line.
 Value repeated_along(const Value& input, const OptionalInt& dim) {
   SLUICE_CHECK_KIND(kIndex, !dim || input.rank() > 0,
                     "repeat_interleave: Dimension specified as {} but tensor has no dimensions", *dim);

@@ -117,7 +117,7 @@ Value seen_of(const Value& x, const Value& seen) {
   return result;
 }
 
-// Where a view begins and ends is said of the memory of its base. Gradients may be asked for of the view alone.
+// The offsets of a view are those in the memory of its base. Gradients may be asked for of the view alone.
 Value as_strided(const Value& x, const Ints& size, const Ints& stride, const std::optional<int64_t>& storage_offset) {
   const auto& impl = static_cast<const TensorImpl&>(*x.impl());
   const auto* eager = dynamic_cast<const EagerImpl*>(x.impl());

@@ -181,7 +181,7 @@ Value embedding_bag(const Value& input, const Value& weight, const Value& offset
     return mode == "sum" ? total : ops::div(total, ops::clamp(sizes, Operand(1), std::nullopt));
   }
   if (entries == 0) return ops::index_add(ops::zeros({bags, features}, weight.dtype()), bag, rows, 0);
-  // Of each bag and feature, the entry that is largest.
+  // Finds the largest entry of each bag and feature.
   const Value mine =
       ops::logical_and(ops::eq(ops::reshape(bag, {1, entries}), ops::reshape(ops::iota(0, 1, bags), {bags, 1})),
                        ops::reshape(counted, {1, entries}));

@@ -10,7 +10,8 @@
 
 namespace sluice {
 
-// What one call takes; what it has taken goes back unless keep() is called: a call that fails has taken nothing.
+// Takes the donated arguments of one call; everything it has taken goes back unless keep() is called: a call that fails
+// has taken nothing.
 class Donations {
  public:
   explicit Donations(const std::string& graph) : graph_(graph) {}  // REQUIRES: it outlives this

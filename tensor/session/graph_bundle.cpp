@@ -177,7 +177,7 @@ std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, Bundle bu
     if (v.update != graph::kNoValue) updated.insert(v.name);
   for (auto& [name, weight] : bundle.weights) {
     const auto made = [&]() -> Value {
-      // What steps write has memory of its own, rather than pages that are copied on the way.
+      // A variable that steps write has memory of its own, rather than pages that are copied on the way.
       if (weight.storage->file() == nullptr || !updated.contains(name))
         return Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
       const auto copy = eager.allocate({weight.spec.dtype, weight.spec.shape});

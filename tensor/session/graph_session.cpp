@@ -54,7 +54,7 @@ class StepOutput final : public PendingStorage {
   Timeout limit_;
 };
 
-// What puts elsewhere whatever asks for a device that is not there.
+// Suggests how to put elsewhere whatever asks for a device that is not there.
 Fix without_device(const graph::Graph& graph, const CompileOptions& options, const DeviceId& id) {
   const std::string there = DeviceId{}.str();
   if (options.device == id) return {{"option", std::string("device")}, {"value", there}};
@@ -319,7 +319,7 @@ GraphSession::~GraphSession() {
   try {
     close();
   } catch (const std::exception&) {
-    // What is stuck is abandoned now.
+    // A session that is stuck is abandoned now.
   }
 }
 

@@ -24,7 +24,7 @@ class Storage;
 struct Bundle;
 struct BundleTensor;
 
-// What bundles of one family have written already, and what has been made of their weights.
+// The tensors that bundles of one family have written already, and the tensors that have been made of their weights.
 using BundledTensors = std::map<const ValueImpl*, BundleTensor>;
 using LoadedTensors = std::map<const Storage*, Tensor>;
 
@@ -39,7 +39,7 @@ struct GraphSessionOptions {
   bool zero_copy = false;     // as in SessionOptions; donated inputs imply it
   bool device_ports = false;  // as in SessionOptions. REQUIRES: it is not called, for results are tensors of the host
   std::chrono::nanoseconds inline_up_to = std::chrono::microseconds(2);  // as in SessionOptions
-  // Of reading a result and of synchronize(); of destroying it.
+  // The limits of reading a result and of synchronize(), and of destroying the session.
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();
   std::chrono::nanoseconds stop_timeout = std::chrono::seconds(5);
   std::shared_ptr<SharedArenas> arenas = nullptr;  // as in SessionOptions
@@ -55,7 +55,7 @@ struct GraphSessionOptions {
   bool exchanges() const { return zero_copy || !compile.donated.empty(); }
 };
 
-// Of a bundle that is not the graph as it is.
+// Options of a bundle that is not the graph as it is.
 struct ExportOptions {
   // Those it has, as numbers of the captured graph's: the rest is left out, and no step changes a variable. None: all.
   std::optional<std::vector<int>> outputs;
@@ -98,12 +98,12 @@ class GraphSession {
   // Session::reset(): after the end of data, or at any time.
   void reset();
 
-  // Of a loaded bundle that was not planned anew: the plan, without pass reports.
+  // For a loaded bundle that was not planned anew, this is the plan without pass reports.
   const CompileResult& compiled() const;
   // The plan as its session runs it: where inputs are donated, without the memory of the ports that need none.
   const plan::Plan& running_plan() const;
   const CapturedGraph& captured() const;
-  // Where the traced values lie: what is inferred before any pass.
+  // The places of the traced values, as they are inferred before any pass.
   compiler::SbpPlan layouts() const;
   // The ranks of a job run it together.
   bool of_ranks() const;
@@ -117,12 +117,12 @@ class GraphSession {
   void save(const std::string& dir) const;
   // A graph for save(), compiled anew and not to be called. Throws kUnsupported for what it cannot do.
   std::unique_ptr<GraphSession> exported(ExportOptions wanted) const;
-  // What save() writes. With `known`, tensors that are in there are taken from it.
+  // The bundle that save() writes. With `known`, tensors that are in there are taken from it.
   Bundle bundle(BundledTensors* known = nullptr) const;
-  // Of a bundle that was read from `dir`. With `loaded`, weights of one storage become one tensor.
+  // Makes a session of a bundle that was read from `dir`. With `loaded`, weights of one storage become one tensor.
   static std::unique_ptr<GraphSession> load(EagerExecutor& eager, Bundle bundle, const std::string& dir,
                                             GraphSessionOptions options, LoadedTensors* loaded);
-  // What resume() takes. Throws kUnsupported for a graph over several devices.
+  // The plan for resume(). Throws kUnsupported for a graph over several devices.
   SavedPlan saved_plan() const;
   // Goes on with a plan, on these variables, of which more may be given than it has. Errors call it `name`. Throws
   // kValue where one is missing, or of another type.

@@ -59,19 +59,19 @@ struct GraphSession::Impl {
   void check_donated_ports() const;
   // Joins the ranks of the job where the graph is for several devices.
   void meet_ranks();
-  // What no rank has a component of is everywhere what rank 0 has.
+  // A variable of which no rank has a component is rank 0's everywhere.
   void share_variables();
   bool is_component(const std::string& name) const {
     return world != nullptr && options.compile.components.contains(name);
   }
-  // What this rank has of an input.
+  // The component of an input that this rank has.
   InputTensor component_of(const std::string& name, const Tensor& input) const;
   // A variable's memory in `home`.
   std::shared_ptr<Storage> memory_on(const std::string& name, const DeviceId& home);
   void bind_variables(VariableBindings& bindings);
   Tensor find(const std::string& name) const;
-  // What a bundle keeps of each variable. Where the ranks have parts of one, rank 0 gets the whole and the others
-  // nothing.
+  // The tensor that a bundle keeps of each variable. If the ranks have parts of a variable, rank 0 gets the whole and
+  // the others nothing.
   BundleTensor whole_of(const std::string& name, const TensorType& type);
   // The plan of a bundle as it is, with this process's share of the weights.
   void adopt(Bundle& bundle);

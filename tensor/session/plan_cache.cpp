@@ -88,7 +88,7 @@ CompileResult result_of(std::string_view text, const OpRegistry& ops) {
   return result;
 }
 
-// Is it a plan of this graph? What callers give and take, and the variables, are the graph's.
+// Is it a plan of this graph? The inputs, outputs and variables of a plan are the graph's.
 void check_ports(const CompileResult& result, const graph::Graph& graph) {
   const plan::Plan& plan = result.plan;
   std::map<std::string, TensorType> inputs, variables;

@@ -1,10 +1,10 @@
 #pragma once
-// Plans that were compiled before, by this process or another. What a plan depends on is its key: the graph, the
-// options, what kernels are known to take, the contents of constants, the target, the processor, and the build of
+// Plans that were compiled before, by this process or another. The key of a plan is all that it depends on: the graph,
+// the options, what kernels are known to take, the contents of constants, the target, the processor, and the build of
 // Sluice. So what is found is the plan that compile() would make, byte for byte.
 //
-// What is read is held against the graph and verified as a plan from any file, and its kernels are asked whether they
-// are content with it here; what does not pass is compiled anew.
+// A plan that is read is held against the graph and verified as a plan from any file, and its kernels are asked whether
+// they are content with it here; a plan that does not pass is compiled anew.
 #include <string>
 
 #include "base/files/file_cache.h"

@@ -1,5 +1,5 @@
 #pragma once
-// What a plan depends on, for PlanCache.
+// The key of a plan in PlanCache: all that the plan depends on.
 #include <string>
 
 #include "compiler/compiler.h"

@@ -17,7 +17,7 @@ struct QuantizableCall {
   std::string op, module;
   std::string weight;  // the variable
   int64_t axis = 0;    // of its output channels
-  // What is quantized where scales are fixed: the operand, or what it is a view or the maximums of.
+  // The value that is quantized with fixed scales: the operand, or the one that it is a view or the maximums of.
   graph::ValueId source = graph::kNoValue;
 };
 std::vector<QuantizableCall> quantizable_calls(const graph::Graph& graph);
@@ -36,7 +36,8 @@ struct Quantization {
   std::map<std::string, Weight> weights;    // of all of them, by variable
   std::map<graph::ValueId, Scale> sources;  // of those whose scales are fixed; the others' follow from each call
 };
-// What is quantized with fixed scales is read so by everybody, but as a result. Variables are constants.
+// A value that is quantized with fixed scales is read as such by everybody, except as a result. Variables are
+// constants.
 CapturedGraph quantized(const CapturedGraph& captured, const Quantization& how);
 // The same graph with kernels of integers, as this machine has them, in place of pairs of quantize and dequantize.
 CapturedGraph with_int8_kernels(EagerExecutor& eager, const CapturedGraph& captured);

@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks of a job tell one another of a graph before they compile it. All of it is collective.
+// The messages by which the ranks of a job agree on a graph before they compile it. All of it is collective.
 #include <string>
 #include <utility>
 #include <vector>

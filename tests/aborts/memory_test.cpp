@@ -68,7 +68,7 @@ class Steps {
   void add() { added_.push_back(submit()); }
   size_t in_flight() const { return in_flight_.size(); }
   uint64_t wrong() const { return wrong_; }
-  // Where the allocators hold, or have ever held, anything but the ledger.
+  // Names where the allocators hold, or have ever held, anything but the ledger.
   std::string beyond_ledger() const {
     const SpaceBytes ledger = ledger_bytes(session_.plan(), true, true);
     return spaces_.held_but_for(ledger) + spaces_.peak_but_for(ledger);
@@ -95,7 +95,7 @@ class Steps {
   uint64_t submitted_ = 0, wrong_ = 0;
 };
 
-// What `steps` more steps took for good, after a warm-up.
+// The memory that `steps` more steps took for good, after a warm-up.
 struct Growth {
   int64_t steps = 0;
   uint64_t allocations = 0;

@@ -42,7 +42,7 @@ Plan plan_of(int kind, std::mt19937_64& random) {
   }
 }
 
-// What "stage" does to `x`, and the rest of the plan to that.
+// The result of "stage" for `x`, and of the rest of the plan for that.
 float expected(int kind, float x) {
   switch (kind) {
     case 1: return x + 1;

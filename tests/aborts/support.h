@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of aborts share: what a process holds, plans in flight, time limits.
+// Helpers that the tests of aborts share: what a process holds, plans in flight, time limits.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>

@@ -122,7 +122,7 @@ TEST(Control, ANodeAnswersAsksAndIsMonitored) {
     self->request(node, std::chrono::seconds(5), caf::atom("status"))
         .receive([](const std::string& line) { EXPECT_EQ(line, "0 firings, waits for data on 'r0'"); },
                  [&](const caf::error& e) { ADD_FAILURE() << system.caf().render(e); });
-    // What it does not understand bounces.
+    // A message that it does not understand bounces.
     bool bounced = false;
     self->request(node, std::chrono::seconds(5), 42).receive([](int) {}, [&](const caf::error&) { bounced = true; });
     EXPECT_TRUE(bounced);

@@ -109,7 +109,7 @@ TEST(Locks, MessagesWithinAStreamTakeNone) {  // ACT-10
   LineRun run(200, 1);
   const uint64_t taken = run.locks_of(kSteps);
   RecordProperty("locks", static_cast<int>(taken));
-  // A ready and an ack between each two actors make 398 messages of a step. What ends a step may lock.
+  // A ready and an ack between each two actors make 398 messages of a step. The end of a step may lock.
   EXPECT_LE(taken, kSteps);
 }
 

@@ -1,4 +1,4 @@
-// What streams record of themselves, while others read it.
+// Streams record events of themselves, while others read them.
 #include "actors/trace_rings.h"
 
 #include <gtest/gtest.h>

@@ -82,7 +82,7 @@ extern "C" SLUICE_NEW void* aligned_alloc(size_t alignment, size_t bytes) noexce
 namespace sluice::test {
 namespace {
 
-// What a call said: "" of success, "memory" of the lack of it, else the error.
+// The outcome of a call: "" for success, "memory" for the lack of it, else the error.
 template <class F>
 std::string outcome(F&& f) {
   try {
@@ -134,7 +134,7 @@ int64_t sweep(const std::string& what, const Call& call, bool ever) {
       break;
     }
     ++failures;
-    // What can do without (a log line, a larger buffer) goes on.
+    // Work that can do without (a log line, a larger buffer) goes on.
     EXPECT_TRUE(told.empty() || told == "memory" || (!call.border && told == "bad_alloc")) << told;
     if (failures % 8 == 0) run(call);
   }

@@ -116,7 +116,7 @@ TEST_F(LogTest, LinesOfManyThreadsStayWhole) {
   for (const std::string& line : lines_) EXPECT_THAT(line, EndsWith(" info actors: 0123456789"));
 }
 
-// What a new process makes of its environment. Runs in a child, since the environment is read once.
+// Tests how a new process reads its environment. Runs in a child, since the environment is read once.
 class LogEnvironmentTest : public testing::Test {
  protected:
   LogEnvironmentTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

@@ -52,7 +52,7 @@ class CafTest : public ::testing::Test {
     close(gate_[1]);
   }
 
-  // What came back: a number, or the text of the error.
+  // The answer that came back: a number, or the text of the error.
   std::string ask(const SessionActor& session, Tensors inputs) {
     std::string answer;
     self_->request(session, kForever, std::move(inputs))

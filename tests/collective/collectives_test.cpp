@@ -1,4 +1,4 @@
-// What collectives compute, on 1 to 5 ranks, and how they fail.
+// Tests what collectives compute, on 1 to 5 ranks, and how they fail.
 #include <cmath>
 #include <cstring>
 

@@ -59,7 +59,7 @@ TEST(Grants, ThereAreNoMoreThanSome) {
               Each("no error"));
 }
 
-// What the other side sends later is read and forgotten, and the job goes on.
+// Bytes that the other side sends later are read and forgotten, and the job goes on.
 TEST(Grants, WhatIsTakenBackIsNotWrittenTo) {
   EXPECT_THAT(of_two([&](World& world, Communicator& group) {
                 int data[2] = {world.rank() == 0 ? 5 : -1, world.rank() == 0 ? 6 : -1};

@@ -181,7 +181,7 @@ std::string message_of(F run) {
   return "no error";
 }
 
-// What a verifier says of a graph that lacks what its pass establishes.
+// The error of a verifier for a graph that lacks what its pass establishes.
 std::string refused(const char* pass_name, const std::string& body) {
   const graph::Graph graph = graph::parse("graph \"g\" {\n" + body + "}\n", "g.ir", lowering_ops());
   const FakeTarget target;

@@ -148,7 +148,7 @@ TEST(Placement, InsertsCopiesRecursively) {
   EXPECT_EQ(spaces, (std::set<std::string>{"host", "sim:0", "sim:1"}));
 }
 
-// What a GPU copies lies in pinned memory; what it cannot copy as it lies is packed first, on its own side.
+// Memory that a GPU copies is pinned; a value that it cannot copy as it lies is packed first, on its own side.
 TEST(Placement, DevicesThatCopyByThemselvesGetPinnedDenseMemory) {
   const plan::Plan plan = compile_fake(parse_graph(R"(
   %0 = input "x" : float32(4, 8)
@@ -309,7 +309,7 @@ TEST(Layout, ConvolutionsStayChannelsLast) {
   EXPECT_EQ(count_kernels(plan, "copy"), 2);  // the input, and the flattened end
 }
 
-// Of a graph with outputs that may lie in any order: how many copies it takes, and the outputs' axes and shapes.
+// A graph with outputs that may lie in any order: how many copies it takes, and the outputs' axes and shapes.
 using Ordered = std::pair<int, std::vector<std::string>>;
 Ordered in_any_order(const std::vector<std::string>& any_order, const std::string& more = "") {
   CompileOptions options;

@@ -1,4 +1,4 @@
-// Where nodes come from survives every pass, and reaches the plan.
+// The provenance of nodes survives every pass, and reaches the plan.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -78,7 +78,7 @@ TEST_P(Provenances, EveryKernelOfAPlanHasThoseOfItsNode) {
   std::set<std::string> modules;
   const graph::Graph graph = random_graph(GetParam(), modules);
   for (const plan::Kernel& kernel : compile(graph, FakeTarget(), {}).plan.kernels) {
-    // What brings inputs and variables to their outputs belongs to no call.
+    // A copy that brings inputs and variables to their outputs belongs to no call.
     if (kernel.op == "copy" && kernel.module.empty()) continue;
     EXPECT_TRUE(kernel.source.known()) << kernel.name;
     EXPECT_TRUE(modules.contains(kernel.module)) << kernel.name;

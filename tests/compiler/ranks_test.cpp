@@ -143,7 +143,7 @@ TEST_P(DataParallel, EachRankHasItsPartAndTheSumsTravel) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, DataParallel, testing::Values("cpu", "sim"));
 
-// What lies on no mesh, every rank has; so nothing travels on to one.
+// Every rank has a value that lies on no mesh; so nothing travels on to one.
 TEST(CompileRanks, EveryRankReadsItsOwnCopy) {
   const plan::Plan plan =
       compile_for(3,
@@ -218,7 +218,7 @@ struct Conversion {
 
 class Conversions : public testing::TestWithParam<Conversion> {};
 
-// What adds up travels as it is where it cannot be cut evenly, else once in parts and once added up.
+// A partial sum travels as it is where it cannot be cut evenly, else once in parts and once added up.
 TEST_P(Conversions, BetweenRanksAreCollectives) {
   const Conversion c = GetParam();
   const auto on = [&](const std::string& sbp) { return "{mesh = \"sim:0,1/sim:0,2/sim:0\", sbp = \"" + sbp + "\"}"; };
@@ -322,7 +322,7 @@ TEST(CompileRanks, GroupsOfSomeRanks) {
   for (const plan::RankPart& part : parts_of(plan)) EXPECT_EQ(part.plan.outputs.size(), 1u);
 }
 
-// What could free memory between two ranks' nodes of a call comes after both.
+// A node that could free memory between two ranks' nodes of a call comes after both.
 TEST(CompileRanks, TheNodesOfACallStayTogether) {
   graph::Graph graph;
   graph::GraphBuilder builder(graph, {});
@@ -334,7 +334,8 @@ TEST(CompileRanks, TheNodesOfACallStayTogether) {
   EXPECT_THAT(order_of_nodes(graph), ElementsAre(0, 1, 2));
 }
 
-// What one rank's node of a call waits for, all do: rank 1 makes its part from what rank 0 makes of the call before.
+// All ranks' nodes of a call wait for what one of them waits for: rank 1 makes its part from what rank 0 makes of the
+// call before.
 TEST(CompileRanks, ACallWaitsForWhatAnyRankGivesToIt) {
   const std::string both = "cpu:0,1/cpu:0", type = " : float32(4)\n";
   const auto on = [](const std::string& mesh, const std::string& sbp) {

@@ -1,4 +1,4 @@
-// Where values come to lie, what that costs, and what is refused, on graphs made by hand.
+// Tests where values come to lie, what that costs, and what is refused, on graphs made by hand.
 #include "compiler/sbp_infer.h"
 
 #include <gtest/gtest.h>

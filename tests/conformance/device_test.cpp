@@ -1,4 +1,4 @@
-// What every kind of device owes its users. Run unchanged on each.
+// Every kind of device owes this to its users. Run unchanged on each.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -235,7 +235,7 @@ TEST_P(Conformance, SteadyStateAllocatesNothing) {
   EXPECT_GT(before, 0u);  // the counter counts
 }
 
-// What a stream repeats gives what running it gives, whichever slot it is for; once warm, it allocates nothing.
+// Work that a stream repeats gives the same as running it, whichever slot it is for; once warm, it allocates nothing.
 TEST_P(Conformance, AChainGivesWhatItsWorkGives) {
   auto stream = compute_stream();
   const auto chain = stream->create_chain("two kernels");

@@ -1,4 +1,4 @@
-// What the sim device adds to the conformance suite: its memory, its clock, its injected faults.
+// The sim device's additions to the conformance suite: its memory, its clock, its injected faults.
 #include <gtest/gtest.h>
 
 #include <algorithm>

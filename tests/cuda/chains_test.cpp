@@ -131,7 +131,7 @@ TEST_F(CudaChains, InABranchNotTakenNothingIsLaunchedAndLaterTheyAreOneAgain) {
   };
   for (int warm = 0; warm < 4; ++warm) launched(0, 10);
   const uint64_t one = launched(0, 10);
-  // What follows a firing, looking for its failure, is launched with the next one.
+  // The check for a firing's failure, which follows it, is launched with the next one.
   for (int round = 0; round < 3; ++round) {
     const uint64_t left = launched(1, 3);
     EXPECT_EQ(launched(1, 3), 0u);
@@ -226,7 +226,7 @@ TEST_F(CudaChains, WhatCannotBeCapturedIsRunAndToldOnce) {
     Session session = load_counted(engine, chain_plan(1), {}, {.functions = stages()});
     Session plain = load_counted(engine, chain_plan(1), {}, {.functions = stages(), .cuda_graphs = false});
     launches(session, 1);
-    // Where launches are refused: the second of the program, while it is captured.
+    // The second launch of the program is refused, while it is captured.
     const std::vector<uint64_t> without = launches(plain, 6);
     const int nth = call == "cuLaunchKernel" ? static_cast<int>(without[1]) - kStages : 1;
     fake_cuda::fail_call(exported, nth, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

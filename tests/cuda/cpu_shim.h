@@ -1,6 +1,6 @@
 #pragma once
 #define SLUICE_HOST_SHIM
-// What generated CUDA sources need in order to be C++ of the host. The fake driver runs their threads
+// Declarations that generated CUDA sources need in order to be C++ of the host. The fake driver runs their threads
 // (fake_driver/threads.h). It includes no header of the host's, so a source compiles in a fraction of a second.
 #define __device__
 #define __global__
@@ -11,7 +11,7 @@
 struct Dim {
   unsigned x;
 };
-// Of the thread that runs. The layout is known to the fake driver.
+// The indices of the thread that runs. The layout is known to the fake driver.
 struct FakeThread {
   Dim grid, block, at, thread;
   void (*barrier)();
@@ -48,8 +48,8 @@ using namespace fake_math;
 #define rintf __builtin_rintf
 #define __expf __builtin_expf
 
-// What the threads of a warp do together: each shows the others what it has, between two barriers. So all threads of a
-// block must come here together, which is more than the device asks for.
+// The threads of a warp show each other what they have, between two barriers. So all threads of a block must come here
+// together, which is more than the device asks for.
 template <class V>
 V __shfl_xor_sync(unsigned, V v, int mask) {
   static V shown[1024];
@@ -92,7 +92,7 @@ void mma_16x8x16(float (&d)[4], const unsigned* a, const unsigned* b, T) {
   });
 }
 
-// Of operands that have been rounded: what the device makes of other bits is not said.
+// The operands must have been rounded: nobody says what the device makes of other bits.
 inline void mma_16x8x8(float (&d)[4], const unsigned* a, unsigned b0, unsigned b1) {
   const unsigned b[] = {b0, b1};
   multiply_fragments<8>(d, a, b, [](unsigned bits, int) {

@@ -317,7 +317,7 @@ TEST(CublasLtSizes, AreMultiplesOfWhatTensorCoresLoad) {
   EXPECT_EQ(cublaslt_sizes(matmul(half, {{4, 2048, 4095}}, {{4, 4095, 4095}}, {4, 2048, 4095})), Ints{});
 }
 
-// What the fake refuses, so that a wrong descriptor would be seen above.
+// The calls that the fake refuses, so that a wrong descriptor would be seen above.
 class FakeCublasLt : public testing::Test {
  protected:
   // The status that choosing an algorithm ends with.

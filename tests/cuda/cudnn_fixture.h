@@ -1,5 +1,5 @@
 #pragma once
-// What tests of cuDNN's kernels share: the fake library's controls, and the real library where it is at hand.
+// Helpers that tests of cuDNN's kernels share: the fake library's controls, and the real library where it is at hand.
 #include <dlfcn.h>
 
 #include <optional>

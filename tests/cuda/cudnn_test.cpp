@@ -147,7 +147,7 @@ TEST(CudnnConvolution, LeavesTheRestToGeneratedKernels) {
   EXPECT_STREQ(prepared(queries(kPlain, DType::kInt32)[0])->library(), "");
 }
 
-// What follows a convolution: batch norm (its scale and shift by bits 0 and 1), a bias, a residual, a relu.
+// The operations behind a convolution: batch norm (its scale and shift by bits 0 and 1), a bias, a residual, a relu.
 struct Tail {
   bool norm = false, bias = false, residual = false, relu = false;
   int affine = 3;
@@ -185,7 +185,7 @@ std::vector<Bytes> numbers_of_fused(const KernelQuery& query) {
 }
 
 // One graph of the library's; or its convolution and a pass over what it gives, where it has no such graph; or a
-// generated kernel. What the first rounds once, the second rounds twice where floats have 16 bits.
+// generated kernel. The first rounds once where the second rounds twice, if floats have 16 bits.
 TEST(CudnnConvolution, TakesWhatFollowsIt) {
   size_t n = 0;
   for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
@@ -263,7 +263,7 @@ TEST(CudnnConvolution, TellsWhichCallFailed) {
   expect_close(query, run_on_cuda(query, inputs), run_on_cpu(query, inputs), tolerance(query));
 }
 
-// What the ledger is told is what an engine needs, and the same whenever it is asked.
+// The ledger is told as many bytes as an engine needs, and the same whenever it asks.
 TEST(CudnnConvolution, KnowsItsWorkspaceBeforeItRuns) {
   const KernelTarget target(table(), {});
   EXPECT_EQ(target.workspace_bytes(queries(kPlain, DType::kFloat32)[0]), 4099u);

@@ -1,4 +1,4 @@
-// What a CUDA device adds to the conformance suite: limits of memory, poison, nothing left behind.
+// A CUDA device's additions to the conformance suite: limits of memory, poison, nothing left behind.
 #include <gmock/gmock.h>
 
 #include "conformance/fixture.h"

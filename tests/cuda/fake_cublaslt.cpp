@@ -14,7 +14,7 @@ using fake_cuda::shadow;
 using sluice::BFloat16;
 using sluice::Float16;
 
-// What the opaque descriptors hold.
+// The contents of the opaque descriptors.
 struct Layout {
   cudaDataType type;
   uint64_t rows, columns;

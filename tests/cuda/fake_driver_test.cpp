@@ -181,7 +181,7 @@ TEST_F(FakeDriver, WhatIsCapturedRunsWhenTheGraphIsLaunched) {
   EXPECT_THAT(fake_cuda::take_violations(), ElementsAre(HasSubstr("a graph is destroyed twice")));
 }
 
-// What makes the host or a stream wait cannot be captured, and ends the capture.
+// A call that makes the host or a stream wait cannot be captured, and ends the capture.
 TEST_F(FakeDriver, WhatCannotBeCapturedInvalidatesTheCapture) {
   const std::vector<char> pageable(8);
   d.cuEventRecord(event, b);

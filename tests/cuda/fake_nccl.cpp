@@ -18,7 +18,7 @@ struct Piece {
   size_t bytes = 0;
 };
 
-// What one rank does in one call.
+// The part of one rank in one call.
 struct Part {
   std::vector<Piece> sends, receives;
   bool gather = false;

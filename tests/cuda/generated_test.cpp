@@ -157,7 +157,7 @@ TEST(GeneratedFailures, AreTheCpus) {
   EXPECT_THAT(fake_cuda::take_violations(), IsEmpty());
 }
 
-// What every other op gives is held by ops' DeviceTest (cuda.OnCuda.ops).
+// The results of every other op are held by ops' DeviceTest (cuda.OnCuda.ops).
 TEST(GeneratedKernels, AreThereForEveryOpOfTheCpus) {
   std::vector<std::string> missing;
   for (const std::string& op : table().ops(DeviceKind::kCpu)) {

@@ -13,7 +13,7 @@ using testing::IsEmpty;
 using CudaGraphs = TensorTest;
 
 // One compiled plan over the host, two GPUs and sim, whose events and those of cuda cannot wait for each other on a
-// device: the streams' threads do. What a GPU copies lies in pinned memory, since it would wait for other memory.
+// device: the streams' threads do. Memory that a GPU copies is pinned, since it would wait for other memory.
 TEST_F(CudaGraphs, OnePlanRunsOnTwoGpusBesideOtherDevices) {
   const auto build = [](const Value& x, const std::vector<std::string>& devices) {
     Value y = x;

@@ -25,7 +25,7 @@ Bytes repeated(const TensorSpec& spec, uint64_t seed) {
   return bytes;
 }
 
-// Of all positions.
+// The query is for all positions.
 void set_order(plan::KernelQuery& query, bool descending) {
   query.attrs.emplace_back("descending", descending);
   query.attrs.emplace_back("first", int64_t{0});

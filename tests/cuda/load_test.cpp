@@ -1,4 +1,4 @@
-// What is told where the backend, the driver or the device is missing: which of them, and what to do.
+// Tests the error where the backend, the driver or the device is missing: it says which of them, and what to do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// What a new process with these settings is told when it asks for `device`.
+// The error that a new process with these settings gets when it asks for `device`.
 std::string told(const std::string& settings, const std::string& device = "cuda:0") {
   const std::string command = "env " + settings + " " ASK_FOR_DEVICE " " + device;
   FILE* pipe = popen(command.c_str(), "r");

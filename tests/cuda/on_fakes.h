@@ -113,7 +113,7 @@ inline Bytes run_on_cuda(const plan::KernelQuery& query, const std::vector<Bytes
   return run_on_cuda_at(0, query, inputs);
 }
 
-// What lies at an element, as a number.
+// The value of an element, as a number.
 inline double value_of(DType dtype, const std::byte* at) {
   const auto as = [at]<class T>(T value) {
     std::memcpy(&value, at, sizeof(T));

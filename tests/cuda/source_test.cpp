@@ -1,4 +1,5 @@
-// What is generated, as text; that the true compiler takes it, where it is at hand; and the cache of programs on disk.
+// Tests generated sources as text; that the true compiler takes them, where it is at hand; and the cache of programs on
+// disk.
 #include "kernels/cuda/source.h"
 
 #include <gmock/gmock.h>

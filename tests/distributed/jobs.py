@@ -17,7 +17,7 @@ class Job:
         self.directory = directory
 
     def pids(self, n):
-        """Of its processes, once each has run `PID`."""
+        """The ids of its processes, once each has run `PID`."""
         files = [self.directory / f"pid_{rank}" for rank in range(n)]
         deadline = time.monotonic() + LIMIT
         while not all(f.exists() for f in files):

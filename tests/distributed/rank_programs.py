@@ -21,7 +21,7 @@ rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)
 
 @pytest.fixture
 def environment():
-    """Of a program started away from this one: no variable of a launcher."""
+    """The environment of a program started away from this one: no variable of a launcher."""
     names = re.compile(r"(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_|SLUICE_(TOKEN|LAUNCHER|CORES)|SLURM_|OMPI_|TORCHELASTIC_)")
     path = os.pathsep.join([os.path.dirname(os.path.dirname(sl.__file__)), *sys.path])
     return {**{k: v for k, v in os.environ.items() if not names.match(k)}, "PYTHONPATH": path}

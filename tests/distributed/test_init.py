@@ -1,4 +1,4 @@
-"""What init() reads from the launchers' variables, and what it says of wrong ones."""
+"""Tests what init() reads from the launchers' variables, and its errors for wrong ones."""
 
 import os
 import socket

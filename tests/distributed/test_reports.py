@@ -1,4 +1,4 @@
-"""What ranks print: each what it was asked for."""
+"""Each rank prints what it was asked for."""
 
 from rank_programs import environment, ranks, start  # noqa: F401: fixtures
 

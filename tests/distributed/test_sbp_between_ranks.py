@@ -1,4 +1,4 @@
-"""What lies on each rank, what travels between ranks, and what follows from the sources alone, on processes."""
+"""Tests on processes what lies on each rank, what travels between ranks, and what follows from the sources alone."""
 
 import difflib
 import json

@@ -179,7 +179,7 @@ def test_one_plan_is_at_home_in_one_process_in_several_and_in_a_service(saved, r
 
     assert {name: sha256(path / name) for name in NAMES} == files
 
-    # What the ranks have trained and saved goes on alone where they left.
+    # The parameters that the ranks have trained and saved go on alone where they left.
     first, = ranks(1, DATA + dedent("""
     trained, graph = sl.load_graph("tensor_trained"), sl.load_graph("tensor")
     for batch in batches:

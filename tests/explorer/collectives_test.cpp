@@ -62,7 +62,7 @@ Plan random_ranks(uint64_t seed) {
     const int from = one[pick(static_cast<int>(one.size()))], to = two[pick(static_cast<int>(two.size()))];
     if (from != to) join(from, to, pick(4) ? 0 : 1 + pick(2));
   }
-  // What a program emits and releases may come before, between and after its calls.
+  // A program may emit and release before, between and after its calls.
   const plan::Adjacency adjacency(b.plan);
   for (int a = 0; a < static_cast<int>(b.plan.actors.size()); ++a) {
     std::vector<plan::Instr>& program = b.plan.actors[a].program;
@@ -137,7 +137,7 @@ TEST(SoakExplorer, CollectivesMeetInOneOrderOrAreRefused) {
   EXPECT_GT(tally.refused_by_deadlock, n / 50);
 }
 
-// What the explorer sees of a plan that verify() must refuse.
+// The explorer's findings about a plan that verify() must refuse.
 std::string seen(const Plan& plan, int periods) {
   std::vector<int> owed = plan::repetition_vector(plan);
   const int steps = periods * period_steps(plan, owed);

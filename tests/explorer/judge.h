@@ -65,7 +65,7 @@ inline int period_steps(const plan::Plan& plan, const std::vector<int>& repetiti
   return std::any_of(plan.actors.begin(), plan.actors.end(), plan::is_started) ? steps_of_period(plan, repetitions) : 0;
 }
 
-// What verify() says of the protocol: how callers count steps is their business.
+// The report of verify() about the protocol: how callers count steps is their business.
 inline plan::VerifyReport verified(const plan::Plan& plan) {
   plan::VerifyReport report = plan::verify(plan);
   std::erase_if(report.problems, [](const plan::Problem& p) { return p.concern == "steps"; });

@@ -1,5 +1,5 @@
 #pragma once
-// What a plan computes, without slots, quotas, acks or messages: the values every order of messages must produce.
+// Computes what a plan means, without slots, quotas, acks or messages: the values every order of messages must produce.
 //
 // A register is an endless sequence of tokens; firing f of an actor reads the tokens its rates name, by number. A value
 // is a hash of everything it was computed from, and knows every failure that would have reached it.
@@ -30,7 +30,7 @@ class Values {
  public:
   static Value firing(int actor, int number) { return mix(0x100 + actor, number); }
   static Value initial_token(int reg, int number) { return mix(0x10000 + reg, number); }
-  // What is known after reading `b` as well; `carries`: its failures are passed on.
+  // The knowledge after reading `b` as well; `carries`: its failures are passed on.
   Value read(Value a, Value b, bool carries = true) {
     const Value v = mix(a, carries ? b : ~b);
     if (const auto [it, fresh] = failures_.try_emplace(v); fresh) {
@@ -63,8 +63,8 @@ inline bool carries_failures(const plan::Register& reg) { return reg.bytes != 0 
 
 class Meaning {
  public:
-  // Of the start credits of `steps` for every source, followed by the end; source `ends` has data for `ends_after`
-  // firings.
+  // The meaning of the start credits of `steps` for every source, followed by the end; source `ends` has data for
+  // `ends_after` firings.
   Meaning(const plan::Plan& plan, const plan::Adjacency& adjacency, int steps, Values& values, int ends = -1,
           int ends_after = 0)
       : firings(plan.actors.size()),
@@ -115,8 +115,8 @@ class Meaning {
     }
   }
 
-  // Of `kernel` failing in its actor's firing `firing`. Where there are more than kMaxFailures, some share a number:
-  // then what either of them reaches is compared.
+  // The number of the failure of `kernel` in its actor's firing `firing`. If there are more than kMaxFailures, some
+  // share a number: then what either of them reaches is compared.
   int failure(int kernel, int firing) const { return (firing * kernels_ + kernel) % kMaxFailures; }
 
   std::vector<int> firings;                // per actor

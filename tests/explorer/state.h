@@ -10,7 +10,7 @@
 namespace sluice::explorer {
 
 // The books. Tokens of a register are numbered from 0, initial tokens first; so are the tokens of each of its edges.
-// What is on its way on an edge is told by the difference of what was sent and what has arrived.
+// The tokens on their way on an edge are the difference of those sent and those that have arrived.
 struct ActorBooks {
   int begun = 0, firings = 0;
   int pc = -1;       // next instruction; -1: not in a firing

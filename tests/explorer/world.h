@@ -128,8 +128,8 @@ class World {
     if (broken_.empty()) check(s);
   }
 
-  // Of a state in which nothing can happen any more, or nothing but the end: all that is owed is done, and it is the
-  // same in all orders.
+  // Checks a state in which nothing can happen any more, or nothing but the end: all that is owed is done, and it is
+  // the same in all orders.
   void check_idle(const State& s) {
     std::vector<int> firings;
     for (int a = 0; a < static_cast<int>(s.actors.size()); ++a) {
@@ -184,7 +184,7 @@ class World {
   int rank(int actor) const { return plan_.streams[plan_.actors[actor].stream].device.rank; }
   const Values& values() const { return values_; }
 
-  // Of `events`, those of one actor that no other actor can add to before it has moved: whatever the others do
+  // Keeps those events of one actor that no other actor can add to before it has moved: whatever the others do
   // meanwhile commutes with them, so it is enough to try these first. All events when there is no such actor.
   void reduce(const State& s, std::vector<Event>& events) const {
     std::vector<Event> best;
@@ -198,7 +198,7 @@ class World {
     }
     if (!best.empty()) events = best;
   }
-  // Whom an event happens to.
+  // The actor to which an event happens.
   int actor_of(const Event& event) const {
     if (event.kind == EventKind::kToken) return wiring_.ends(event.index).consumer;
     if (event.kind == EventKind::kAck) return wiring_.ends(event.index).producer;

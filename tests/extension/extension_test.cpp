@@ -49,7 +49,7 @@ class ExtensionTest : public ::testing::Test {
   fs::path dir_;
 };
 
-// Of the sum of y.
+// The gradient of the sum of y.
 Value gradient(const Value& y, const Value& x) {
   const Value ones = Tensor::full(y.type(), 1);
   return grad({&y, 1}, {&x, 1}, {&ones, 1})[0];

@@ -118,7 +118,7 @@ class Machine {
   }
 };
 
-// What a run must show by the sequential reading of its plan.
+// The results that a run must show by the sequential reading of its plan.
 struct Expected {
   std::vector<bool> fails;  // per step: it depends on a firing that failed
   std::vector<bool> ends;   // per step: it depends on data that there is not
@@ -158,7 +158,7 @@ inline Expected expected_of(const Plan& plan, const HostFunctions& functions, co
   return expected;
 }
 
-// What is first found to differ; "" when nothing does. Steps that fail are those with void results.
+// The first difference; "" when there is none. Steps that fail are those with void results.
 inline std::string difference(const Plan& plan, const RunResult& got, const Expected& expected) {
   if (!got.error.empty()) return got.error;
   for (size_t s = 0; s < expected.run.steps.size(); ++s) {

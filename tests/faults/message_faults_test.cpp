@@ -105,7 +105,7 @@ TEST(SoakMessageFaultsDelay, ChangesNothing) {
   report_count("message faults", delayed, "delayed messages, no difference");
 }
 
-// What a report says, to the letter.
+// Reports are held to the letter.
 TEST(MessageFaults, SayWhichMessageOfWhichEdge) {
   Machine machine;
   const Plan plan = pipeline({"mix1", "mix2"}, 2, 2);

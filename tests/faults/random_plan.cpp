@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kBytes = kN * sizeof(float);
 
-// Where an actor runs. kUp and kDown copy to and from the device.
+// The place on which an actor runs. kUp and kDown copy to and from the device.
 enum class Place : uint8_t { kHost, kUp, kDevice, kDown };
 
 class Generator {
@@ -127,7 +127,7 @@ class Generator {
     }
   }
 
-  // What a source makes depends on what it made before.
+  // A source makes values that depend on what it made before.
   void sources() {
     for (int m = 1; m < last(); ++m) {
       if (b_.plan.actors[members_[m].actor].role != ActorRole::kSource) continue;
@@ -280,7 +280,7 @@ class Generator {
     quotas();
   }
 
-  // What is in place of another has its quota; and none is below what its rates need.
+  // A register in place of another has its quota; and none is below what its rates need.
   void quotas() {
     const Adjacency adjacency(b_.plan);
     std::vector<Register>& registers = b_.plan.registers;
@@ -308,8 +308,8 @@ class Generator {
     return views;
   }
 
-  // Of an actor that feeds itself, what it may read after it has written everything: there the tokens taken, elsewhere
-  // the slots written.
+  // The views that an actor which feeds itself may read after it has written everything: there the tokens taken,
+  // elsewhere the slots written.
   std::vector<View> inputs_once_written(int m) const {
     std::vector<View> views;
     for (const int c : members_[m].in) {

@@ -1,4 +1,4 @@
-// What verify() accepts can be loaded: random changes to random plans are refused by it, or by nobody.
+// A plan that verify() accepts can be loaded: random changes to random plans are refused by it, or by nobody.
 #include <set>
 
 #include "faults/machine.h"

@@ -9,7 +9,7 @@
 
 namespace sluice::test {
 
-// What a program reads. Variables may be written.
+// The operands that a program reads. Variables may be written.
 struct Operands {
   std::vector<Tensor> inputs, variables;
 };

@@ -164,7 +164,7 @@ Value RandomProgram::reduce() {
   }
 }
 
-// Elements with what their rows come to, as norms have it. What is summed is whole.
+// Elements with what their rows come to, as norms have it. A value that is summed is whole.
 Value RandomProgram::rows() {
   const Value x = any_float();
   const int rank = x.shape().rank();
@@ -229,7 +229,7 @@ Value RandomProgram::convert() {
   return ops::cast(ops::round(ops::clamp(ops::where(ops::isfinite(x), x, 1.0), -9, 9)), DType::kInt64);
 }
 
-// Of small whole numbers, so that the order of the sums is of no account.
+// Products are of small whole numbers, so that the order of the sums is of no account.
 Value RandomProgram::product() {
   const Value a = ops::sign(any_float());
   if (a.shape().rank() < 2) return ops::mul(a, a);
@@ -394,7 +394,7 @@ TEST_P(RandomPrograms, GiveTheSameBitsEveryWay) {
       try {
         got = compiled(program, seed, way.options, way.placed);
       } catch (const Error& error) {
-        // Where a device reads inputs in pinned memory, plain memory is no donation: then it is refused, and says so.
+        // If a device reads inputs in pinned memory, plain memory is no donation: then it is refused, and says so.
         const bool pinned =
             std::string_view(error.what()).find("the plan reads it in pinned:") != std::string_view::npos;
         EXPECT_TRUE(pinned && way.placed && !way.options.donated.empty() && accelerator().kind == DeviceKind::kCuda)

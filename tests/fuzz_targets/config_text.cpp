@@ -25,7 +25,7 @@ int config_text(const uint8_t* data, size_t size) {
     expect(config.name() == "m", "config_text: another name", text);
     serving::labels_of(config);
     if (!config.has_ensemble_scheduling()) serving::complete_config(config, inputs, outputs, true);
-    // What is whole stays as it is.
+    // A whole text stays as it is.
     std::string printed;
     google::protobuf::TextFormat::PrintToString(config, &printed);
     inference::ModelConfig again = serving::config_from_text("m", printed);

@@ -11,7 +11,7 @@ namespace sluice::fuzz {
 
 namespace {
 
-// What the plainest reader there can be finds in a header: lines, names up to the colon, values without blanks.
+// The plainest reader there can be finds this in a header: lines, names up to the colon, values without blanks.
 struct Plain {
   std::vector<std::string> hosts, lengths, encodings;
 };

@@ -73,7 +73,7 @@ int infer_json(const uint8_t* data, size_t size) {
   expect(head->binary.size() == inputs.size(), "infer_json: inputs and their bytes", text);
   expect(head->binary_bytes() <= kMost, "infer_json: more bytes than are allowed", text);
   expect(head->form.outputs.size() == head->request.outputs.size(), "infer_json: outputs and their forms", text);
-  // What fits its shape goes out as JSON, and is the same when it comes in again.
+  // Values that fit their shape go out as JSON, and are the same when they come in again.
   serving::InferResponse response;
   for (const serving::Tensor& input : inputs) {
     expect(input.bytes == 0 || input.data != nullptr, "infer_json: a tensor without memory", text);

@@ -35,8 +35,8 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// What reading and verifying may take: the document as JSON, the plan, what verify() computes from both; and for every
-// firing of a period, of which verify() allows a million.
+// Reading and verifying may take this much memory: the document as JSON, the plan, what verify() computes from both;
+// and for every firing of a period, of which verify() allows a million.
 constexpr uint64_t kBytesPerByte = 60, kBytesAlways = 64 << 10, kBytesPerFiring = 32;
 constexpr uint64_t kMostToRun = 64 << 20;
 

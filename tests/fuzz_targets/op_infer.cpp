@@ -1,5 +1,5 @@
 // Any op of the registry with any input types and attribute values: types come out, or an error that starts with the
-// op's name. What is inferred is also costed, viewed and placed.
+// op's name. Inferred types are also costed, viewed and placed.
 #include <memory>
 
 #include "fuzz_targets/bytes.h"

@@ -36,7 +36,7 @@ inline constexpr Target kTargets[] = {
 #endif
 };
 
-// What a target found: prints it and aborts, in every build.
+// Prints what a target found and aborts, in every build.
 [[noreturn]] void finding(std::string_view what, std::string_view detail);
 inline void expect(bool holds, std::string_view what, std::string_view detail = {}) {
   if (!holds) finding(what, detail);

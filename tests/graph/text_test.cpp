@@ -64,7 +64,7 @@ TEST(GraphText, KeepsWhereValuesLie) {
   EXPECT_EQ(graph.spec(3).strides, Strides({3, 1}));
 }
 
-// What a step copies of a variable, every micro-batch reads; so it is there as often as the variable.
+// Every micro-batch reads what a step copies of a variable; so it is there as often as the variable.
 TEST(GraphText, CopiesOfAStepAreThereForAllItsBatches) {
   const auto there = [](const std::string& every) {
     const Graph graph =

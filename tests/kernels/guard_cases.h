@@ -230,7 +230,7 @@ inline GuardCase batch_norm(const std::string& op, Draws& draw) {
   return made(op, {x, x, row, row, weight}, {1e-5}, draw, last);
 }
 
-// Of rows of a matrix, or of groups of channels; softmax over any axis.
+// A case of rows of a matrix, or of groups of channels; softmax over any axis.
 inline GuardCase rows(const std::string& op, Draws& draw) {
   const DType t = float_type(draw);
   const bool backward = op.ends_with("_backward");

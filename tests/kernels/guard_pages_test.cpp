@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kRequest = "SLUICE_GUARD_PAGES";  // of a child: "FILE COUNT EVERY"
 
-// What a child tells, in a file that both map.
+// The report of a child, in a file that both map.
 struct Report {
   std::atomic<uint64_t> next;        // 1000 * case + run
   std::atomic<uint64_t> counts[64];  // runs by op
@@ -201,7 +201,7 @@ TEST(GuardPagesChild, Runs) {
   told->over = true;
 }
 
-// What is planted is found: a byte beyond either end, read or written, and one within the alignment.
+// A planted fault is found: a byte beyond either end, read or written, and one within the alignment.
 TEST(GuardPages, FindTheFirstByteBeyond) {
   const auto touch = [](Placed placed, int64_t at, bool writes) {
     return in_processes(1, [=](int) {

@@ -141,7 +141,7 @@ TEST_P(ExecutionTest, Float32) { check_dtype(op(), DType::kFloat32, 32); }
 TEST_P(ExecutionTest, BFloat16) { check_dtype(op(), DType::kBFloat16, 4); }
 TEST_P(ExecutionTest, Float16) { check_dtype(op(), DType::kFloat16, 4); }
 
-// Where integers are accepted in place of floats, they give what float64 gives, if that is whole.
+// Integers that are accepted in place of floats give what float64 gives, if that is whole.
 TEST_P(ExecutionTest, Integers) {
   for (size_t s = 0; s < op().samples.size(); ++s) {
     for (const DType dtype : {DType::kInt32, DType::kInt64}) {

@@ -1,5 +1,5 @@
 #pragma once
-// What the generated op tests share: an engine, inputs drawn from samples, comparisons.
+// Helpers that the generated op tests share: an engine, inputs drawn from samples, comparisons.
 #include <gtest/gtest.h>
 
 #include <cstdint>

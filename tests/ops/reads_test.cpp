@@ -1,4 +1,4 @@
-// What autograd keeps of a call: what the rule reads for the gradients that are wanted, and nothing else.
+// Tests that autograd keeps of a call what the rule reads for the gradients that are wanted, and nothing else.
 #include "graph/autodiff/reads.h"
 
 #include "graph/ops/movement.h"

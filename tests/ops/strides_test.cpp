@@ -17,7 +17,7 @@
 namespace sluice::test {
 namespace {
 
-// What was compared by all tests of the program.
+// Counts of what was compared by all tests of the program.
 struct Counts {
   int64_t forward = 0, gradients = 0, planned = 0;
   std::set<std::string> ops;
@@ -123,7 +123,7 @@ Ints inverse(const Ints& axes) {
   return made;
 }
 
-// What stands where a stride means nothing. kTurned: what the axes in reverse would have there.
+// The value that stands where a stride means nothing. kTurned: what the axes in reverse would have there.
 enum class Said { kCanonical, kZero, kOne, kOdd, kHuge, kTurned };
 constexpr Said kSaid[] = {Said::kZero, Said::kOne, Said::kOdd, Said::kHuge, Said::kTurned};
 
@@ -259,8 +259,8 @@ std::string told(const Drawn& drawn, Order order, Said said) {
 
 class StridesTest : public OpTest {
  protected:
-  // Of contiguous operands; none where a cut sample means nothing, as an index beyond what is left. Without gradients
-  // where the op has none of these operands.
+  // The results of contiguous operands; none where a cut sample means nothing, as an index beyond what is left. Without
+  // gradients where the op has none of these operands.
   std::optional<Results> expected(const Drawn& drawn, bool& gradients) {
     for (gradients = has_gradient(op()); true; gradients = false) {
       try {

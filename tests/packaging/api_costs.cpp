@@ -1,4 +1,4 @@
-// What calls of the installed library cost, as lines "name value": api_costs MLP IDENTITY.
+// Measures what calls of the installed library cost, as lines "name value": api_costs MLP IDENTITY.
 #include <dlfcn.h>
 #include <execinfo.h>
 
@@ -52,7 +52,7 @@ double best_us(int n, F&& call) {
   return best;
 }
 
-// Of one call, once caches are warm: its time, and then, more slowly, its allocations and whose they are.
+// Measures one call, once caches are warm: its time, and then, more slowly, its allocations and whose they are.
 template <class F>
 void print_call(const char* name, F&& call) {
   const double us = best_us(2000, call);

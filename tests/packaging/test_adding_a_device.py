@@ -29,7 +29,7 @@ def test_the_example_is_built_outside_the_tree_and_is_a_device(tmp_path):
 
 
 def refusal_of(tmp_path, abi, kind):
-    """What is told of a library that says this of itself."""
+    """The refusal of a library that says this of itself."""
     program = tmp_path / "other.cpp"
     program.write_text('struct Backend { const char *abi, *kind; void* rest[5]; };\n'
                        f'extern "C" const Backend* sluice_backend() {{ static Backend b{{"{abi}", "{kind}", {{}}}}; return &b; }}\n')

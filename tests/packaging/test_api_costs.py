@@ -1,4 +1,4 @@
-"""What the public headers and calls cost: how much a compiler reads, what a library of ops exports, copies and allocations.
+"""Measures the public headers and calls: how much a compiler reads, what a library of ops exports, copies and allocations.
 
 Times are printed (pytest -s) and not asserted, since the machine may be busy; counts are.
 """

@@ -174,7 +174,7 @@ echo REMOVED
 
 
 def test_they_install_and_the_pages_run_against_them(debs, tmp_path):
-    """Of docs/embedding.md and the pages that share its project: as written, but for the folder that a prefix would name."""
+    """Runs docs/embedding.md and the pages that share its project: as written, but for the folder that a prefix would name."""
     if os.geteuid() or subprocess.run(["unshare", "-m", "bash", "-c", LAYER, "-", tmp_path, "/mnt", "/etc/hostname", "true"],
                                       capture_output=True).returncode:
         pytest.skip("no namespaces with a layer over / here")

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
-# What every Linux with a C++ program has.
+# The libraries that every Linux with a C++ program has.
 SYSTEM = re.compile(r"(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|ld-linux-x86-64)\.so|linux-vdso")
 
 
@@ -33,7 +33,7 @@ def objects(bundle):
 
 
 def resolved(bundle, path):
-    """What the loader takes for `path`: {name: file}."""
+    """The files that the loader takes for `path`: {name: file}."""
     done = subprocess.run(["ldd", path], capture_output=True, text=True, env={"LD_LIBRARY_PATH": str(bundle / "lib")})
     assert done.returncode == 0, done.stderr
     pairs = (line.split(" => ") for line in done.stdout.splitlines() if " => " in line)

@@ -1,8 +1,8 @@
 """The wheel: built, installed in a clean environment away from the source tree, and used there.
 
-The environment has no Sluice but the wheel's. What Sluice does not bring (NumPy, and scikit-learn, matplotlib and tqdm
-for the example) it takes from the tests' own environment, which has no Sluice, through a .pth file: no network is
-needed. SLUICE_WHEEL names a wheel that is built already.
+The environment has no Sluice but the wheel's. Packages that Sluice does not bring (NumPy, and scikit-learn, matplotlib and
+tqdm for the example) come from the tests' own environment, which has no Sluice, through a .pth file: no network is needed.
+SLUICE_WHEEL names a wheel that is built already.
 """
 
 import os
@@ -20,7 +20,7 @@ from sluice._tools import find_tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERSION = re.search(r"project\(sluice VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
-# Of the system a wheel may use the C and C++ runtimes, and nothing else.
+# The C and C++ runtimes are all that a wheel may use of the system.
 SYSTEM = re.compile(r"(ld-linux[\w.-]*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|util))\.so|linux-vdso")
 
 

@@ -98,7 +98,7 @@ TEST(PlanViz, SimulateNamesTheCriticalCycle) {
   EXPECT_THAT(text, HasSubstr("images  2 of 2  64 B"));
 }
 
-// What kernels of two_stage_plan() took.
+// The times of the kernels of two_stage_plan().
 plan::Machine measured_machine() {
   const plan::Plan plan = two_stage_plan();
   std::vector<TraceEvent> events;

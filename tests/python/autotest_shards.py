@@ -1,4 +1,4 @@
-"""What the shards of autotest share: `python -m sluice.testing.autotest --ops OP --seed 7 --n 20`, a test per op."""
+"""Helpers that the shards of autotest share: `python -m sluice.testing.autotest --ops OP --seed 7 --n 20`, a test per op."""
 
 import os
 

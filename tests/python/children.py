@@ -1,4 +1,4 @@
-"""What tests run in processes of their own: without torch and pytest, whose import takes long."""
+"""Functions that tests run in processes of their own: without torch and pytest, whose import takes long."""
 
 import sluice as sl
 

@@ -1,4 +1,5 @@
-"""What tests of fusion share: a function as a graph, with passes left out, the kernels of its plan, and functions of rows."""
+"""Helpers that tests of fusion share: a function as a graph, with passes left out, the kernels of its plan, and functions
+of rows."""
 
 from sluice import nn
 

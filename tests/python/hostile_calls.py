@@ -16,7 +16,7 @@ import sluice as sl
 
 MEMORY = 6 << 30  # of address space: absurd sizes end in MemoryError, not in an out-of-memory kill
 DOCUMENTED = (TypeError, ValueError, IndexError, RuntimeError, NotImplementedError, MemoryError, TimeoutError, OSError)
-# What Python itself raises before Sluice is asked, and what the hostile objects raise.
+# Python itself raises these before Sluice is asked, and the hostile objects raise others.
 PYTHONS_OWN = (AttributeError, OverflowError, KeyError, ZeroDivisionError, RecursionError, AssertionError, BufferError)
 # Not functions of their arguments: they end the process, write files, or change what later calls do.
 LEFT_OUT = {"save", "load_graph", "set_num_threads", "set_default_dtype", "set_grad_enabled", "annotations",
@@ -148,7 +148,7 @@ def shown(value):
 
 
 def complaint(error):
-    """What is wrong with this exception, or None."""
+    """The complaint about this exception, or None."""
     if isinstance(error, Boom):
         return None
     text = str(error)

@@ -7,7 +7,8 @@ us to bits of a peer, so it would fail on somebody's machine (SLUICE_NUDGE_TORCH
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# What IEEE 754 or the op's definition rounds in one way on every machine, what only moves numbers, and draws of uniform ones.
+# Functions that IEEE 754 or the op's definition rounds in one way on every machine, that only move numbers, and draws of
+# uniform ones.
 EXACT = set("""abs absolute add alias all amax amin aminmax any arange argmax argmin as_strided bernoulli bitwise_and bitwise_or bitwise_xor cat ceil
 clamp clamp_max clamp_min clone col2im complex conj constant_pad_nd contiguous copy copysign count_nonzero cummax cummin detach
 diag_embed diagonal diagonal_backward div embedding empty empty_like empty_strided eq expand eye fill flip floor floor_divide fmax

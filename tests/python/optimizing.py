@@ -1,4 +1,4 @@
-"""What the tests of optimizers and schedules share: the same training with torch and with Sluice, eager or as a graph."""
+"""Helpers that the tests of optimizers and schedules share: the same training with torch and with Sluice, eager or as a graph."""
 
 import numpy as np
 import torch

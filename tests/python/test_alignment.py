@@ -233,7 +233,7 @@ def test_calls_overlap_and_results_come_in_order():  # NG-23
         return x + 1
 
     def second(x):
-        # Of each call but the last: the next one has begun before this one ends.
+        # Each call but the last ends only when the next one has begun.
         assert int(x) == calls or begun[int(x)].wait(60)
         return x * 10
 

@@ -19,7 +19,7 @@ def pair(x):
 
 GRID = np.random.default_rng(0).uniform(0.2, 0.7, (4, 4)).astype(np.float32)
 
-# Of (library, functional, tensor).
+# Calls take (library, functional, tensor).
 CALLS = {
     "matmul": lambda t, f, x: t.matmul(x, x), "@": lambda t, f, x: x @ x, "mm": lambda t, f, x: t.mm(x, x),
     "bmm": lambda t, f, x: t.bmm(x[None], x[None]), "addmm": lambda t, f, x: t.addmm(x, x, x),

@@ -41,7 +41,7 @@ def noisy():
 
 
 class Partly(nn.Module):
-    """Of which a part has a checkpoint of its own."""
+    """A part of this module has a checkpoint of its own."""
 
     def __init__(self):
         super().__init__()

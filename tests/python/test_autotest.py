@@ -33,7 +33,7 @@ def patch(monkeypatch, op, wrong):
     monkeypatch.setattr(sl, op, made)
 
 
-# What can be wrong with a function, and how it is told.
+# The faults that a function can have, and how they are told.
 WRONG = {
     "values": ("exp", lambda f: lambda x, **o: f(x, **o) * 1.001, "eager: output 0: differs"),
     "dtype": ("exp", lambda f: lambda x, **o: f(x, **o).double(), "eager: output 0: got float64"),

@@ -26,7 +26,7 @@ def graph_of(fn):
 
 
 def check(fn):
-    """Of each step what torch gives, in values, dtypes and shapes."""
+    """Compares each step with torch, in values, dtypes and shapes."""
     graph = graph_of(fn)
     for step in STEPS:
         given = graph(*[sl.tensor(a) for a in step.values()])

@@ -28,7 +28,7 @@ def plans_of(bundle):
 
 
 def stored(bundle):
-    """Inputs by step, and outputs by step and name. Where steps differ in size, each array is of one: "x/0"."""
+    """Inputs by step, and outputs by step and name. If steps differ in size, each array is of one: "x/0"."""
 
     def by_step(file):
         with np.load(file) as arrays:

@@ -1,4 +1,4 @@
-"""What is said about torch's names: docs/compat.md, and the report that makes it."""
+"""Tests what is said about torch's names: docs/compat.md, and the report that makes it."""
 
 import pathlib
 import re

@@ -35,7 +35,7 @@ def triangular(seed, n=3, batch=()):
 
 
 def projector(v):
-    """Of vectors of any argument: what the argument does not change."""
+    """The part of vectors of any argument that the argument does not change."""
     return v.unsqueeze(-2) * v.conj().unsqueeze(-3) if v.ndim >= 2 else v
 
 

@@ -1,4 +1,4 @@
-"""What kernels cost steers the slots of registers: predicted, from a file, or measured."""
+"""The costs of kernels steer the slots of registers: predicted, from a file, or measured."""
 
 import fcntl
 import json

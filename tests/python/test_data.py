@@ -28,7 +28,7 @@ def plain(value):
 
 
 def outcome(f):
-    """What a call gives: its value, or the builtin type of its error."""
+    """The outcome of a call: its value, or the builtin type of its error."""
     try:
         return plain(f())
     except Exception as error:

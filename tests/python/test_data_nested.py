@@ -15,7 +15,7 @@ LARGE = 1 << 19  # floats of a sample whose batches lie in memory that is used a
 
 
 def inner_values(kind, module):
-    """What a dataset reads of loaders of its own for item i."""
+    """The values that a dataset reads of loaders of its own for item i."""
     if kind == "whole":
         return lambda i: [int(b.sum()) for b in module.DataLoader([i, 2, 3])]
     if kind == "unbatched":
@@ -115,7 +115,7 @@ def lists(batches):
 
 
 def after(state, workers, **options):
-    """What the next two iterations of a new loader give."""
+    """The results of the next two iterations of a new loader."""
     resumed = loader(workers, **options)
     resumed.load_state_dict(copy.deepcopy(state))
     assert resumed.state_dict() == state

@@ -18,7 +18,7 @@ class Net(sl.nn.Graph):
 
 
 def memory_of_ports(graph):
-    """Where the registers of its inputs and outputs lie."""
+    """The memory in which the registers of its inputs and outputs lie."""
     plan = graph.plan
     registers = [i["reg"] for i in plan["inputs"]] + [o["view"]["index"] for o in plan["outputs"]]
     arenas = [plan["arenas"][plan["buffers"][plan["registers"][r]["slots"][0]]["arena"]] for r in registers]

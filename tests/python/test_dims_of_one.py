@@ -48,7 +48,7 @@ def stepped(m, a):
 
 INPUTS = [contiguous, sliced, unsqueezed, expanded, channels_last, batch_last, reversed_axes, stepped]
 
-# What stands behind the layer: a view of its result, which is then multiplied by numbers that differ.
+# Behind the layer stands a view of its result, which is then multiplied by numbers that differ.
 
 
 def as_it_is(y):

@@ -108,7 +108,7 @@ def test_shell_line_runs(line, bundle, tmp_path):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
 
 
-# Who runs the blocks of a page: by language, and by page and language.
+# Says who runs the blocks of a page: by language, and by page and language.
 RUN_BY = {
     "python": "tests/python/test_docs.py", "sh": "tests/python/test_docs.py", "json": "tests/python/test_docs.py",
     ("getting-started.md", "*"): "tests/packaging/test_getting_started.py",

@@ -248,7 +248,7 @@ def test_a_clone_and_an_older_copy_live_on():
     kept(clone)
 
 
-# What cannot be donated
+# Tensors that cannot be donated
 
 
 def refused(graph, params, grad, why, kind=ValueError):

@@ -38,7 +38,7 @@ def array(x):
 
 
 def check(function, *args):
-    """Where torch gives a result, ours is the same; what torch refuses is not looked at."""
+    """If torch gives a result, ours is the same; calls that torch refuses are not looked at."""
     try:
         theirs = function(torch, *args)
     except (RuntimeError, TypeError, NotImplementedError, IndexError):

@@ -1,4 +1,4 @@
-"""What kernels compute, written to files and compared: config.set_dump, plan-viz compare, config.enable_sync_check."""
+"""Kernels' results, written to files and compared: config.set_dump, plan-viz compare, config.enable_sync_check."""
 
 import csv
 import json
@@ -130,7 +130,7 @@ def test_wrong_steps_are_refused_when_the_graph_is_loaded(tmp_path):
 
 
 def test_a_sync_check_changes_no_result():
-    """What it is for is tested in C++, on a device whose failures come late (Failure.WithASyncCheck...)."""
+    """Its purpose is tested in C++, on a device whose failures come late (Failure.WithASyncCheck...)."""
     class Chain(nn.Graph):
         def build(self, x):
             return (x.exp() + 1).sqrt()

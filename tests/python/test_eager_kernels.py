@@ -1,4 +1,4 @@
-"""What eager ops do to be fast, against torch: writes in place, gradients of shared weights, loops and kernels."""
+"""Tests the ways in which eager ops are fast, against torch: writes in place, gradients of shared weights, loops and kernels."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What an eager call costs beside its kernel, next to torch's, in one process."""
+"""Measures what an eager call costs beside its kernel, next to torch's, in one process."""
 import statistics
 import sys
 import time

@@ -20,11 +20,11 @@ NAMES = [name for table in ("unary", "binary", "comparison")
 # torch computes these for integers of one kind only, or of none.
 OF_FLOATS = {"logaddexp", "logaddexp2", "hypot", "nextafter", "frac"}
 OF_INTEGERS = {"gcd", "lcm", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"}
-# Where ours and torch's agree on less: a multiple of half a turn has no accurate sine once pi times x is rounded, and
+# Ours and torch's agree on less here: a multiple of half a turn has no accurate sine once pi times x is rounded, and
 # torch's trigamma, of which the gradient of digamma is made, has 9 digits in double.
 LOOSE = {"sinc": 1e-5}
 LOOSE_GRADIENTS = {"digamma": 1e-8}
-# Of -0 these give 0: operands are taken in any order, or the vectorised form loses the sign.
+# These give 0 for -0: operands are taken in any order, or the vectorised form loses the sign.
 ANY_ZERO = {"maximum", "minimum", "fmax", "fmin", "clamp_min", "clamp_max", "xlogy", "expm1", "log1p"}
 OURS_REFUSES = {("sign", "bool")}
 
@@ -91,7 +91,7 @@ def test_integers_are_promoted_as_in_torch(name, dtype):
 
 
 def smooth(name):
-    """Where the op's own samples lie, as a range of each operand."""
+    """The range of each operand in which the op's own samples lie."""
     return {"acosh": [(1.5, 3)], "lgamma": [(0.5, 3)], "digamma": [(0.5, 3)], "xlogy": [(0.2, 1), (0.5, 2)],
             "pow": [(0.5, 2), (-2, 2)], "fmod": [(2.2, 2.8), (0.95, 1.05)], "remainder": [(2.2, 2.8), (0.95, 1.05)]}.get(
                 name, [(0.2, 0.8), (0.85, 2)])

@@ -88,7 +88,7 @@ def test_the_engine_and_the_interpreter_answer_the_same_steps(starts, n, tmp_pat
 
 
 class Numbers(sl.nn.Graph):
-    """What a source gives, twice."""
+    """Gives the values of a source, twice."""
 
     def __init__(self, source, parts=1):
         super().__init__(name="numbers")

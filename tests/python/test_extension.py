@@ -24,7 +24,7 @@ def softsign(x, slope):
 
 
 def test_the_module_exports_its_door_alone():
-    """What else it contains of the standard library would serve PyTorch, too, where it is loaded later."""
+    """Other symbols of the standard library that it contains would serve PyTorch, too, where it is loaded later."""
     done = subprocess.run(["nm", "-D", "--defined-only", sl._C.__file__], capture_output=True, text=True, check=True)
     assert [line.split()[-1] for line in done.stdout.splitlines()] == ["PyInit__C"]
 

@@ -72,7 +72,7 @@ def test_rows_that_are_not_there_are_zeros_and_none_of_them_is_told():
         y = graph()
         assert tuple(y.shape) == (n, 3)
         assert y.numpy().tolist() == [[i + 1] * 3 for i in range(n)]
-    # What an op on all there is room for sees: nothing is left of the step before.
+    # An op on all there is room for sees that nothing is left of the step before.
     everything = made_of(lambda: sl.where(sl.arange(8).reshape(8, 1) < sl.extent(x := rows_of([8, 2]), 0) + 8, x, -1))
     assert everything().sum().item() == 3 * 36
     assert everything().numpy()[:, 0].tolist() == [1, 2, 0, 0, 0, 0, 0, 0]

@@ -27,7 +27,7 @@ class Affine(nn.Graph):
 
 
 class Scale(nn.Graph):
-    """What is exactly computed, whatever the shape."""
+    """Computes exactly, whatever the shape."""
 
     def __init__(self, dims=None, **kwargs):
         super().__init__(**kwargs)

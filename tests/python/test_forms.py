@@ -387,7 +387,7 @@ def check(result, expected):
         assert type(result) is type(expected) and result == expected
 
 
-# What gives its argument as it is, as torch does.
+# These give their argument as it is, as torch does.
 ITSELF = {f"sluice.{n}" for n in ("positive", "real", "conj", "conj_physical", "resolve_conj", "resolve_neg", "atleast_1d", "atleast_2d", "atleast_3d", "adjoint")}
 
 

@@ -1,4 +1,4 @@
-"""What generated calls have found, once each: the generator need not draw it again."""
+"""Generated calls have found these, once each: the generator need not draw them again."""
 
 import ast
 from pathlib import Path
@@ -325,7 +325,7 @@ def test_second_gradients_at_edges():
 
 
 def test_gradients_of_memory_seen_from_a_view_that_is_a_leaf():
-    """What lies before it, and in its gaps, is seen, and gets no gradient."""
+    """Memory before it, and in its gaps, is seen, and gets no gradient."""
     for make, args in ((lambda m: m.arange(12.0)[3:], ((2, 2), (1, 2), 1)), (lambda m: m.arange(12.0)[3:], ((3, 2), (1, 1))),
                        (lambda m: m.arange(24.0).reshape(4, 6)[:, 1::2], ((2, 3), (4, 1), 0))):
         seen, gradients, second = [], [], []

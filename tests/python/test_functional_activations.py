@@ -38,7 +38,7 @@ def test_values_and_gradients(name, args):
     # Torch keeps a sixth in float32.
     for dtype, tolerance in ((torch.float64, 1e-7 if name.startswith("hards") else 1e-9), (torch.float32, 2e-6)):
         agree(f, *drawn((3, 4), scale=3, dtype=dtype), tolerance=tolerance, double=double, name="random")
-        # Of softplus, torch has no curvature at the threshold itself.
+        # torch has no curvature of softplus at the threshold itself.
         agree(f, KINKS.to(dtype), tolerance=tolerance, graph=dtype is torch.float32, double=double and name != "softplus", name="kinks")
     agree(f, torch.tensor(0.3), tolerance=1e-6, double=double, name="no dims")
     agree(f, torch.zeros(0, 3), graph=False, double=double, name="empty")

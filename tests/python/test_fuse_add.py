@@ -11,7 +11,7 @@ import sluice.nn.functional as F
 from sluice import nn
 
 X, W, R = ((4, 6), (6, 6), (4, 6))
-# What makes an operand, of a tensor and the graph's modules, with the shapes of the tensor and of what is added.
+# Each makes an operand, from a tensor and the graph's modules, with the shapes of the tensor and of what is added.
 PRODUCERS = {
     "matmul": (lambda g, x: x @ g.weight, X, R),
     "batch_matmul": (lambda g, x: x.bmm(x.transpose(1, 2)), (3, 4, 5), (3, 4, 4)),
@@ -42,7 +42,7 @@ class Adds(nn.Graph):
 
 
 def adds(graph):
-    """Of floats: a generator counts its steps."""
+    """Counts additions of floats: a generator counts its steps."""
     return sum(kernel["op"] == "add" and kernel["outputs"][0]["dtype"] == "float32" for kernel in graph.plan["kernels"])
 
 

@@ -1,4 +1,5 @@
-"""What follows a convolution is computed by its kernel in plans: with the bits of eager calls, and of the variables as they are."""
+"""Work that follows a convolution is computed by its kernel in plans: with the bits of eager calls, and of the variables as
+they are."""
 import os
 import pathlib
 import subprocess

@@ -1,5 +1,5 @@
-"""What the compiler makes one kernel of: chains of elementwise ops, batch norm in training, updates of parameters. Results keep
-the bits that they have one by one."""
+"""The compiler makes one kernel of these: chains of elementwise ops, batch norm in training, updates of parameters. Results
+keep the bits that they have one by one."""
 
 import numpy as np
 import pytest

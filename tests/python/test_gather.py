@@ -24,7 +24,7 @@ def case(shape, index_shape, dim, dtype="float32", index_dtype="int64"):
 
 
 def ours(t):
-    """Of the same strides."""
+    """A tensor of the same strides."""
     return sl.from_numpy(t.numpy())
 
 

@@ -1,4 +1,4 @@
-"""What a step reads is what there is at the call: a change that the plan cannot follow compiles the graph again."""
+"""A step reads what there is at the call: a change that the plan cannot follow compiles the graph again."""
 
 import gc
 import warnings

@@ -1,4 +1,4 @@
-"""What goes into graphs and comes out: nests, names, checks."""
+"""Inputs and results of graphs: nests, names, checks."""
 
 from collections import namedtuple
 

@@ -1,4 +1,4 @@
-"""What graphs tell: debug output, memory, plans, traces, dry runs; and the options that change a plan."""
+"""Reports of graphs: debug output, memory, plans, traces, dry runs; and the options that change a plan."""
 
 import json
 import os

@@ -265,7 +265,7 @@ def test_many_loads_and_unloads_leak_nothing():  # RAY-15
         graph(x).tolist()
 
     # A thread gets helpers when it first runs a kernel on several cores, and any of the engine's, and of the engines of tests before
-    # this one, may be the first to do so in any cycle: a few more in all. What leaks does in each.
+    # this one, may be the first to do so in any cycle: a few more in all. A leak would show in each of them.
     cycles = 100
     may_grow = {"bytes": 2 * 2**20, "files": 0, "threads of Python": 0, "threads": cycles // 10}
 

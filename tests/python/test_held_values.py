@@ -51,7 +51,7 @@ class Slots:
 
 
 class Table:
-    """Whose attributes lie in a dict."""
+    """Its attributes lie in a dict."""
 
     def __init__(self):
         object.__setattr__(self, "_table", {"scale": 2.0})

@@ -1,4 +1,4 @@
-"""What graphs and compiled code do not look at, and what they do not keep: guards on what code has read hold nothing else."""
+"""Tests what graphs and compiled code do not look at, and what they do not keep: guards on what code has read hold nothing else."""
 
 import gc
 import sys

@@ -16,9 +16,9 @@ from sluice.testing.autotest.arrays import FLOATS, Array, leaves
 from sluice.testing.autotest.execute import built, callable_of, dtype_name
 from sluice.testing.autotest.run import drawn
 
-# What torch ends the process for, or computes for minutes.
+# torch ends the process for these, or computes for minutes.
 LEFT = re.compile(r"segment_reduce|nn\.(Lazy.*)|.*(lobpcg|svd_lowrank|pca_lowrank).*")
-# Where torch's result has a history whatever the sizes are, and ours never.
+# The result has a history in torch whatever the sizes are, and never with us.
 ZEROS, NONE = "its gradient is zeros", "its gradient is an error"
 DIFFERENT = {"bernoulli": ZEROS, "slogdet": ZEROS, "linalg.slogdet": ZEROS, "geqrf": NONE, "histogram": NONE, "histogramdd": NONE,
              "detach_copy": "it is not detached"}
@@ -43,7 +43,7 @@ def with_size(case, old, new):
 
 
 def histories(case, lib):
-    """Of each floating result, whether it has one."""
+    """Tells for each floating result whether it has one."""
     made = []
 
     def tensor(array):

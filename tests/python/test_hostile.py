@@ -97,7 +97,7 @@ def test_an_undocumented_exception_is_reported(tmp_path):
     assert status == 0 and output.count("wrong: an internal error: planted(") == 3
 
 
-# What pickles: copies of tensors, messages between own processes, and checkpoints, which are read by an allow-list
+# These pickle: copies of tensors, messages between own processes, and checkpoints, which are read by an allow-list
 # (test_serialization.py). No bundle is read there.
 PICKLES = ("_pickling.py", "nn/parameter.py", "serialization", "utils/data", "multiprocessing")
 

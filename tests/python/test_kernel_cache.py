@@ -21,7 +21,7 @@ class Forward(nn.Graph):
 
 @pytest.fixture
 def prepared():
-    """What has been prepared since the last call."""
+    """The kernels that have been prepared since the last call."""
     last = info.kernels()
 
     def since():

@@ -39,7 +39,7 @@ class Graph(nn.Graph):
 
 @pytest.fixture
 def counted():
-    """What has been searched since the last call."""
+    """The trials that have been searched since the last call."""
     last = info.kernel_trials()
 
     def since():

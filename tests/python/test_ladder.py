@@ -1,4 +1,4 @@
-"""What each rung of the way from an eager program to a fast service rests on (the figures are those of benchmarks)."""
+"""Tests what each rung of the way from an eager program to a fast service rests on (the figures are those of benchmarks)."""
 
 import os
 import pathlib
@@ -172,7 +172,7 @@ def test_a_chain_of_convolutions_is_reordered_at_its_ends_alone():  # MF-13
 
 @pytest.mark.parametrize("level", [0, 3])
 def test_training_has_what_it_needs_all_the_same(level):
-    """What is pruned is what nobody reads: with an optimizer, weights have gradients."""
+    """Only ops that nobody reads are pruned: with an optimizer, weights have gradients."""
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 3))
 
     class Train(nn.Graph):

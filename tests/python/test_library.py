@@ -86,7 +86,7 @@ def test_annotations_that_are_no_schema_are_refused_as_in_torch(source, options,
 
 
 def both(build):
-    """What `build(lib, custom_op)` says with either library; the op has one name in both."""
+    """The result of `build(lib, custom_op)` with either library; the op has one name in both."""
     qualified = name()
     return [build(lib, lambda *a, **k: lib.library.custom_op(qualified, *a, **{"mutates_args": (), **k}))
             for lib in (sl, torch)]

@@ -215,7 +215,7 @@ def test_qr(shape, mode):
 
 
 def up_to_signs(u, s, vh):
-    """What does not depend on the signs of singular vectors, and has gradients through all of them."""
+    """The part that does not depend on the signs of singular vectors, and has gradients through all of them."""
     return u.abs(), s, vh.abs(), (u * s.unsqueeze(-2)) @ vh
 
 
@@ -388,7 +388,7 @@ def test_cond(p):
         check(*same_call("cond", p), draw((4, 3)), tolerance=1e-8, twice=False)
 
 
-# What is made of them
+# Results made of them
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5), (2, 4, 3), (0, 3), (2, 3, 0)])

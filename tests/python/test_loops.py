@@ -389,7 +389,7 @@ def test_the_interpreter_of_plans_agrees(tmp_path):
 
 
 def test_branches_in_a_loop_run_one_at_a_time():
-    """What is not taken would fail: an index that is out of range."""
+    """A branch that is not taken would fail: an index that is out of range."""
     table = sl.arange(4).float()
 
     def step(state, i):

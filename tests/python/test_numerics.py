@@ -317,7 +317,7 @@ GRADIENTS = [
     ("x[T([0, -1]), T([1, 1])]", [[1.0, 2.0], [3.0, 4.0]]),
 ]
 
-# What torch refuses, and a word of both messages.
+# Calls that torch refuses, and a word of both messages.
 REFUSED = """
 T([1, 2]).add(T([1, 2]), alpha=0.1)  # alpha must not be a floating point number
 T([1, 2]).sub(1, alpha=0.1)  # alpha must not be a floating point number

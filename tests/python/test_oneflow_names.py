@@ -1,4 +1,4 @@
-"""What OneFlow has and torch has not: held to NumPy, to plain loops, or to the functions behind them."""
+"""Names that OneFlow has and torch has not: held to NumPy, to plain loops, or to the functions behind them."""
 
 import json
 import re
@@ -444,7 +444,7 @@ def test_where_hubs_keep_models(tmp_path, monkeypatch):
     assert sl.hub.load_state_dict_from_url("https://example.org/weights.pt?x=1")["a"].tolist() == [1, 1]
 
 
-# What is left out
+# Names that are left out
 
 
 ABSENT = {"sl": ["FunctionConfig", "tensor_buffer", "boxing", "asyncs", "model", "one_embedding"], "sl.nn": ["COCOReader",

@@ -159,7 +159,7 @@ def test_double_gradient_equals_torch(name):
     if not total.requires_grad:
         return
     ours_total = sum(g.square().sum() for g, _ in used)
-    # Of a linear op the gradient does not depend on the inputs; torch records zeros there.
+    # The gradient of a linear op does not depend on the inputs; torch records zeros there.
     second = sl.autograd.grad([ours_total], a, allow_unused=True) if ours_total.requires_grad else [None] * len(a)
     for g, h in zip(second, torch.autograd.grad([total], b, allow_unused=True)):
         if h is None or h.abs().max() < 1e-15:

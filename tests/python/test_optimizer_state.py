@@ -255,7 +255,7 @@ def quadratic_of(lib):
     return make
 
 
-# What changes after a graph is compiled
+# Changes after a graph is compiled
 
 
 CHANGES = {

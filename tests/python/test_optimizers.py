@@ -70,7 +70,7 @@ def test_network_equals_torch(name, options):
     assert_close(graph_module, theirs, 1e-5, "graph")
 
 
-# Of pixels that are always 0, second moments are rounding alone.
+# The second moments of pixels that are always 0 are rounding alone.
 FLOORS = {"RMSprop": {"eps": 1e-4},
           **{name: {"eps": 1e-6} for name in ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad")}}
 
@@ -190,7 +190,7 @@ OTHERS = [
 
 
 class Rows(nn.Module):
-    """Of a matrix, batches read some rows; of the others all."""
+    """Batches read some rows of one matrix; of the others all."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a training plan has in it: a backward pass and updates made when it is compiled, and of both only what is trained."""
+"""Tests that a training plan has in it a backward pass and updates made when it is compiled, and of both only what is trained."""
 
 import shutil
 import subprocess
@@ -69,7 +69,7 @@ def both(way, steps=3):
 
 
 def backward(graph):
-    """Of the backward pass: modules of weights' gradients, of biases', of inputs' (of activations), and updates."""
+    """The parts of the backward pass: modules of weights' gradients, of biases', of inputs' (of activations), and updates."""
     found = {"weight": [], "bias": [], "input": [], "update": 0}
     for k in graph.plan["kernels"]:
         if k.get("role") == "update":

@@ -16,7 +16,7 @@ OPTIONAL = [name for name in sl._C.pass_names() if name not in NEEDED]
 
 
 def subsets(count):
-    """Of what is off: nothing, all, each alone, all but one, and random ones, always the same."""
+    """The sets of passes that are off: none, all, each alone, all but one, and random ones, always the same."""
     draw = random.Random(0)
     ones = [{name} for name in OPTIONAL]
     some = [{name for name in OPTIONAL if draw.random() < 0.5} for _ in range(count)]

@@ -31,7 +31,7 @@ def compiled(graph, steps, directory):
 
 
 def engine_outputs(graph, steps):
-    """Of each step, the outputs in the plan's order."""
+    """The outputs of each step in the plan's order."""
     results = [graph(**{n: sl.from_numpy(v) for n, v in step.items()}) for step in steps]
     return [[t.numpy() for t in (r if isinstance(r, (list, tuple)) else [r])] for r in results]
 

@@ -12,7 +12,7 @@ from sluice._tools import find_tool
 
 NUMBER = (int, float)
 COUNT, TEXT, LIST, MAYBE_TEXT = int, str, list, (str, type(None))
-# Of each view: how it is called on the files that `files` makes, and what each object of its JSON must have.
+# Each view has a call on the files that `files` makes, and the keys that each object of its JSON must have.
 FORMS = {
     "show": ("bundle", {"name": TEXT, "streams": LIST}),
     "devices": ("bundle", {"name": TEXT}),

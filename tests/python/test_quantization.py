@@ -30,7 +30,7 @@ def zero_point(value):
 
 
 def finished(sums, scale, shift, residual, residual_scale, activation, dtype):
-    """What follows the exact sums, in float64."""
+    """The work behind the exact sums, in float64."""
     rows = (-1, *(1 for _ in sums.shape[2:]))
     y = sums * scale.double().reshape(rows)
     if shift is not None:

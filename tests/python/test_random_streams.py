@@ -178,7 +178,7 @@ def test_distributions_and_gumbel_softmax():
 
 
 def test_normal_samples_are_those_of_their_uniform_samples():
-    """Of 16 uniform samples each: 8 radii, 8 angles."""
+    """They are made of 16 uniform samples each: 8 radii, 8 angles."""
     sl.manual_seed(1)
     uniform = sl.rand(16000).numpy().astype("f8").reshape(-1, 16)
     radius, angle = np.sqrt(-2 * np.log(1 - uniform[:, :8])), 2 * np.pi * uniform[:, 8:]

@@ -81,7 +81,7 @@ def build(lib, model, x, train, chosen):
 
 
 def eager_step(model, optimizer, x, n, chosen):
-    """As a loop over micro-batches keeps them. What an optimizer's step changes is read after it."""
+    """As a loop over micro-batches keeps them. A value that an optimizer's step changes is read after it."""
     kept, grads = [], []
     for part in x.chunk(n):
         model.w.grad = None

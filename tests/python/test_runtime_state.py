@@ -110,7 +110,8 @@ def in_new_process(run_script, path, make, call):
 
 
 def saved_by_another(run_script, source):
-    """What that program, which saves, prints. This process may have kernels of other tests, for which no plan of another is made."""
+    """The text that that program, which saves, prints. This process may have kernels of other tests, for which no plan of
+    another is made."""
     done = run_script(PROGRAM + "sl.manual_seed(0)\n" + textwrap.dedent(source), SLUICE_CACHE="off", timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return np.array(json.loads(done.stdout.splitlines()[-1]), np.float32)

@@ -1,4 +1,4 @@
-"""What a save replaces: bundles and nothing else, at once; whatever was there otherwise stays as it was."""
+"""A save replaces bundles and nothing else, at once; whatever was there otherwise stays as it was."""
 
 import os
 import re
@@ -52,7 +52,7 @@ def earlier(tmp_path_factory):
 
 
 def told(folder):
-    """What is below a folder: of files the bytes, of links where to, of the rest the kind."""
+    """The content of a folder: of files the bytes, of links where to, of the rest the kind."""
     found = {}
     for at, folders, files in os.walk(folder):
         for name in folders + files:
@@ -101,7 +101,7 @@ def bound(path):
     return path
 
 
-# What PATH may be: each makes it in an empty folder, and returns it. Another name: where the bundle is then.
+# Objects that PATH may be: each makes it in an empty folder, and returns it. Another name: where the bundle is then.
 TAKEN = {
     "nothing": lambda r, e: r / "m",
     "an empty folder": lambda r, e: (r / "m").mkdir() or r / "m",

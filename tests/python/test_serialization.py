@@ -32,7 +32,7 @@ def ours(t):
 
 
 def theirs(obj):
-    """What torch reads of what Sluice writes."""
+    """Reads with torch what Sluice writes."""
     buffer = io.BytesIO()
     sl.save(obj, buffer)
     buffer.seek(0)

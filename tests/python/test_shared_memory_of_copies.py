@@ -48,7 +48,7 @@ def layout(t):
 
 
 def after_writes(lib, tensors):
-    """What each of them holds after something was written into each in turn."""
+    """The content of each of them after something was written into each in turn."""
     contents = []
     with lib.no_grad():
         for i, t in enumerate(tensors):

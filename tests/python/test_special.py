@@ -22,7 +22,7 @@ UNARY = {"digamma": ((-20, 60), 1e-11), "psi": ((0.01, 1e3), 1e-12), "gammaln": 
          "modified_bessel_k0": ((0, 60), 1e-12), "modified_bessel_k1": ((0, 60), 1e-12),
          "scaled_modified_bessel_k0": ((0, 200), 1e-12), "scaled_modified_bessel_k1": ((0, 200), 1e-12),
          "spherical_bessel_j0": ((-30, 30), 1e-12), "round": ((-50, 50), 0)}
-# Where torch's have 6 digits, and mpmath is the oracle.
+# torch's have 6 digits here, and mpmath is the oracle.
 BESSEL = {"bessel_j0": (mpmath.besselj, 0), "bessel_j1": (mpmath.besselj, 1), "bessel_y0": (mpmath.bessely, 0),
           "bessel_y1": (mpmath.bessely, 1)}
 NO_GRADIENT = {"round", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1",
@@ -43,7 +43,7 @@ def close(ours, theirs, tolerance, scale=1.0):
 def test_values_are_torchs(name):
     x, tolerance = points(name), UNARY[name][1]
     want = getattr(torch.special, name)(torch.from_numpy(x))
-    # What crosses zero is as near as its largest values allow; the others are relative down to the smallest.
+    # A function that crosses zero is as near as its largest values allow; the others are relative down to the smallest.
     crosses = name in {"digamma", "gammaln", "psi", "logit", "entr", "log1p", "spherical_bessel_j0", "sinc",
                        "ndtr"}
     close(getattr(sl.special, name)(sl.from_numpy(x)).numpy(), want.numpy(), tolerance, 1.0 if crosses else 0)

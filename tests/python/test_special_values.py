@@ -9,7 +9,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def both(f):
-    """What f gives on Sluice and on torch, an exception as its builtin kind."""
+    """The results of f on Sluice and on torch, an exception as its builtin kind."""
     def run(m):
         try:
             return f(m)

@@ -61,7 +61,7 @@ def test_spreads_of_nothing_and_of_equal_complex_numbers(name):
         np.testing.assert_allclose(got, wanted, atol=1e-12)
 
 
-# Of more lines than go side by side, and longer than a piece.
+# There are more lines than go side by side, and longer ones than a piece.
 @pytest.mark.parametrize("shape", [(1,), (7, 300), (300, 7), (1000, 3), (3, 20, 129)], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64"])
 def test_running_products(shape, dtype):

@@ -44,7 +44,7 @@ def as_tensors(index, make):
 
 
 def legal(x, index):
-    """What torch gives, and NumPy too where no int stands beside an index array: NumPy takes it for one as well."""
+    """The result of torch, and of NumPy too where no int stands beside an index array: NumPy takes it for one as well."""
     try:
         found = torch.tensor(x)[as_tensors(index, torch.tensor)].numpy()
     except IndexError:

@@ -1,4 +1,4 @@
-"""What tensors tell of themselves, in-place functions, sizes, OneFlow's functions and random fills."""
+"""Tests what tensors tell of themselves, in-place functions, sizes, OneFlow's functions and random fills."""
 
 import math
 

@@ -88,7 +88,7 @@ def test_skips_are_counted_by_reason(phases):
 
 @pytest.fixture
 def outcomes(tool, tmp_path):
-    """What the two reports say, by test."""
+    """The outcomes in the two reports, by test."""
     report = tool("test_report")
     for name, text in (("cpp", CPP % ""), ("python", PYTHON % "")):
         (tmp_path / f"{name}.xml").write_text(text)

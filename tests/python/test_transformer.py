@@ -139,7 +139,7 @@ def test_layers_equal_torchs(batch_first, norm_first, bias, activation):
 
 
 def arguments():
-    """Of a Transformer: (src, tgt) and masks, of torch."""
+    """The arguments of a Transformer: (src, tgt) and masks, of torch."""
     padding = torch.zeros(3, 5, dtype=torch.bool)
     padding[1, 3:] = True
     causal = torch.nn.Transformer.generate_square_subsequent_mask(4)

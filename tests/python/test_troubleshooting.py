@@ -41,7 +41,7 @@ def host(function, x):
 
 
 def outside(source, **env):
-    """What Python prints to stderr."""
+    """The text that Python prints to stderr."""
     return subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, env={**os.environ, **env}).stderr
 
 

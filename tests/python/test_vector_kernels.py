@@ -135,7 +135,7 @@ MODES = ["use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot
 @pytest.mark.parametrize("mode", [None, *MODES])
 @pytest.mark.parametrize("rows", [3, 30])
 def test_distances_and_their_gradients(mode, rows):
-    """Of equal rows, too, where the gradient is 0."""
+    """Rows may be equal, too, where the gradient is 0."""
     rng = np.random.RandomState(9)
     x, y = rng.randn(2, rows, 5), rng.randn(2, rows + 1, 5)
     y[:, 2] = x[:, 1]

@@ -66,13 +66,13 @@ def test_a_view_is_torchs_and_shares_memory(view):  # OPS-02 to OPS-09
 
 @pytest.mark.parametrize("view", CASES)
 def test_a_view_costs_no_kernel(view, tmp_path):  # OPS-02 to OPS-09
-    # What the view is of, and what reads it, are kernels with and without it.
+    # The view's base, and its reader, are kernels with and without it.
     without, graph = Applied(lambda x: x.exp().sum()), Applied(lambda x: view(x.exp()).sum())
     x = torch.rand(2, 3, 4)
     without(to_sl(x))
     assert_same(graph(to_sl(x)), view(x.exp()).sum(), 1e-6)
     assert kernels(graph, tmp_path) == kernels(without, tmp_path) == 2
-    # What works element by element reads its elements where they are.
+    # An op that works element by element reads its elements where they are.
     graph = Applied(lambda x: (view(x.exp()) * 2).relu().sum())
     graph(to_sl(x))
     assert not [k["op"] for k in graph.plan["kernels"] if k["op"] in ("copy", "reorder")]

@@ -15,8 +15,8 @@ MIB = 1 << 20
 
 
 class Net(nn.Graph):
-    """What needs workspaces: a convolution whose operands lie otherwise than its kernel likes, with gradients; a product of a
-    matrix that repeats."""
+    """A graph that needs workspaces: a convolution whose operands lie otherwise than its kernel likes, with gradients; a
+    product of a matrix that repeats."""
 
     def __init__(self, mbyte=None):
         super().__init__(name="net")

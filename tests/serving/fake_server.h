@@ -18,7 +18,7 @@ namespace sluice::serving::test {
 using std::chrono::milliseconds;
 constexpr std::chrono::seconds kPatience{120};
 
-// What a test tells a server, also while others ask it.
+// A value that a test tells a server, also while others ask it.
 template <class T>
 class Told {
  public:

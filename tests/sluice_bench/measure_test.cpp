@@ -1,4 +1,4 @@
-// What sluice-bench makes of the times it reads, with clocks that the tests turn.
+// Tests how sluice-bench takes the times that it reads, with clocks that the tests turn.
 #include "tools/sluice_bench/measure.h"
 
 #include <gmock/gmock.h>

@@ -13,8 +13,8 @@ inline DeviceId accelerator() {
   return parse_device(name != nullptr && *name != '\0' ? name : "sim:0");
 }
 
-// Whether it rounds as the CPU does: what is simulated does, CUDA on the fake driver, too. Of a GPU, whose libraries
-// add up in orders of their own, the runs are alike among themselves.
+// Whether it rounds as the CPU does: what is simulated does, CUDA on the fake driver, too. The runs of a GPU, whose
+// libraries add up in orders of their own, are alike among themselves.
 inline bool accelerator_rounds_as_cpu() { return std::getenv("SLUICE_TEST_GPU") == nullptr; }
 
 }  // namespace sluice::test

@@ -7,7 +7,7 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLUICE_TEST_SANITIZED 1
-// Of the sanitizers' allocator interface, whose header the compiler does not always ship.
+// This is the sanitizers' allocator interface, whose header the compiler does not always ship.
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, size_t),
                                                          void (*on_free)(const volatile void*));
 #endif

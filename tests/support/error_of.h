@@ -1,5 +1,5 @@
 #pragma once
-// What a call throws, as text: "value: <message>", or "no error".
+// The error that a call throws, as text: "value: <message>", or "no error".
 #include <string>
 
 #include "base/error.h"

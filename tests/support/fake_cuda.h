@@ -1,6 +1,6 @@
 #pragma once
 // Including this header makes cuda a device of the test program, on the fake driver (tests/cuda/fake_driver), where the
-// build has a CUDA backend. What is set in the environment stays.
+// build has a CUDA backend. Variables that are set in the environment stay.
 #include <cstdlib>
 
 namespace sluice::test {

@@ -26,7 +26,8 @@ inline SpaceBytes ledger_bytes(const plan::Plan& plan, bool arenas, bool variabl
   return bytes;
 }
 
-// What an engine's allocators have given since the watch began. REQUIRES: nothing else loads or frees there meanwhile.
+// The memory that an engine's allocators have given since the watch began. REQUIRES: nothing else loads or frees there
+// meanwhile.
 class MemoryWatch {
  public:
   MemoryWatch(Engine& engine, std::vector<plan::Space> spaces) : engine_(engine), spaces_(std::move(spaces)) {
@@ -36,7 +37,7 @@ class MemoryWatch {
     }
   }
 
-  // Where more or less is held now than `expected`; "" when all is as expected.
+  // Names where more or less is held now than `expected`; "" when all is as expected.
   std::string held_but_for(const SpaceBytes& expected) const {
     return compare(
         expected, [](const AllocatorStats& stats) { return stats.current_bytes; }, "held");

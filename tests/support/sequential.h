@@ -20,7 +20,8 @@ namespace sluice::test {
 class Sequential {
  public:
   using Bytes = std::vector<std::byte>;
-  // What a step's handle shows: the plan's outputs, or that a firing it depends on has failed, or that one is void.
+  // The answer that a step's handle shows: the plan's outputs, or that a firing it depends on has failed, or that one
+  // is void.
   struct Answer {
     bool failed = false;
     std::vector<Bytes> outputs;
@@ -179,7 +180,7 @@ class Sequential {
     return const_cast<std::byte*>(token(edge, view.token).data.data()) + view.offset;
   }
 
-  // What holds the value of a view; null of variables, which are never void.
+  // The token that holds the value of a view; null for variables, which are never void.
   Token* holder(int actor, const plan::View& view, bool written) {
     if (plan::is_absent(view) || view.base == plan::BaseKind::kVariable) return nullptr;
     if (view.base == plan::BaseKind::kBuffer) return &buffers_[view.index];

@@ -9,7 +9,7 @@ namespace sluice::test {
 
 inline thread_local std::set<unsigned>* team_sizes = nullptr;
 
-// Of the thread that makes it, while it lives.
+// Watches the thread that makes it, while it lives.
 class TeamWatch {
  public:
   TeamWatch() { team_sizes = &sizes_; }

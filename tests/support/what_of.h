@@ -1,5 +1,5 @@
 #pragma once
-// What a call throws, of whatever type, as text; "no error" when it does not.
+// The exception of a call, of whatever type, as text; "no error" when it does not throw.
 #include <exception>
 #include <string>
 

@@ -24,7 +24,7 @@ LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
 def staged(path):
-    """Where a file of the tree lies among the copies, or None."""
+    """The place of a file of the tree among the copies, or None."""
     if path in MAPPED:
         return MAPPED[path]
     return path.removeprefix("docs/") if path.startswith("docs/") and (ROOT / path).is_file() else None

@@ -19,7 +19,8 @@ def said(*command):
 
 
 def wrong_with(binary):
-    """What a program or library lacks, as words. Code without buffers needs no checks: those are judged by package."""
+    """The protections that a program or library lacks, as words. Code without buffers needs no checks: those are judged by
+    package."""
     head, segments, dynamic = (said("readelf", "-W", option, binary) for option in ("-h", "-l", "-d"))
     checks = {
         "position-independent": "DYN (" in head,
@@ -45,7 +46,7 @@ def binaries(folder):
 
 
 def problems(folder):
-    """Of all binaries below a folder, one a line."""
+    """The problems of all binaries below a folder, one a line."""
     found = []
     for path in binaries(folder):
         stack, libc = checked_calls(path)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Builds the wheels, in dist/: `make wheel`. That of Sluice, and that of its CUDA backend where CUDA's headers are.
+"""Builds the wheels, in dist/: `make wheel`. There is one of Sluice, and one of its CUDA backend where CUDA's headers are.
 
-What a wheel needs of the system says on which systems it runs. auditwheel reads it, and the platform tag becomes what
+The needs of a wheel from the system say on which systems it runs. auditwheel reads them, and the platform tag becomes what
 auditwheel says: manylinux. A wheel that needs a library that such systems do not have is an error.
 """
 

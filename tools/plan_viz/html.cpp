@@ -90,9 +90,8 @@ std::string simulated_data(const Simulation& sim) {
   return s;
 }
 
-// What was recorded, in the form of what is simulated: "firings", which also know their lane and step, and "spans";
-// then the requests. Instances run the same plan: each further one has lanes of its own, behind those of the plan's
-// streams.
+// The recorded events, in the form of simulated ones: "firings", which also know their lane and step, and "spans"; then
+// the requests. Instances run the same plan: each further one has lanes of its own, behind those of the plan's streams.
 std::string served_data(const Plan& plan, const ServedTrace& served) {
   const int streams = static_cast<int>(plan.streams.size());
   std::string firings, spans, steps, requests;

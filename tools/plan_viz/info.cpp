@@ -1,4 +1,4 @@
-// What a plan is: made for what, asked for what, of which size.
+// Says what a plan is: made for what, asked for what, of which size.
 #include <algorithm>
 #include <set>
 

@@ -66,7 +66,7 @@ std::string source_root(const plan::Plan& plan, const fs::path& path, const std:
   return ".";
 }
 
-// What is simulated: what the ranks do, at the costs of the file given.
+// The plan that is simulated: what the ranks do, at the costs of the file given.
 plan::Plan simulated(const plan::Plan& plan, const Arguments& args) {
   plan::Plan all = plan::side_by_side(plan);
   if (args.costs.empty()) return all;
@@ -101,7 +101,7 @@ std::string cost_view(const Arguments& args) {
   return args.json ? plan_viz::cost_json(machine, shown) : plan_viz::cost_text(machine, shown, args.text);
 }
 
-// What a server recorded of the plan. A member of a family lies in its folder "members", by its number.
+// The events that a server recorded of the plan. A member of a family lies in its folder "members", by its number.
 plan_viz::ServedTrace served(const plan::Plan& plan, Arguments& args) {
   fs::path folder = fs::path(args.path).lexically_normal();
   if (!fs::is_directory(folder)) folder = folder.parent_path();
@@ -113,7 +113,7 @@ plan_viz::ServedTrace served(const plan::Plan& plan, Arguments& args) {
   return plan_viz::served_trace(read_file(args.trace), args.trace, plan, args.served);
 }
 
-// Of a repository, as the server's own program reads it.
+// Shows a repository, as the server's own program reads it.
 int show_served(const Arguments& args) {
   const std::string text =
       args.path == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : read_file(args.path);

@@ -49,7 +49,7 @@ std::vector<Extent> extents(const Plan& plan, int64_t& total) {
   return extents;
 }
 
-// Of those that kernels have.
+// The largest of the workspaces that kernels have.
 uint64_t largest_workspace(const Plan& plan) {
   uint64_t largest = 0;
   for (const Kernel& k : plan.kernels) {

@@ -1,5 +1,6 @@
 #pragma once
-// What the ranks of a plan have to do with one another: collectives in their order, registers that go between them.
+// Shows what the ranks of a plan have to do with one another: collectives in their order, registers that go between
+// them.
 #include <string>
 #include <vector>
 

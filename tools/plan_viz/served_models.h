@@ -34,7 +34,7 @@ struct ServedModel {
   std::vector<Member> members;
 };
 
-// Reads the text, and the bundles that it names. Of the model called so; "": of all. Throws kValue, kIo.
+// Reads the text, and the bundles that it names. Reads the model called so; "": all of them. Throws kValue, kIo.
 std::vector<ServedModel> served_models(std::string_view text, const std::string& file, const std::string& name);
 
 }  // namespace sluice::plan_viz

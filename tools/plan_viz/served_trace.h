@@ -52,7 +52,7 @@ struct ServedOptions {
 ServedTrace served_trace(std::string_view text, const std::string& file, const plan::Plan& plan,
                          const ServedOptions& options);
 
-// What a firing or kernel is called, by names of the plan.
+// The name of a firing or kernel, by names of the plan.
 std::string name_of(const plan::Plan& plan, const ServedEvent& event);
 
 }  // namespace sluice::plan_viz

@@ -23,7 +23,7 @@ std::string timeout_str(const ServedModel::Queue& queue) {
                      queue.delays ? "behind the others" : "refused");
 }
 
-// What the batcher does, in lines.
+// The work of the batcher, in lines.
 std::vector<std::string> batcher_lines(const ServedModel& model) {
   std::vector<std::string> lines;
   if (!model.merges) {

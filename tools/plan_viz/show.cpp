@@ -52,7 +52,7 @@ class Tree {
   }
 
  private:
-  // Of a plan that says what its kernels cost: what its pace depends on, and what one more slot would change.
+  // For a plan that says what its kernels cost: what its pace depends on, and what one more slot would change.
   void limits() {
     constexpr SimulateOptions kSteps{.steps = 16};
     if (rank_count(plan_) > 1 || std::none_of(plan_.actors.begin(), plan_.actors.end(), is_started)) return;

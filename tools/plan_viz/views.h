@@ -1,5 +1,5 @@
 #pragma once
-// What plan-viz prints: each view of a plan as text and as JSON. Pure functions.
+// The views of plan-viz: each view of a plan as text and as JSON. Pure functions.
 #include <string>
 #include <vector>
 
@@ -41,7 +41,8 @@ std::string mem_json(const plan::Plan& plan);
 std::string verify_text(const plan::Plan& plan, const TextOptions& options);
 std::string verify_json(const plan::Plan& plan);
 
-// Predicted period, critical cycle, use of devices, lanes. Of a plan of several ranks: side_by_side() (plan/ranks.h).
+// Predicted period, critical cycle, use of devices, lanes. A plan of several ranks is given as side_by_side()
+// (plan/ranks.h).
 std::string simulate_text(const plan::Plan& plan, const plan::SimulateOptions& simulate, const TextOptions& options);
 std::string simulate_json(const plan::Plan& plan, const plan::SimulateOptions& simulate);
 
@@ -49,17 +50,18 @@ std::string simulate_json(const plan::Plan& plan, const plan::SimulateOptions& s
 std::string bottleneck_text(const plan::Plan& plan, const plan::SimulateOptions& simulate, const TextOptions& options);
 std::string bottleneck_json(const plan::Plan& plan, const plan::SimulateOptions& simulate);
 
-// What speed costs: the fewest bytes of slots for ever shorter periods, beside the plan as it is. Also as a picture.
+// Shows the price of speed: the fewest bytes of slots for ever shorter periods, beside the plan as it is. Also as a
+// picture.
 std::string pareto_text(const plan::Plan& plan, const TextOptions& options);
 std::string pareto_json(const plan::Plan& plan);
 std::string pareto_svg(const plan::Plan& plan);
 
-// What is known of kernels on a machine: how often they were measured, mean and deviation. Of a plan (null: none): its
-// kernels, each signature once, known or not.
+// Shows what is known of kernels on a machine: how often they were measured, mean and deviation. With a plan (null:
+// none) it shows its kernels, each signature once, known or not.
 std::string cost_text(const plan::Machine& machine, const plan::Plan* plan, const TextOptions& options);
 std::string cost_json(const plan::Machine& machine, const plan::Plan* plan);
 
-// Where two dumps of kernels' outputs (SessionOptions::dump) differ, in the order of the first one's plan.
+// The first differences of two dumps of kernels' outputs (SessionOptions::dump), in the order of the first one's plan.
 struct DumpComparison {
   struct Row {
     uint64_t step = 0;

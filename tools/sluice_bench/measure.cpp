@@ -23,7 +23,7 @@ Times time_of(const Case& of, int64_t n, const MeasureOptions& options) {
   return {options.real_ns() - real, options.cpu_ns() - cpu};
 }
 
-// How many iterations take as long as asked for: found by trying, as Google Benchmark does. What was tried warms up.
+// How many iterations take as long as asked for: found by trying, as Google Benchmark does. The tries warm up.
 int64_t enough(const Case& of, const MeasureOptions& options) {
   constexpr int64_t kMost = 1'000'000'000;
   const double wanted_ns = options.min_seconds * 1e9;

@@ -14,7 +14,7 @@ struct Case {
   double items = 1;  // of one iteration, for items_per_second
 };
 
-// Of one iteration, on average over many.
+// The times of one iteration, on average over many.
 struct Measured {
   std::string name;
   std::string aggregate;  // "mean", "median", "stddev", "cv"; "" of a run

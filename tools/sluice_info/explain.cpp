@@ -74,7 +74,7 @@ const Trouble* find_loosely(std::string_view message) {
   return nullptr;
 }
 
-// Of two texts: from 0 to 1, by the length of their longest common subsequence.
+// The likeness of two texts: from 0 to 1, by the length of their longest common subsequence.
 double likeness(std::string_view a, std::string_view b) {
   std::vector<int> row(b.size() + 1), before;
   for (const char x : a) {

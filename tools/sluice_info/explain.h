@@ -1,5 +1,5 @@
 #pragma once
-// What errors mean and what to do, from the table that Python's sluice.info has too
+// Explains errors and what to do, from the table that Python's sluice.info has too
 // (python_bindings/sluice/troubles.txt).
 #include <string>
 #include <string_view>
@@ -15,8 +15,8 @@ struct Trouble {
 // All of them, in the order of their codes.
 const std::vector<Trouble>& troubles();
 
-// What `words`, a code or the text of an error, means and what to do, as lines for people. Throws std::out_of_range
-// with the nearest texts when nothing is known of it.
+// Explains `words`, a code or the text of an error, and what to do, as lines for people. Throws std::out_of_range with
+// the nearest texts when nothing is known of it.
 std::string explain(std::string_view words);
 
 }  // namespace sluice::info

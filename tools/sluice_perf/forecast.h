@@ -11,7 +11,7 @@ namespace sluice::perf {
 class StepTimes {
  public:
   void add(int64_t rows, double seconds, uint64_t count);
-  // Of the server between two steps, when requests wait.
+  // Sets the time of the server between two steps, when requests wait.
   void set_gap(double seconds) { gap_ = seconds; }
   bool empty() const { return sums_.empty(); }
   double of(int64_t rows) const;
@@ -34,8 +34,8 @@ struct BatchForecast {
   bool saturated = false;             // requests come faster than the largest steps take them
 };
 
-// Of requests of one row each that come by chance at `rate` a second, to one instance that takes at once what waits, at
-// most `max_batch`, and that never waits for more.
+// Forecasts batches of requests of one row each that come by chance at `rate` a second, to one instance that takes at
+// once what waits, at most `max_batch`, and that never waits for more.
 BatchForecast forecast_batches(double rate, int64_t max_batch, const StepTimes& times);
 
 }  // namespace sluice::perf

@@ -1,5 +1,5 @@
 #pragma once
-// What is sent: whole HTTP requests, made once from the model's metadata, or from a log of requests.
+// The requests to send: whole HTTP requests, made once from the model's metadata, or from a log of requests.
 #include <cstdint>
 #include <map>
 #include <string>

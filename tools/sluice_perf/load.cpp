@@ -48,7 +48,7 @@ class Generator {
 
   LevelResult run();
 
-  // What connections tell of their requests.
+  // The news that connections tell of their requests.
   struct Item {
     size_t request = 0;
     Clock::time_point due;
@@ -305,7 +305,7 @@ void Generator::tell() {
   });
 }
 
-// What is under way is answered; nothing new begins.
+// Requests under way are answered; nothing new begins.
 void Generator::stop() {
   stopping_ = true;
   waiting_.clear();

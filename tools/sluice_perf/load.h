@@ -10,7 +10,7 @@
 
 namespace sluice::perf {
 
-// Of a level one of both is set.
+// A level sets one of both.
 struct Level {
   int concurrency = 0;       // closed loop: as many requests under way, each followed by the next
   double request_rate = 0;   // open loop: requests a second, whether or not earlier ones were answered

@@ -137,7 +137,7 @@ class Program {
     return levels;
   }
 
-  // Every candidate at every level; the best of them stays loaded. What fails leaves the model as it was.
+  // Every candidate at every level; the best of them stays loaded. A candidate that fails leaves the model as it was.
   void tune() {
     const std::string config = config_of(target_);
     std::vector<int64_t> delays;

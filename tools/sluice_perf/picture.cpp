@@ -59,7 +59,7 @@ double rows_per_step(const LevelResult& result) {
   return times.executions == 0 ? 0 : static_cast<double>(times.inferences) / static_cast<double>(times.executions);
 }
 
-// Where values lie: throughput linear from 0; latency logarithmic, since p99 may be a hundred times p50.
+// The axes on which values lie: throughput linear from 0; latency logarithmic, since p99 may be a hundred times p50.
 struct Axes {
   double most_x = 1, least_y = 1, most_y = 10;
 

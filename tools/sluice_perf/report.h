@@ -1,5 +1,5 @@
 #pragma once
-// What was measured: for people, as CSV, as JSON, and as a picture.
+// Shows what was measured: for people, as CSV, as JSON, and as a picture.
 #include <string>
 #include <vector>
 

@@ -10,7 +10,7 @@ struct SweepValue {
   bool percent = false;  // of the peak that a closed loop reaches
 };
 
-// Of "4", "1:8", "1:8:2", "1,2,4,8", "70%,200%". Throws std::runtime_error naming what is wrong.
+// Parses "4", "1:8", "1:8:2", "1,2,4,8", "70%,200%". Throws std::runtime_error naming what is wrong.
 std::vector<SweepValue> parse_sweep(const std::string& text);
 
 }  // namespace sluice::perf

@@ -16,7 +16,7 @@ struct Target {
   std::string model_path() const;  // "/v2/models/digits/versions/1", after the base path
 };
 
-// Of "host:port", "[::1]:8000", "http://host:port/base". Throws std::runtime_error.
+// Parses "host:port", "[::1]:8000", "http://host:port/base". Throws std::runtime_error.
 Target parse_target(const std::string& url);
 
 struct Answer {
@@ -39,7 +39,7 @@ struct ModelInfo {
 };
 ModelInfo model_info(const Target& target);
 
-// What the server counted of the model so far, in ns, of all versions asked for.
+// The server's counts of the model so far, in ns, of all versions asked for.
 struct ServerTimes {
   uint64_t requests = 0, executions = 0, inferences = 0;
   uint64_t queue = 0, input = 0, infer = 0, output = 0;

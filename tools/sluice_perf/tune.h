@@ -8,7 +8,7 @@
 
 namespace sluice::perf {
 
-// What of a config changes. Of a model without batches `batching` is false.
+// The part of a config that changes. A model without batches has `batching` false.
 struct Candidate {
   int instances = 1;
   bool batching = false;

@@ -1,5 +1,5 @@
 #pragma once
-// What the command line says of inputs and outputs: "[NAME=]VALUE", by name or in the plan's order.
+// Reads the inputs and outputs of the command line: "[NAME=]VALUE", by name or in the plan's order.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace sluice::run {
 
-// What --input, --fill, --seed and --dim give.
+// The values of --input, --fill, --seed and --dim.
 struct InputArguments {
   std::vector<std::string> inputs;
   std::vector<std::string> dims;  // "NAME=SIZE"

@@ -41,7 +41,7 @@ TensorType row_of_type(TensorType type) {
   return type;
 }
 
-// What a turn's body takes.
+// The types that a turn's body takes.
 std::vector<TensorType> types_of_turn(const LoopOf& loop, Types in) {
   SLUICE_CHECK(loop.states >= 0 && loop.rows >= 0 && static_cast<size_t>(loop.states) <= in.size() &&
                    static_cast<size_t>(loop.rows) <= in.size() - static_cast<size_t>(loop.states),

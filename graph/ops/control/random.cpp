@@ -12,7 +12,7 @@ void check_state(const TensorType& state) {
                "state: is {}; must be int64(2,): seed and step", state.str());
 }
 
-// Of the generators: params are two numbers, salt, shape, dtype.
+// The inference of the generators: params are two numbers, salt, shape, dtype.
 std::vector<TensorType> infer_generator(const Attrs& attrs, Types in, bool floating) {
   check_state(in[0]);
   const TensorType out{attr<DType>(attrs, 4), Shape(attr<Ints>(attrs, 3))};

@@ -32,7 +32,7 @@ std::vector<TensorType> infer_floating(Types in, Present, const Attrs& attrs) {
   return {in[0]};
 }
 
-// Of an analytic function, which complex numbers have too.
+// Infers an analytic function, which complex numbers have too.
 std::vector<TensorType> infer_analytic(Types in, Present present, const Attrs& attrs) {
   if (!is_complex(in[0].dtype)) return infer_floating(in, present, attrs);
   check_same_dtype(in, "inputs");
@@ -86,7 +86,8 @@ std::vector<Value> silu_backward_decompose(std::span<const Value> in, const Attr
 const std::vector<Attrs> kPlain = {{}};
 const std::vector<Attrs> kGelu = {{std::string("none")}, {std::string("tanh")}};
 
-// What follows from the entry in base/scalar, with the same in simpler ops for devices without a kernel.
+// Derives an op from its entry in base/scalar; `simpler` computes the same with simpler ops for devices without a
+// kernel.
 ScalarDef activation(const char* name, const char* doc, Range x, ScalarGrad grad, Value (*simpler)(const Value& x)) {
   ScalarDef def = unary_def(name, doc, elementwise_sbp, x, grad);
   def.op.decompose = [simpler](std::span<const Value> in, const Attrs&) -> std::vector<Value> {

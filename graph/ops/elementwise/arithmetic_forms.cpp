@@ -105,7 +105,7 @@ Value div_rounded(const Operand& a, const Operand& b, const std::optional<std::s
   return floor_divide(sub(whole, fmod(same, b)), b);
 }
 
-// Of complex numbers the one with the larger real part is taken out. Infinite ones that are equal have no difference.
+// For complex numbers the one with the larger real part is taken out. Infinite ones that are equal have no difference.
 Value log_of_sum(const Operand& x, const Operand& y) {
   const DType dtype = result_dtype(x, y);
   if (!is_complex(dtype)) return logaddexp(x, y);

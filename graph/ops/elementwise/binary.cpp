@@ -26,7 +26,8 @@ std::vector<SbpRow> quotient_sbp(Types in, const Attrs& attrs) {
   return rows;
 }
 
-// Of an operand of maximum and minimum, as torch: at equality each receives half, and beside a NaN both receive all.
+// The share of the gradient that an operand of maximum and minimum gets, as in torch: at equality each receives half,
+// and beside a NaN both receive all.
 Value share(const Value& g, const Value& loses, const Value& even) {
   const Value whole = sub(1.0, mul(cast(even, g.dtype()), 0.5));
   return mul(g, sub(whole, cast(loses, g.dtype())));
@@ -111,7 +112,7 @@ Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
   return ops::call_scalar(static_cast<const ScalarDef&>(def), a, b);
 }
 
-// Of 16 bits the next number is the next pattern of bits.
+// The next number of 16 bits is the next pattern of bits.
 struct NeighbourDef : ScalarDef {};
 Value call_scalar(const NeighbourDef& def, const Operand& a, const Operand& b) {
   const std::optional<DType> dtype = sixteen_bits(a, b);

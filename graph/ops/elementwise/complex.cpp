@@ -87,7 +87,7 @@ const OpDef view_as_complex_def{
 // As many elements of `to` bytes as n of `from` bytes are; both are powers of two.
 int64_t elements_in(int64_t n, int64_t from, int64_t to) { return from < to ? n / (to / from) : numel({n, from / to}); }
 
-// Where the elements of `input` lie as ones of another dtype: the last dim has more, or fewer, of them.
+// The layout of the elements of `input` as ones of another dtype: the last dim has more, or fewer, of them.
 std::optional<ViewSpec> of_other_size(const TensorSpec& input, int64_t from, int64_t to) {
   ViewSpec v{input.shape, input.strides, 0};
   const int last = v.shape.rank() - 1;

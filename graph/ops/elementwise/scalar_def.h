@@ -15,7 +15,7 @@ struct ScalarDef {
   OpDef op;
 };
 
-// Where an operand's samples lie: the function is smooth there.
+// The samples of an operand lie here, where the function is smooth.
 struct Range {
   double low = -1, high = 1;
 };

@@ -17,7 +17,7 @@ using std::numbers::inv_sqrtpi, std::numbers::ln10, std::numbers::ln2, std::numb
 
 Value reciprocal_or_zero(const Value& x) { return where(eq(x, 0), 0.0, reciprocal(where(eq(x, 0), 1.0, x))); }
 
-// What of g is across the direction y of x turns it, the more the nearer x is to 0.
+// The part of g that is across the direction y of x turns it, the more the nearer x is to 0.
 Value direction_slope(const Value& g, const Value& x, const Value& y) {
   const Value along = real_part(mul(conj(y), g));
   return mul(sub(g, mul(y, along)), reciprocal_or_zero(abs(x)));

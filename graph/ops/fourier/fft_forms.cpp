@@ -18,7 +18,8 @@ using Norm = std::optional<std::string>;
 using Length = std::optional<int64_t>;
 using Lengths = std::optional<Ints>;
 
-// Of a transform over n elements: the whole factor is on the side that is not `norm`'s, or half of it on both.
+// The scale of a transform over n elements: the whole factor is on the side that is not `norm`'s, or half of it on
+// both.
 double scale_of(const char* name, const Norm& norm, bool inverse, int64_t n) {
   const std::string which = norm.value_or("backward");
   SLUICE_CHECK_KIND(kRuntime, which == "forward" || which == "backward" || which == "ortho",

@@ -45,7 +45,7 @@ std::vector<Value> decompose_fused(std::span<const Value> inputs, const Attrs& a
   return call_nested(body_of(attrs, inputs.size()), inputs);
 }
 
-// Of what is summed: operands that are one element take no part in its shape.
+// Infers the type of what is summed: operands that are one element take no part in its shape.
 std::vector<TensorType> infer_fused_reduce(Types in, Present present, const Attrs& attrs) {
   const TensorType made = infer_fused(in, present, attrs).at(0);
   const std::string& reduction = attr<std::string>(attrs, 1);

@@ -16,7 +16,8 @@ const AttrGraph& body_of(const Attrs& attrs, size_t num_inputs) {
   return body;
 }
 
-// What the body computes on: all operands but states of random numbers, and how many last axes are reduced.
+// The operands that the body computes on, all but states of random numbers, and the number of last axes that are
+// reduced.
 struct Rows {
   Shape whole;
   int axes = 0;
@@ -137,7 +138,7 @@ AttrGraph softmax_body() {
       {5}};
 }
 
-// Of x, weight, bias and eps; gives the root, too.
+// The body takes x, weight, bias and eps; it gives the root, too.
 AttrGraph layer_norm_body(Ints dim) {
   return {4,
           {{"mean", over(dim), {0}},
@@ -152,7 +153,7 @@ AttrGraph layer_norm_body(Ints dim) {
           {12, 9}};
 }
 
-// Of x and y, with a reduction that is a result and steps that nobody folds.
+// The body takes x and y; one of its reductions is a result, and nobody folds some of its steps.
 AttrGraph extremes_body() {
   return {2,
           {{"add", {}, {0, 1}},

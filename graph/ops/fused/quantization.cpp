@@ -174,7 +174,7 @@ std::vector<TensorType> infer_int8_linear(Types in, Present present, const Attrs
   return {infer_int8(in, present, attrs, y, w[0])};
 }
 
-// What is done with the product, whose channels are on `axis`.
+// Finishes the product, whose channels are on `axis`.
 std::vector<Value> finish_int8(Value y, std::span<const Value> in, const Attrs& attrs, int axis) {
   const auto operand = [&](size_t i) { return input_or_none(in, i); };
   Ints rows(y.rank(), 1);

@@ -34,7 +34,7 @@ Value scatter_number(const Value& x, int64_t dim, const Value& index, const Oper
 
 // --- Reductions into indexed elements ---
 
-// What leaves others as they are when it is combined with them.
+// The value that leaves others as they are when it is combined with them.
 Value neutral(const std::string& reduce, const Shape& shape, DType dtype) {
   if (reduce == "prod") return full(shape, 1, dtype);
   if (reduce != "amax" && reduce != "amin") return full(shape, 0, dtype);
@@ -106,7 +106,7 @@ Value index_fill(const Value& x, int64_t dim, const Value& index, const Operand&
                     dtype_name(index.dtype()));
   const Value at = slice_indices("index_fill", x, dim, index);
   const int64_t size = x.rank() == 0 ? 1 : x.shape()[normalize_axis(dim, x.rank(), "index_fill")];
-  // Where an index is named twice, the value stands there once.
+  // An index that is named twice gets the value once.
   const Value filled =
       scatter(zeros(x.shape(), DType::kBool), counted_from_end(at, size), ones(at.shape(), DType::kBool), dim);
   return where(filled, value.to(x.dtype()), x);

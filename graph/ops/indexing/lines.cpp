@@ -229,10 +229,10 @@ Value logcumsumexp(const Value& input, int64_t dim) {
   SLUICE_CHECK_KIND(kUnsupported, is_differentiable(input.dtype()),
                     "logcumsumexp: not implemented for {}; the input must be floating", dtype_name(input.dtype()));
   if (input.rank() == 0 || numel(input.shape()) == 0) return input;
-  // Of 16-bit floats in float32: sums of them lose too much.
+  // Sums of 16-bit floats are made in float32, since they lose too much otherwise.
   const Value x = cast(input, stat_dtype(input.dtype()));
   // Sums are kept relative to the maximum so far, m: s[i] = s[i - 1] * exp(m[i - 1] - m[i]) + exp(x[i] - m[i]). Any
-  // finite m gives the same result, so no gradient flows through it. Of complex numbers it is the one with the largest
+  // finite m gives the same result, so no gradient flows through it. For complex numbers it is the one with the largest
   // real part.
   const Value top = current_executor().detach(gather(x, running_argmax(real_part(x), axis), axis));
   const Value m = where(isfinite(top), top, 0.0);

@@ -54,7 +54,7 @@ Pair topk(const Value& x, int64_t k, int64_t dim, bool largest, bool) {
   return {gather(x, chosen, dim), chosen};
 }
 
-// Where the element `at` of the sorted line is.
+// The index of the element that is number `at` of the sorted line.
 Value nth(const Value& x, int64_t dim, int64_t at) {
   return x.rank() == 0 ? argsort(x, dim, false) : order_part(x, dim, false, at, 1);
 }
@@ -68,7 +68,7 @@ Pair kthvalue(const Value& x, int64_t k, int64_t dim, bool keepdim) {
   return picked(x, nth(x, dim, k - 1), dim, keepdim);
 }
 
-// The lower median. Of lines with NaN: the first NaN, or the median of the others.
+// The lower median. A line with NaN gives the first NaN, or the median of the others.
 Pair median_along(const char* name, const Value& x, int64_t dim, bool keepdim, bool skips_nan) {
   const int64_t size = length_of(name, x, dim);
   SLUICE_CHECK_KIND(kIndex, size > 0, "{}: Expected reduction dim {} to have non-zero size", name, dim);
@@ -175,15 +175,15 @@ Form quantile_form(const char* title, const char* doc, bool skips_nan) {
 
 // --- Search ---
 
-// Where the elements of each line of x are once it is sorted.
+// The position that each element of a line of x has once the line is sorted.
 Value ranks_of(const Value& x) {
   const Value order = argsort(x, -1);
   const Value places = expand(iota(0, 1, x.shape().back()), x.shape());
   return scatter(zeros(x.shape(), DType::kInt64), order, places, -1);
 }
 
-// How many entries of the sorted line are below each value, or `right`: not above it. What the value has before it in
-// the order of both, less the values among them.
+// How many entries of the sorted line are below each value, or `right`: not above it. The rank of the value in the
+// order of both, less the values among those before it.
 Value entries_before(const Value& sorted, const Value& values, bool right) {
   const int64_t m = values.shape().back(), n = sorted.shape().back();
   const std::vector<Value> both = right ? std::vector{sorted, values} : std::vector{values, sorted};

@@ -1,5 +1,5 @@
 #pragma once
-// What definitions of linear algebra share.
+// Helpers that definitions of linear algebra share.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -19,7 +19,8 @@ Value sum_of(const Value& a, const Value& b) {
   return b.defined() ? add(a, b) : a;
 }
 
-// Of a square R: (dQ + Q S) R^-H, where S is the Hermitian matrix with the lower triangle of R dR^H - dQ^H Q.
+// The gradient for a square R: (dQ + Q S) R^-H, where S is the Hermitian matrix with the lower triangle of R dR^H -
+// dQ^H Q.
 Value square_qr_grad(const Value& q, const Value& r, const Value& gq, const Value& gr) {
   Value m = gr.defined() ? matmul(r, conjugate(gr), false, true) : Value();
   if (gq.defined()) m = sum_of(m, neg(matmul(conjugate(gq), q, true)));

@@ -1,4 +1,4 @@
-// What functions of linear algebra share: checks as torch's, batches, systems, determinants.
+// Helpers that functions of linear algebra share: checks as torch's, batches, systems, determinants.
 #include <numeric>
 
 #include "graph/ops/comparison.h"

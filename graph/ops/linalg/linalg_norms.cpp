@@ -67,7 +67,7 @@ Value dims_last(const Value& x, int first, int second) {
 }
 
 Value extreme(const Value& x, double ord, int64_t dim) {
-  // Of nothing, the greatest is 0.
+  // The greatest element of nothing counts as 0.
   if (ord > 0 && x.shape()[x.rank() + dim] == 0) return sum(x, Ints{dim});
   return ord > 0 ? amax(x, Ints{dim}) : amin(x, Ints{dim});
 }

@@ -20,7 +20,7 @@ namespace {
 
 using Tolerance = std::optional<Operand>;
 
-// What a singular value must exceed to count: the larger of atol and rtol times the largest. Without rtol it is epsilon
+// A singular value must exceed this to count: the larger of atol and rtol times the largest. Without rtol it is epsilon
 // times the larger side, or nothing where atol is given and not 0.
 Value threshold(const Value& largest, const Value& a, const Tolerance& atol, const Tolerance& rtol) {
   const DType dtype = to_real(a.dtype());

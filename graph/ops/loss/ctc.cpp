@@ -59,7 +59,7 @@ Value ctc_loss(const Value& given, const Value& targets, const Value& input_leng
   const Value count = reshape(cast(target_lengths, DType::kInt64), {n, 1});
   const Value labels = targets.rank() == 1 ? as_rows(cast(targets, DType::kInt64), reshape(count, {n}), blank)
                                            : cast(targets, DType::kInt64);
-  // States: a blank before each label and one at the end. What lies beyond a sample's own labels is never read.
+  // States: a blank before each label and one at the end. Entries beyond a sample's own labels are never read.
   const int64_t labels_most = labels.shape()[1], states = 2 * labels_most + 1;
   const Value known = where(lt(reshape(iota(0, 1, labels_most), {1, labels_most}), count), labels, blank);
   const Value blanks = full({n, labels_most}, static_cast<double>(blank), DType::kInt64);
@@ -72,7 +72,7 @@ Value ctc_loss(const Value& given, const Value& targets, const Value& input_leng
 
   const Value state = reshape(iota(0, 1, states), {1, states});
   const Value started = add(where(le(state, 1), 0.0, kNever), zeros({n, states}, log_probs.dtype()));
-  // Of no steps at all, only no labels come.
+  // A sample without steps can only have no labels.
   Value reached = where(le(state, where(gt(until, 0), -1, 0)), zeros({n, states}, log_probs.dtype()), kNever);
   for (int64_t t = 0; t < steps; ++t) {
     Value next = started;

@@ -85,7 +85,7 @@ Targets targets_of(const Value& target, const Value& weight, int64_t ignore_inde
 Value reduce_weighted(const Value& loss, const Value& weights, const std::string& reduction) {
   if (reduction == "none") return loss;
   if (reduction == "sum") return sum(loss);
-  // Where no sample counts, the mean is NaN, and the gradient 0, as in torch.
+  // If no sample counts, the mean is NaN, and the gradient 0, as in torch.
   const Value total = sum(weights), none = eq(total, 0);
   return where(none, std::numeric_limits<double>::quiet_NaN(), div(sum(loss), where(none, 1.0, total)));
 }

@@ -66,7 +66,7 @@ ViewSpec view_of(const Steps& steps, const Strides& strides, int rank) {
   return v;
 }
 
-// Where the view's elements are among x's in row-major order: int64, of the view's shape.
+// The places of the view's elements among x's in row-major order: int64, of the view's shape.
 Value positions(const Shape& x, const Attrs& attrs) {
   const ViewSpec v = view_of(Steps(x, attrs), contiguous_strides(x), x.rank());
   Value at = full(Shape(Ints(v.shape.rank(), 1)), static_cast<double>(v.offset), DType::kInt64);

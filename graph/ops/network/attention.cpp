@@ -116,7 +116,7 @@ struct Attention {
     if (!mask.defined()) return s;
     return mask.dtype() == DType::kBool ? where(mask, s, kMinusInf) : add(s, cast(mask, s.dtype()));
   }
-  // Of each row of the scores, log(sum(exp)); 0 where nothing is left, so that all numbers stay finite.
+  // Gives log(sum(exp)) of each row of the scores; 0 where nothing is left, so that all numbers stay finite.
   static Value lse_of(const Value& scores) {
     const Shape& s = scores.shape();
     if (s[3] == 0) return zeros({s[0], s[1], s[2]}, scores.dtype());

@@ -118,7 +118,8 @@ std::vector<Value> decompose_over_last_backward(std::span<const Value> in, const
   return out;
 }
 
-// Of the forward ops x, weight?, bias?: calls `backward` on (dy, x, weight) and casts what it gives.
+// The gradients of the forward ops with inputs x, weight?, bias?: calls `backward` on (dy, x, weight) and casts the
+// results.
 std::vector<Value> grad_by(const OpDef& backward, const GradContext& c) {
   const Value inputs[] = {c.grad_outputs[0], c.inputs[0], input_or_none(c.inputs, 1)};
   auto d = call(backward, inputs, c.attrs);

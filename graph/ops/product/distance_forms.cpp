@@ -47,7 +47,7 @@ Value row_norms(const Value& difference, double p) {
   return norm(difference, difference.shape().back() == 0 ? 1 : p, Ints{-1});
 }
 
-// Root of x, 0 where that is 0 or less, and so are gradients there. Of NaN it is NaN.
+// Root of x, 0 where that is 0 or less, and so are gradients there. The root of NaN is NaN.
 Value root_of_positive(const Value& x) {
   const Value none = le(x, 0);
   return where(none, 0, sqrt(where(none, 1, x)));

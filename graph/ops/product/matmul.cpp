@@ -186,7 +186,7 @@ std::vector<Value> grad_linear(const GradContext& c) {
   return grads;
 }
 
-// Of the weight, where no activation has to be differentiated first.
+// The factors of the weight's gradient, where no activation has to be differentiated first.
 std::optional<GradFactors> factors_of_linear(const GradContext& c, size_t i) {
   if (i != 1 || attr<std::string>(c.attrs, 0) != "none") return std::nullopt;
   return GradFactors{as_matrix(c.grad_outputs[0]), as_matrix(c.inputs[0])};

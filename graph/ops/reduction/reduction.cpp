@@ -394,7 +394,7 @@ Value var_of_wide(const Value& x, const Dims& dim, double correction, bool keepd
   const Value centred = sub(x, mean(x, dim, true));
   const Value squares =
       is_complex(x.dtype()) ? add(square(real_part(centred)), square(imaginary_part(centred))) : square(centred);
-  // Of nothing it is NaN, whatever is subtracted.
+  // The variance of nothing is NaN, whatever is subtracted.
   return div(sum(squares, dim, keepdim), n == 0 ? std::nan("") : std::max(n - correction, 0.0));
 }
 

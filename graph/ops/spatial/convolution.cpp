@@ -289,7 +289,7 @@ Value with_bias(const Value& y, const Value& bias) {
   return add(y, reshape(bias, shape));
 }
 
-// Of complex numbers the four products of their parts: f is bilinear.
+// For complex numbers it joins the four products of their parts: f is bilinear.
 template <class F>
 Value of_parts(const char* where, const Value& a, const Value& b, F f) {
   check_same_dtype(std::vector<TensorType>{a.type(), b.type()}, where);

@@ -11,7 +11,7 @@
 namespace sluice::ops {
 namespace {
 
-// Where the windows of one dim begin for each sample and channel: (N, C, out), int64; they end with the input.
+// The starts of the windows of one dim for each sample and channel: (N, C, out), int64; they end with the input.
 Value fractional_starts(const Value& sample, int64_t in, int64_t out, int64_t kernel) {
   const int64_t n = sample.shape()[0], channels = sample.shape()[1];
   if (out == 1) return full({n, channels, 1}, static_cast<double>(in - kernel), DType::kInt64);

@@ -53,7 +53,7 @@ Value nearest(const Value& x, const Axis& a, bool exact) {
   return index_select(x, as_index(floor(mul(at, a.scale)), a.in), a.axis);
 }
 
-// Where each element of the result lies among the pixels.
+// The place of each element of the result among the pixels.
 Value centres(const Axis& a, bool align_corners) {
   return align_corners ? mul(a.steps(), a.scale) : sub(mul(add(a.steps(), 0.5), a.scale), 0.5);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What convolution and pooling share: windows that slide over the trailing (spatial) dims.
+// Helpers that convolution and pooling share: windows that slide over the trailing (spatial) dims.
 #include "graph/op_def.h"
 
 namespace sluice::ops {

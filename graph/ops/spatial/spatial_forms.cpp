@@ -80,7 +80,8 @@ Value pad_by(const Value& input, const Ints& amounts, const std::string& mode, c
     const int d = rank - 1 - i;
     const int64_t before = amounts[2 * i], after = amounts[2 * i + 1];
     low[d] = std::max<int64_t>(before, 0), high[d] = std::max<int64_t>(after, 0);
-    // What is reflected or repeated may be cropped on the other side; what goes round is what is left.
+    // A reflection or repetition may need elements that the other side crops, so crops come after
+    // it; a circular padding goes round what is left.
     if (constant || mode == "circular") x = crop(x, d, before, after);
     if (!constant) x = pad_dim(x, d, low[d], high[d], mode);
     if (!constant && mode != "circular") x = crop(x, d, before, after);

@@ -7,7 +7,7 @@
 namespace sluice::ops {
 namespace {
 
-// Padding per side for "valid" and "same". What is uneven goes to the end: `x` is padded by that.
+// Padding per side for "valid" and "same". An uneven rest goes to the end: `x` is padded by that.
 Ints named_padding(const std::string& padding, const Shape& weight, const Ints& stride, const Ints& dilation,
                    Value* x) {
   const int dims = static_cast<int>(stride.size());

@@ -111,7 +111,7 @@ const SampleInput kMatrix{.shape = {3, 7}}, kRow{.shape = {5}}, kScale{.shape = 
 const SampleInput kLr{.shape = {}, .low = 0.01, .high = 0.1}, kSquares{.shape = {3, 7}, .low = 0.1, .high = 1};
 const SampleInput kStep{.shape = {}, .dtype = DType::kInt64, .low = 1, .high = 5};
 
-// Of a gradient that is scaled: param, grad, scale, lr.
+// An update whose gradient is scaled takes: param, grad, scale, lr.
 AttrGraph scaled_sgd() {
   return {4, {{"mul", {}, {1, 2}}, {"sgd_update", {{"weight_decay", 0.1}, {"maximize", false}}, {0, 4, 3}}}, {5}};
 }

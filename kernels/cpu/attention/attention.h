@@ -1,5 +1,5 @@
 #pragma once
-// What the loops of attention are given: sizes, strides, scratch.
+// The arguments of the loops of attention: sizes, strides, scratch.
 #include <cstdint>
 
 #include "kernels/cpu/support/support.h"

@@ -108,7 +108,7 @@ struct RowTile {
       }
     }
   }
-  // What dropout multiplies the weights of keys [begin, begin + count) by.
+  // Makes the factors by which dropout multiplies the weights of keys [begin, begin + count).
   HWY_INLINE void make_kept(int64_t begin, int64_t count, C* kept) {
     uint32_t words[kKeyTile];
     const PhiloxStream stream(static_cast<const int64_t*>(p.state), s.salt);

@@ -62,7 +62,7 @@ struct CellBackwardRow {
   }
 };
 
-// Of float for several instruction sets, which templates cannot be compiled for.
+// Rows of float are compiled for several instruction sets, which templates cannot be.
 template <class Row>
 void run_row(const Row& row, int64_t n) {
   row.run(n);

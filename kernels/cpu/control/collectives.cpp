@@ -75,7 +75,7 @@ std::unique_ptr<PreparedKernel> broadcast(const plan::KernelQuery& q, Communicat
   });
 }
 
-// Of a register between two ranks: all of a slot, or nothing when it has no bytes.
+// Carries a register between two ranks: all of a slot, or nothing when it has no bytes.
 class Transfer final : public PreparedKernel, public Meeting {
  public:
   Transfer(Communicator& group, bool sends, int from, uint64_t bytes)

@@ -24,7 +24,7 @@ std::vector<TensorType> types_of(const std::vector<TensorSpec>& specs) {
   return types;
 }
 
-// Of a contiguous tensor, what lies beyond the extent of an axis.
+// Zeros the part of a contiguous tensor that lies beyond the extent of an axis.
 void zero_beyond(void* data, const TensorSpec& spec, int axis, int64_t extent) {
   size_t row = dtype_size(spec.dtype), blocks = 1;
   for (int i = 0; i < spec.shape.rank(); ++i)

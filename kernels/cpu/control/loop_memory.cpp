@@ -22,7 +22,7 @@ struct LoopBuffer {
   uint64_t bytes = 0;
 };
 
-// What is known of a value: which one's memory it looks at, and how.
+// The facts about a value: which one's memory it looks at, and how.
 struct LoopValue {
   int root = 0;
   uint64_t offset = 0;

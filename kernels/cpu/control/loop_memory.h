@@ -1,9 +1,9 @@
 #pragma once
-// Where the values of a loop's body lie: in the loop's own operands or in its workspace.
+// The places of the values of a loop's body: in the loop's own operands or in its workspace.
 //
 // Invariants
 //  1. A state lies in the loop's output all along; a turn's new state is written over it as soon as nobody needs it.
-//  2. What is in a buffer is not written over before its last reader is done.
+//  2. A buffer is not written over before its last reader is done.
 #include <cstdint>
 #include <memory>
 #include <vector>

@@ -1,5 +1,6 @@
 #pragma once
-// What convolutions of our own share: float32 that lies channels-last, and what is done to a sum before it is written.
+// Helpers that convolutions of our own share: float32 that lies channels-last, and what is done to a sum before it is
+// written.
 #include <cstdint>
 
 namespace sluice::cpu {

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernel of fused_conv does to a convolution's result before it is written: batch norm by given statistics,
+// The end of fused_conv, which changes a convolution's result before it is written: batch norm by given statistics,
 // plus a residual, an activation.
 #include <functional>
 

@@ -20,7 +20,7 @@ bool within(const Ints& sizes, int64_t least, int64_t most) {
   return std::all_of(sizes.begin(), sizes.end(), [=](int64_t n) { return least <= n && n <= most; });
 }
 
-// What all of them need.
+// All of the methods need this.
 bool dense_images(const ConvOperands& o, const ConvGeometry& g, const ConvEpilogue* epilogue) {
   const auto dense = [](const TensorSpec& spec) {
     return spec.dtype == DType::kFloat32 && numel(spec.shape) > 0 &&
@@ -74,7 +74,7 @@ std::optional<PanelConv> panels(ConvRole result, const ConvOperands& o, const Co
   return c;
 }
 
-// `Method`: Winograd or PanelConv. Of a result, or the gradient of an input.
+// `Method`: Winograd or PanelConv. Computes a result, or the gradient of an input.
 template <class Method>
 class MethodKernel final : public PreparedKernel {
  public:

@@ -35,8 +35,8 @@ PrepareContext worth_having(PrepareContext context, const KernelQuery& q, const 
   return context;
 }
 
-// What is added to a convolution, by oneDNN or in a pass of its own. In the workspace: the rows of coefficients, and
-// the product where the result's place has the residual.
+// The work that follows a convolution, done by oneDNN or in a pass of its own. In the workspace: the rows of
+// coefficients, and the product where the result's place has the residual.
 struct Finish {
   std::optional<ConvEpilogue> epilogue;
   ConvEpilogue::Pass pass;                    // null: oneDNN's

@@ -29,7 +29,7 @@ struct Int8Conv {
     zero = has_operand(q.inputs, kZero);
     residual = has_operand(q.inputs, kResidual);
     residual_scale = residual && has_operand(q.inputs, kResidualScale);
-    // What is rounded to uint8 has nothing below 0 anyway.
+    // A result that is rounded to uint8 has nothing below 0 anyway.
     relu = get_attr<std::string>(q.attrs, "activation") == "relu" && operands.y.dtype != DType::kUInt8;
     compute = q.inputs[kScale].dtype;
     if (residual) residual_spec = q.inputs[kResidual];
@@ -67,7 +67,7 @@ class Int8Kernel final : public PreparedKernel, public OfImplementation {
     Shape of_row = Shape::filled(rank, 1);
     const Desc one = onednn::desc(DType::kFloat32, of_row, channels_last_strides(of_row));
     of_row[1] = conv.channels;
-    // Of a result with one position oneDNN wants a row to lie like the result.
+    // If a result has one position, oneDNN wants a row to lie like the result.
     const Desc row = onednn::desc(DType::kFloat32, of_row, channels_last_strides(of_row));
 
     dnnl::post_ops post_ops;

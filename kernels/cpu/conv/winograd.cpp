@@ -86,8 +86,8 @@ struct Line<4> {
   }
 };
 
-// Where the channels of the tiles at hand are, of a place: those of a tile side by side, or a panel's side by side,
-// tile by tile. Places do not begin at the same offset of a page.
+// The places of the channels of the tiles at hand: those of a tile side by side, or a panel's side by side, tile by
+// tile. Places do not begin at the same offset of a page.
 struct Matrices {
   int64_t place, tile, panel;  // strides
 
@@ -100,7 +100,7 @@ HWY_INLINE Matrices by_panel(int64_t tiles, int64_t channels) {
   return {tiles * channels + kConvPanel, kConvPanel, tiles * kConvPanel};
 }
 
-// Where a tile begins in y.
+// The corner of y at which a tile begins.
 struct Corner {
   int64_t image, row, column;
 };

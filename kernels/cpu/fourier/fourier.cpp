@@ -84,7 +84,7 @@ FourierJob<C>::FourierJob(FourierKind kind, int64_t n, bool inverse, double scal
       inverse(inverse),
       scale(static_cast<C>(scale)),
       halved(kind != FourierKind::kComplex && n % 2 == 0),
-      // Of real numbers the other direction gives the conjugates.
+      // A transform of real numbers in the other direction gives the conjugates.
       plan(halved ? n / 2 : n, kind == FourierKind::kComplex ? inverse : kind == FourierKind::kHermitian) {
   for (int64_t k = 0; halved && k <= n / 2; ++k) turns.push_back(root<C>(k, n, false));
 }

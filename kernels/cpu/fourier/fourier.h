@@ -37,8 +37,9 @@ struct FourierPlan {
 extern template struct FourierPlan<float>;
 extern template struct FourierPlan<double>;
 
-// What goes in and comes out: complex numbers both; n real ones and the first n / 2 + 1 of their transform; or these
-// and n real ones. Transforms of an even number of real ones are made by one of half the length, of them as pairs.
+// The input and output of a transform: complex numbers both; n real ones and the first n / 2 + 1 of their transform; or
+// these and n real ones. Transforms of an even number of real ones are made by one of half the length, of them as
+// pairs.
 enum class FourierKind { kComplex, kReal, kHermitian };
 
 template <class C>
@@ -55,14 +56,14 @@ struct FourierJob {
 
   int64_t inputs() const { return kind == FourierKind::kHermitian ? n / 2 + 1 : n; }
   int64_t outputs() const { return kind == FourierKind::kReal ? n / 2 + 1 : n; }
-  // Of a line, in complex numbers of C.
+  // The workspace of a line, in complex numbers of C.
   int64_t workspace() const { return 2 * (n + 1) + plan.scratch(); }
 };
 
 // Lines that are transformed at once at most, a line per lane of a panel.
 inline constexpr int64_t kMostPanelLines = 16;
 
-// Where up to so many lines begin, and how far their elements are apart, in elements.
+// The starts of up to so many lines, and the distance of their elements, in elements.
 struct FourierLinesAt {
   const void* in[kMostPanelLines];
   void* out[kMostPanelLines];

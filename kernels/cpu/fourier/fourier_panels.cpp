@@ -97,7 +97,7 @@ void run_stage(const typename FourierPlan<C>::Stage& stage, bool inverse, const 
   }
 }
 
-// Of any odd radix: of elements j and radix - j the sum is taken times cosines, and the difference times sines.
+// A stage of any odd radix: the sum of elements j and radix - j is taken times cosines, and the difference times sines.
 template <class V, class C>
 void run_odd_stage(const typename FourierPlan<C>::Stage& stage, const Pair<V>* x, Pair<V>* y) {
   const int64_t r = stage.radix, s = stage.stride, m = stage.lines, pairs = r / 2;
@@ -209,7 +209,7 @@ void store_lines(const FourierLinesAt& at, int64_t numbers, int parts, int64_t s
             static_cast<E>(panel[(i * stride + part) * lanes + l] * scale);
 }
 
-// Of the transform of x[2j] + i x[2j + 1] the first half of that of x.
+// Makes the first half of the transform of x from the transform of x[2j] + i x[2j + 1].
 template <class V, class C>
 void split_pairs(const FourierJob<C>& job, const Pair<V>* z, Pair<V>* y) {
   const int64_t h = job.n / 2;

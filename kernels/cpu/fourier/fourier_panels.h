@@ -12,7 +12,7 @@ struct FourierTransform {
   int64_t lanes;
 };
 
-// Of one line, or of a panel of them, as wide as the processor's vectors.
+// The transform of one line, or of a panel of them, as wide as the processor's vectors.
 FourierTransform<float> float_transform(bool panel);
 FourierTransform<double> double_transform(bool panel, bool of_floats);
 

@@ -52,7 +52,7 @@ class Fused final : public PreparedKernel {
   }
 
  private:
-  // What is computed of a tile stays until it has been stored.
+  // Values of a tile stay until they have been stored.
   class Range {
    public:
     Range(const Fused& kernel, const KernelArgs& args) : kernel_(kernel), args_(args) {}

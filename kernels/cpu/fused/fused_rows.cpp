@@ -69,7 +69,7 @@ class FusedRows final : public PreparedKernel {
   }
 
  private:
-  // Where the values of a block are: a row's elements begin there, or, of what is in pieces, those of a run.
+  // The addresses of a block's values: a row's elements begin there, or those of a run, where the value is in pieces.
   struct Frame {
     std::array<char*, RowProgram::kMostValues> at;
     char* shared;  // of the block
@@ -78,7 +78,7 @@ class FusedRows final : public PreparedKernel {
     int64_t first_row, rows;
     mutable int64_t shares;  // of the next block that are under way
   };
-  // What is to be done with an input of elements.
+  // The way in which the elements of an input are read.
   enum class Access : uint8_t {
     kDirect,  // rows follow each other, or there is one of them
     kSame,    // every row reads the same: repeated once
@@ -102,7 +102,8 @@ class FusedRows final : public PreparedKernel {
     }
   }
 
-  // Of an element of a row: what is read and written. More than any row has, where rows do not follow each other.
+  // The bytes that are read and written for an element of a row. If rows do not follow each other it is more
+  // than any row has.
   int64_t bytes_of_rows() const {
     int64_t bytes = 0;
     for (size_t v = 0; v < program_.values().size(); ++v) {
@@ -375,7 +376,7 @@ class FusedRows final : public PreparedKernel {
                               at - row_.first(part), entries_of(frame, k, part));
   }
 
-  // Of element `element` of the block's row number `row`, where the run begins with element `run`.
+  // The address of element `element` of the block's row number `row`, where the run begins with element `run`.
   char* address(const Frame& frame, size_t v, int64_t row, int64_t element, int64_t run) const {
     const RowProgram::Value& value = program_.values()[v];
     if (value.home == Home::kInput && access_[v] == Access::kMoved && is_long_)

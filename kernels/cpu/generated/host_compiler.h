@@ -1,6 +1,6 @@
 #pragma once
 // The machine's C++ compiler: sources that are printed at run time, compiled once and kept. It is $CXX, else g++
-// or c++ in PATH, where that is GCC. What it has made is kept in files (base/files/file_cache.h), by the source, the
+// or c++ in PATH, where that is GCC. Compiled sources are kept in files (base/files/file_cache.h), by the source, the
 // headers, the compiler's version and the processor's instruction set.
 //
 // Thread safety: every function.

@@ -1,12 +1,12 @@
 #pragma once
-// What every generated source begins with.
+// The text that every generated source begins with.
 #include "kernels/cpu/math/scalar_steps.h"
 #include "kernels/cpu/reduction/fold_run.h"
 
 using namespace sluice::cpu;
 using namespace sluice::cpu::scalar;
 
-// What a loop writes is read by it at the same place alone.
+// A loop reads what it writes at the same place alone.
 #define SLUICE_EACH _Pragma("GCC ivdep")
 
 // A reduction of a row, with the bits of the op by itself (kernels/cpu/rows/row_fold.cpp): what is beyond a run is done

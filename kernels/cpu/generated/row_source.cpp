@@ -89,7 +89,7 @@ class RowWriter {
             multiplies, multiplies && expression != "a * b"};
   }
 
-  // Where an operand's row number r begins, in elements.
+  // The start of an operand's row number r, in elements.
   std::string place(int input) const {
     std::string text;
     const auto axis = [&](int64_t stride, const std::string& index) {
@@ -121,7 +121,7 @@ class RowWriter {
         length_, kRowsFunction, zeros_);
   }
 
-  // Where a row's operands, and what is kept of it, are.
+  // The places of a row's operands, and of what is kept of it.
   void begin() {
     add(1, "for (int64_t r = begin; r < end; ++r) {");
     for (size_t v = 0; v < values().size(); ++v) {

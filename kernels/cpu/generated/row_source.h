@@ -20,7 +20,7 @@ struct RowSource {
   bool heavy = false;
 };
 
-// Of rows of more than 128 and at most 4,096 elements, of float32 and bool.
+// The source for rows of more than 128 and at most 4,096 elements, of float32 and bool.
 RowSource row_source(const plan::KernelQuery& query);
 
 }  // namespace sluice::generated

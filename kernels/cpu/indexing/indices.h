@@ -1,5 +1,5 @@
 #pragma once
-// What gathers and scatters share: their indices, of either width.
+// Helpers that gathers and scatters share: their indices, of either width.
 #include <algorithm>
 #include <array>
 #include <memory>

@@ -42,8 +42,8 @@ struct Qr {
   int threads;
 };
 
-// Of a square matrix: by sweeps over all pairs of columns, which is fast and the most accurate for few, or by divide
-// and conquer.
+// The SVD of a square matrix: by sweeps over all pairs of columns, which is fast and the most accurate for few, or by
+// divide and conquer.
 template <class S>
 SingularValues<S> square_svd(const Columns<S>& a) {
   if constexpr (!Eigen::NumTraits<S>::IsComplex) {
@@ -55,7 +55,8 @@ SingularValues<S> square_svd(const Columns<S>& a) {
   return {svd.matrixU(), svd.singularValues(), svd.matrixV()};
 }
 
-// Of a matrix with at least as many rows as columns: a = Q R, and those of the square R. U has `width` columns.
+// The SVD of a matrix with at least as many rows as columns: from a = Q R and the SVD of the square R. U has `width`
+// columns.
 template <class S>
 SingularValues<S> tall_svd(const Columns<S>& a, int64_t width) {
   const int64_t n = a.cols();

@@ -16,7 +16,7 @@ RealOf<T> size_of(T x) {
     return std::abs(x);
 }
 
-// What a Hermitian matrix has where a symmetric one has x.
+// The element that a Hermitian matrix has where a symmetric one has x.
 template <class T>
 T turned(T x, bool hermitian) {
   return hermitian ? Eigen::numext::conj(x) : x;

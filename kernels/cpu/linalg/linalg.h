@@ -1,5 +1,5 @@
 #pragma once
-// What kernels of linear algebra share: matrices of a batch as Eigen's, errors of one of them.
+// Helpers that kernels of linear algebra share: matrices of a batch as Eigen's, errors of one of them.
 #define EIGEN_DONT_PARALLELIZE  // the matrices of a batch are shared out instead
 #include <Eigen/Core>
 #include <complex>
@@ -18,14 +18,14 @@ namespace sluice::cpu {
 // Rows lie one behind the other, as contiguous tensors have them.
 template <class T>
 using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-// Of temporaries that Eigen's factorizations work in.
+// The temporaries that Eigen's factorizations work in.
 template <class T>
 using Columns = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>;
 
-// Of a complex T its parts' type, else T.
+// The type of the parts of a complex T, else T.
 template <class T>
 using RealOf = typename Eigen::NumTraits<T>::Real;
-// What factorizations of matrices of T are computed in: Eigen's take long to compile for each type.
+// The type in which factorizations of matrices of T are computed: Eigen's take long to compile for each type.
 template <class T>
 using Wide = std::conditional_t<Eigen::NumTraits<T>::IsComplex, std::complex<double>, double>;
 
@@ -85,7 +85,7 @@ inline std::string failed_matrix(const std::string& caller, int rank, int64_t i)
   return rank > 2 ? fmt::format("{}: (Batch element {}): ", caller, i) : caller + ": ";
 }
 
-// What a vector that is determined up to its sign or argument is multiplied with: its largest entry is then positive.
+// The factor for a vector that is determined up to its sign or argument: it makes the largest entry positive.
 template <class Vector>
 auto turn_of(const Vector& v) {
   using T = typename Vector::Scalar;

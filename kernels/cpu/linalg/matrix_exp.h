@@ -3,7 +3,7 @@
 
 namespace sluice::cpu {
 
-// Of add_decomposition_kernels(), in a file of its own that takes as long to compile.
+// This is a part of add_decomposition_kernels(), in a file of its own that takes as long to compile.
 void add_matrix_exp_kernels(KernelTable& table);
 
 }  // namespace sluice::cpu

@@ -13,7 +13,7 @@ struct SingularValues {
   Columns<S> v;
 };
 
-// Of a square matrix, by Eigen's divide and conquer; nothing where that lost them.
+// The SVD of a square matrix, by Eigen's divide and conquer; nothing where that lost some values.
 std::optional<SingularValues<double>> divide_and_conquer(const Columns<double>& a);
 
 }  // namespace sluice::cpu

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kFirstCache = 24 * 1024;  // bytes of the first-level cache that tiles may take
 
-// Twice a tile costs half as many calls, and takes rows of twice the length together. What has to be converted comes
-// and goes faster in tiles; what has not is rather taken row by row than moved.
+// Twice a tile costs half as many calls, and takes rows of twice the length together. Elements that have to be
+// converted come and go faster in tiles; others are better taken row by row than moved.
 WalkOptions walk_options(const std::vector<OperandPlan>& operands) {
   int64_t bytes = 0;
   for (const OperandPlan& operand : operands) {

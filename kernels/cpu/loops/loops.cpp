@@ -22,7 +22,7 @@ SLUICE_INLINE int choose(const void* const* in, void* out, int64_t n) {
   return 0;
 }
 
-// Of several instruction sets, which templates cannot be compiled for.
+// Compiled for several instruction sets, which templates cannot be.
 SLUICE_LIGHT_CLONES int choose_1(const void* const* in, void* out, int64_t n) { return choose<uint8_t>(in, out, n); }
 SLUICE_LIGHT_CLONES int choose_2(const void* const* in, void* out, int64_t n) { return choose<uint16_t>(in, out, n); }
 SLUICE_LIGHT_CLONES int choose_4(const void* const* in, void* out, int64_t n) { return choose<uint32_t>(in, out, n); }

@@ -9,7 +9,7 @@
 
 namespace sluice::cpu {
 
-// Computes out[i] from in[...][i] for i < n; out may be one of the inputs. What it gives is a ScalarError.
+// Computes out[i] from in[...][i] for i < n; out may be one of the inputs. Its result is a ScalarError.
 using Loop = int (*)(const void* const* in, void* out, int64_t n);
 
 // The loops of an entry of base/scalar. Null: it is not defined for the type.

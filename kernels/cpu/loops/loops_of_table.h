@@ -32,7 +32,7 @@ namespace {
     return 0;                                                                     \
   }
 #define LOOP2(ATTRIBUTES, NAME, TYPE, RESULT, ...) LOOP2_OF(ATTRIBUTES, NAME, TYPE, RESULT, , x[i], w[i], __VA_ARGS__)
-// Of bools, into bools.
+// Loops of bools, into bools.
 #define BOOLS1(NAME, ...)                                                            \
   SLUICE_LIGHT_CLONES static int NAME(const void* const* in, void* out, int64_t n) { \
     using T [[maybe_unused]] = int8_t;                                               \
@@ -45,7 +45,7 @@ namespace {
     return 0;                                                                        \
   }
 #define BOOLS2(NAME, ...) LOOP2_OF(SLUICE_LIGHT_CLONES, NAME, int8_t, bool, , x[i] != 0, w[i] != 0, __VA_ARGS__)
-// Where an operand is one element, of light loops alone: of others it costs little to fill a tile with it.
+// Only light loops have a variant for an operand of one element: for others it costs little to fill a tile with it.
 #define LOOPS_WITH_ONE(ATTRIBUTES, NAME, TYPE, ...)                                          \
   LOOP2_OF(ATTRIBUTES, NAME##_one_0, TYPE, TYPE, const T one = x[0], one, w[i], __VA_ARGS__) \
   LOOP2_OF(ATTRIBUTES, NAME##_one_1, TYPE, TYPE, const T one = w[0], x[i], one, __VA_ARGS__)

@@ -1,10 +1,10 @@
 #pragma once
-// What is done with complex numbers as with others.
+// Operations on complex numbers that other numbers have, too.
 #include <complex>
 
 namespace sluice::cpu {
 
-// Of complex numbers, without C's special cases for infinite factors.
+// The product of complex numbers leaves out C's special cases for infinite factors.
 template <class T>
 inline T product(T a, T b) {
   return a * b;

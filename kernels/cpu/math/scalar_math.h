@@ -1,6 +1,6 @@
 #pragma once
-// What the expressions of base/scalar mean on the cpu. Where there is a vectorised function of float32 (vector_math.h),
-// it stands for C's: a separate implementation, whose accuracy tests hold against that.
+// The meaning of the expressions of base/scalar on the cpu. A vectorised function of float32 (vector_math.h), where
+// there is one, stands for C's: it is a separate implementation, whose accuracy tests hold against C's.
 #include <cmath>
 #include <complex>
 #include <cstdint>

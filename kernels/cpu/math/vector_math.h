@@ -11,7 +11,8 @@
     !defined(__SANITIZE_THREAD__)
 #define SLUICE_CLONED 1
 #define SLUICE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-// Where memory is what takes time: half a line at once is faster than a line, which mostly is one and a part of two.
+// For loops whose time is that of memory: half a line at once is faster than a line, which mostly is one and a part of
+// two.
 #define SLUICE_LIGHT_CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
 #define SLUICE_CLONED 0

@@ -1,8 +1,8 @@
 // Batch normalisation of a matrix of `rows` by `channels`, which lies channels-last or contiguous. Sums go over blocks
 // of rows in the compute type, then over blocks in double, in an order that depends on the shape alone and not on the
 // layout or the threads. Products are rounded before they are added to (-ffp-contract=off), as a convolution's epilogue
-// rounds them. What fused_batch_norm adds to batch_norm_train, and its backward to batch_norm_backward, is rounded as
-// the ops would round it one by one.
+// rounds them. The additions of fused_batch_norm to batch_norm_train, and of its backward to batch_norm_backward, are
+// rounded as the ops would round them one by one.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/norm/batch_norm.cpp"
 

@@ -103,7 +103,7 @@ void normalize(const BatchNorm& b, const BatchNormPointers& p, const Compute<T>*
   });
 }
 
-// What running statistics become: kept * running + taken * (correction * batch).
+// Updates running statistics: kept * running + taken * (correction * batch).
 template <class C>
 HWY_INLINE void move_running(const BatchNorm& b, int64_t first, int64_t last, const void* running, const C* batch,
                              double correction, void* next) {
@@ -228,7 +228,7 @@ void infer(const BatchNorm& b, const BatchNormPointers& p) {
   });
 }
 
-// Where dy comes from: it is given, or 0 where a result is not above 0; or that is written, too, and then read.
+// The source of dy: it is given, or 0 where a result is not above 0; or that is written, too, and then read.
 enum class Grad { kGiven, kMasked, kKept };
 
 // dy of element i, which is kept where it is to be.

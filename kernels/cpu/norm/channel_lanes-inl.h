@@ -110,7 +110,7 @@ HWY_INLINE void for_turned(int64_t positions, int64_t channels, int64_t first, i
     r += count;
   }
 }
-// Of what line(offset, count, to) gives of elements that lie side by side.
+// Turns the values that line(offset, count, to) gives of elements that lie side by side.
 template <class C, class Line>
 HWY_INLINE void turn_lines(int64_t positions, int64_t channels, int64_t first, int64_t last, int64_t begin, int64_t n,
                            Lanes<C>* rows, const Line& line) {
@@ -120,7 +120,7 @@ HWY_INLINE void turn_lines(int64_t positions, int64_t channels, int64_t first, i
     transpose(lines[0], kTurned, last - first, count, to, kLanes, C(1));
   });
 }
-// Of the elements as they are, or widened.
+// Turns the elements as they are, or widened.
 template <class C, class T>
 HWY_INLINE void turn_elements(int64_t positions, int64_t channels, int64_t first, int64_t last, int64_t begin,
                               int64_t n, const T* x, Lanes<C>* rows) {

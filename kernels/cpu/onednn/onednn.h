@@ -66,7 +66,7 @@ dnnl::matmul::primitive_desc matmul_pd(const Desc& a, const Desc& b, const Desc*
 dnnl::convolution_forward::primitive_desc conv_pd(const Desc& x, const Desc& w, const Desc* bias, const Desc& y,
                                                   const ConvGeometry& geometry, const dnnl::post_ops& post_ops = {},
                                                   const Implementation& implementation = {});
-// Of 8-bit integers; with `zero`, x has a zero point, which is an argument.
+// The convolution of 8-bit integers; with `zero`, x has a zero point, which is an argument.
 dnnl::convolution_forward::primitive_desc int8_conv_pd(const Desc& x, const Desc& w, const Desc& y,
                                                        const ConvGeometry& geometry, const dnnl::post_ops& post_ops,
                                                        bool zero);

@@ -16,7 +16,7 @@ onednn::ConvGeometry onednn_geometry(const ConvGeometry& g, const ConvOperands& 
   for (size_t d = 0; d < g.stride.size(); ++d) {
     const int axis = 2 + static_cast<int>(d);
     r.dilation[d] -= 1;
-    // What remains of the input behind the last window is not padded: the high padding may be negative.
+    // The rest of the input behind the last window is not padded: the high padding may be negative.
     r.padding_high.push_back((o.y.shape[axis] - 1) * g.stride[d] + g.dilation[d] * (o.w.shape[axis] - 1) + 1 -
                              o.x.shape[axis] - g.padding[d]);
   }

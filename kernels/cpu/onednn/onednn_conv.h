@@ -1,6 +1,6 @@
 #pragma once
-// What kernels that are convolutions of oneDNN share: operands and geometry in its words, and operands that lie
-// otherwise than its primitives want them.
+// Helpers that kernels share which are convolutions of oneDNN: operands and geometry in its words, and operands that
+// lie otherwise than its primitives want them.
 #include <memory>
 #include <vector>
 
@@ -36,7 +36,7 @@ class Ports {
  public:
   explicit Ports(int threads) : threads_(threads) {}
   Port input(const onednn::Desc& given, const onednn::Desc& wanted) { return make(given, wanted, given, wanted); }
-  // Input `number` of the query. Where it may be packed, others make and keep what the primitive wants.
+  // Input `number` of the query. If it may be packed, others make and keep a copy as the primitive wants it.
   Port input(const onednn::Desc& given, const onednn::Desc& wanted, const plan::KernelQuery& query, int number);
   Port output(const onednn::Desc& given, const onednn::Desc& wanted) { return make(given, wanted, wanted, given); }
   std::unique_ptr<onednn::Primitive> reorder(const onednn::Desc& from, const onednn::Desc& to);

@@ -12,8 +12,8 @@ namespace sluice::cpu {
 
 namespace {
 
-// Of oneDNN's kernels for AVX2: the rows that they take at a time, those that rows left over are multiplied as, and the
-// columns that a thread has at least before threads share out rows.
+// The sizes of oneDNN's kernels for AVX2: the rows that they take at a time, those that rows left over are multiplied
+// as, and the columns that a thread has at least before threads share out rows.
 constexpr int64_t kRowsAtATime = 6, kRowsLeftOver = 4, kColumnsOfAThread = 64;
 
 // Strides that oneDNN accepts also for dims of size 1.

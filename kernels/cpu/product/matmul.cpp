@@ -47,7 +47,8 @@ struct Source {
     return out[0];
   }
 };
-// Who multiplies: oneDNN where it can, of operands that it can read, or the loops, which read all where they lie.
+// The one who multiplies: oneDNN where it can, of operands that it can read, or the loops, which read all where they
+// lie.
 enum class By { kOneDnn, kLoops };
 
 Source make_source(const TensorSpec& spec, bool transposed, int rank, WorkspaceLayout& workspace,
@@ -77,7 +78,7 @@ C activated(C z, const std::string& name) {
   return z;
 }
 
-// Where the matrices of a batch lie.
+// The offsets of the matrices of a batch.
 struct Matrices {
   int64_t a = 0, b = 0;
 };
@@ -92,7 +93,7 @@ Matrices matrices_at(const Product& p, int64_t batch) {
   return at;
 }
 
-// What becomes of the products of columns [first, first + n) of a row.
+// Finishes the products of columns [first, first + n) of a row.
 template <class T>
 void finish_row(const Product& p, Compute<T>* sums, int64_t first, int64_t n, const T* bias, const T* residual, T* c) {
   using C = Compute<T>;

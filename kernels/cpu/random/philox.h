@@ -22,9 +22,9 @@ struct PhiloxStream {
   uint32_t mixed_high, salt, step;
 };
 
-// What is chosen with probability p: that of which the word is below this.
+// A random word below this is chosen, which happens with probability p.
 inline uint64_t chosen_below(double p) { return static_cast<uint64_t>(std::llround(p * 0x1p32)); }
-// What dropout() of probability p multiplies by what it keeps.
+// The factor by which dropout() of probability p multiplies what it keeps.
 inline double dropout_scale(double p) { return p < 1 ? 1 / (1 - p) : 0; }
 
 }  // namespace sluice::cpu

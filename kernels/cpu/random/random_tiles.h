@@ -13,8 +13,8 @@ struct DropoutCall {
   int64_t salt;
   double p;
 };
-// What dropout makes of n <= kTile elements, of which the first is the tensor's element `begin` in row-major order.
-// `out` may be `x`.
+// Applies dropout to n <= kTile elements, of which the first is the tensor's element `begin` in row-major order. `out`
+// may be `x`.
 void drop_tile(const DropoutCall& call, const void* x, void* out, int64_t begin, int64_t n);
 
 }  // namespace sluice::cpu

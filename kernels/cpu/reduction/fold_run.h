@@ -33,7 +33,7 @@ SLUICE_INLINE T joined(T a, T b) {
   }
 }
 
-// What is joined of an element.
+// The value with which an element joins the others: its square where squares are summed.
 template <ReductionKind kind, class T>
 SLUICE_INLINE T share_of(T a) {
   if constexpr (kind == ReductionKind::kSquares)

@@ -21,7 +21,7 @@ struct Folds {
   // into[i] joined with element i of each of the lines, which follow each other.
   void (*stack)(T* into, const T* x, int64_t n, int64_t lines);
 };
-// Of float, double, int64, and complex numbers, whose sums and products alone are there.
+// The folds of float, double, int64, and complex numbers, which have sums and products alone.
 template <class T>
 Folds<T> folds_of(ReductionKind kind);
 

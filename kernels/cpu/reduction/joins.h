@@ -16,7 +16,7 @@ struct Joins {
 
   ReductionKind kind;
 
-  // What joins with anything and leaves it as it is.
+  // The value that joins with anything and leaves it as it is.
   Total identity() const {
     if constexpr (kIsComplex<T>)
       return kind == ReductionKind::kProd ? 1.0 : 0.0;

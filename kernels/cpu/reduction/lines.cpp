@@ -192,7 +192,8 @@ class RunningExtremum final : public PreparedKernel {
   const LoadFn load_;
 };
 
-// Of neighbouring lines a row after the other; of others several at once, since each step of a line waits for the last.
+// Neighbouring lines are taken a row after the other; other lines several at once, since each step of a line waits for
+// the last.
 template <class T>
 class LinearRecurrence final : public PreparedKernel {
  public:
@@ -210,7 +211,8 @@ class LinearRecurrence final : public PreparedKernel {
   using Total = std::conditional_t<kIsComplex<T>, std::complex<double>,
                                    std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>>;
   using Places = std::array<int64_t, kMaxOperands>;  // of a line in its operands, in bytes
-  // Of more lines abreast, whose elements often lie whole pages apart, the first-level cache cannot hold the next ones.
+  // With more lines abreast, whose elements often lie whole pages apart, the first-level cache cannot hold the next
+  // ones.
   static constexpr int64_t kAbreast = 4, kPiece = 256;
 
   // kAdds: of all elements of b; else the first of a line is all there is.

@@ -99,7 +99,7 @@ class Lines {
     });
   }
 
-  // Where line i of a segment begins in each operand, in bytes.
+  // The starts of line i of a segment in each operand, in bytes.
   std::array<int64_t, kMaxOperands> places(const std::array<int64_t, kMaxOperands>& offsets, int64_t i) const {
     std::array<int64_t, kMaxOperands> at{};
     for (int k = 0; k < static_cast<int>(steps_.size()); ++k) at[k] = bytes(k, offsets[k] + i * nest_->inner_stride(k));

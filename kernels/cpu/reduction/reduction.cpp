@@ -50,7 +50,7 @@ class Reduce final : public PreparedKernel {
     group_ = by_column_ ? std::clamp<int64_t>(outputs_.size(), 1, kColumns) : 1;
     const int64_t groups = (outputs_.size() + group_ - 1) / group_;
     chunks_ = parts_of_lines(groups, reduced_.size() * group_);
-    // Where a reduced axis lies around the kept ones, its elements are walked outermost, as memory has them.
+    // If a reduced axis lies around the kept ones, its elements are walked outermost, as memory has them.
     turns_ = !by_column_ && reduced_.outer_rank() > 0 && outputs_.size() > 1 && reduced_.size() >= kRun &&
              reduced_.outer_dim(0) >= 2 * kTurn &&
              reduced_.outer_stride(0, 0) >= outputs_.inner_stride(kIn) * outputs_.inner();

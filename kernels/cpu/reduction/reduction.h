@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels that walk along axes share.
+// Helpers that the kernels share which walk along axes.
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -33,7 +33,7 @@ inline constexpr int64_t kShort = 32;       // shorter runs are summed one by on
 inline int64_t parts_of_lines(int64_t lines, int64_t size) {
   return lines < 16 && size >= 2 * kChunk ? std::clamp<int64_t>(size / kChunk, 1, kMostChunks) : 1;
 }
-// What the op does with rows, where it may be a step of `fused_rows`.
+// The reduction by which the op folds rows, where it may be a step of `fused_rows`.
 std::optional<ReductionKind> folds_rows(std::string_view op);
 std::vector<std::string_view> ops_that_fold_rows();
 

@@ -72,7 +72,7 @@ class ArgExtremum final : public PreparedKernel {
   // The first NaN wins over everything.
   bool beats(T v, T best) const { return (best == best) & ((v != v) | (maximum_ ? v > best : v < best)); }
 
-  // Of neighbouring outputs, whose elements lie side by side.
+  // The same for neighbouring outputs, whose elements lie side by side.
   void find_side_by_side(const char* x, int64_t* to, int64_t outputs) const {
     T space[kTile], best[kTile];
     int64_t places[kTile] = {}, at = 0;
@@ -99,7 +99,7 @@ class ArgExtremum final : public PreparedKernel {
   const bool side_by_side_;
 };
 
-// What running sums of T are made in.
+// The type in which running sums of T are made.
 template <class T>
 using TotalOf = std::conditional_t<kIsComplex<T>, std::complex<double>,
                                    std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>>;

@@ -16,7 +16,7 @@ class FlatProgram {
   // `is_number`: of each input, whether it is one element. Throws Error(kUnsupported) where it does not fit its space.
   FlatProgram(const char* op, const AttrGraph& body, const std::vector<DType>& inputs, std::vector<bool> is_number);
 
-  // What one thread works in.
+  // The memory that one thread works in.
   struct Space {
     alignas(64) char scratch[kScratch];
     alignas(64) char repeated[kMostNumbers][kTile * sizeof(double)];

@@ -39,7 +39,7 @@ class FusedProgram::Builder {
     return static_cast<int>(sizes_.size()) - 1;
   }
 
-  // Where the value that comes next is written. An output that may overwrite an input is written last of all.
+  // The place in which the next value is written. An output that may overwrite an input is written last of all.
   int place_of_next(DType dtype) {
     const int value = static_cast<int>(values_.size());
     const bool last = value == body_.inputs + static_cast<int>(body_.calls.size()) - 1;

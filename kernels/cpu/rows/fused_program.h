@@ -26,7 +26,7 @@ class FusedProgram {
   bool heavy() const { return heavy_; }
   int64_t scratch_per_element() const { return scratch_; }  // bytes
 
-  // Where one piece of the operands is. Inputs are as they are in memory, and so is what outputs become.
+  // The addresses of one piece of the operands. Inputs are as they are in memory, and so is what outputs become.
   struct Piece {
     const void* const* in;
     void** out;  // where to write; changed where the result lies elsewhere
@@ -53,7 +53,7 @@ class FusedProgram {
     int in[kMostLinks + 1] = {-1, -1, -1, -1}, out = -1;  // places
     ChainLink link = {};                                  // of a step of floats that may be in a chain
   };
-  // Of a value: its place as memory has it, and those of what has been made of it.
+  // The places of a value: the one that memory has, and those of its conversions.
   struct Places {
     struct Made {
       LoadFn load;

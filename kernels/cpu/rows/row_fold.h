@@ -24,12 +24,13 @@ class RowFold {
   virtual void rows(const void* x, int64_t n, int64_t rows, void* out) const = 0;
   // A run: n elements from `at` on, which a part begins `before` elements ahead of. Becomes entries of the part.
   virtual void run(const void* x, int64_t n, int64_t before, void* entries) const = 0;
-  // What all entries become. Those of a part are entry_bytes() behind the last one's.
+  // Makes the results from all entries. Those of a part are entry_bytes() behind the last one's.
   virtual void finish(const LongRow& row, const void* entries, void* out) const = 0;
 
   static int64_t entry_bytes(const LongRow& row);  // of a part
 };
-// Of floating dtypes. `squares`: of the elements' squares. REQUIRES: that is of a sum or a mean of float32 or float64.
+// The folds of floating dtypes. `squares`: of the elements' squares. REQUIRES: that is of a sum or a mean of float32 or
+// float64.
 std::unique_ptr<const RowFold> make_row_fold(ReductionKind kind, DType dtype, bool squares = false);
 
 }  // namespace sluice::cpu

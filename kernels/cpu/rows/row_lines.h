@@ -18,8 +18,8 @@ struct Line {
   int64_t length = 1;
 };
 
-// Of an operand of the axes around rows: whether all rows read the same, and whether rows of `length` elements follow
-// each other.
+// These tell of an operand of the axes around rows whether all rows read the same, and whether rows of `length`
+// elements follow each other.
 bool rows_are_same(const RowNest& nest, int operand);
 bool rows_follow(const RowNest& nest, int operand, int64_t length);
 
@@ -37,7 +37,7 @@ struct RowLines {
   plan::LayoutPreference layouts(size_t outputs) const;
 };
 
-// What is made of what in a body: for those who print sources of it, which keep no elements of a row.
+// Tells which values of a body are made of which: for those who print sources of it, which keep no elements of a row.
 class RowBody {
  public:
   RowBody(const AttrGraph& body, const RowLines& lines);

@@ -14,8 +14,8 @@ class RowProgram {
  public:
   static constexpr int kMostValues = 64;
 
-  // kRow: one for each row. Of what is for each element: kKept: read in a later phase than it is made in, so kept for
-  // the whole row; kRun: folded alone, so kept for a run; kPassing: in tiles alone.
+  // The home of a value. kRow: there is one for each row. A value of each element is kKept for the whole row if it is
+  // read in a later phase than it is made in, kRun for a run if it is folded alone, and else kPassing, in tiles alone.
   enum class Home : uint8_t { kInput, kState, kRow, kOutput, kKept, kRun, kPassing };
   struct Value {
     Value(DType t, bool is_row = false, Home h = Home::kPassing, int i = -1)
@@ -71,7 +71,7 @@ class RowProgram {
   int64_t scratch_ = 0;
 };
 
-// Of inputs of a body: the states of random steps, which are no elements.
+// Tells which inputs of a body are the states of random steps, which are no elements.
 std::vector<bool> states_of(const AttrGraph& body);
 
 }  // namespace sluice::cpu

@@ -107,7 +107,7 @@ template <class T>
 void sample_any(const Sampling& s, const T* x, const T* grid, T* y, int64_t begin, int64_t end) {
   sample_blocks(s, x, grid, y, begin, end);
 }
-// That of float for several instruction sets, which templates cannot be compiled for.
+// The sampling of float for several instruction sets, which templates cannot be compiled for.
 SLUICE_CLONES void sample_f32(const Sampling& s, const float* x, const float* grid, float* y, int64_t begin,
                               int64_t end) {
   sample_blocks(s, x, grid, y, begin, end);

@@ -24,7 +24,7 @@ struct Range {
   int64_t begin = 0, size = 0;
 };
 
-// What each output pixel along an axis is made of: `taps` weights from input `first` on, those that are not used zero.
+// The inputs of each output pixel along an axis: `taps` weights from input `first` on, those that are not used zero.
 struct Weights {
   int64_t taps = 0;
   std::vector<int64_t> first;

@@ -25,7 +25,7 @@ struct JpegReader::State {
     info->err->format_message(info, state.message);
     std::longjmp(state.back, 1);
   }
-  // Of warnings, that the file ends early is an error; others are of bytes that decoders step over.
+  // The only warning that is an error is that the file ends early; others are about bytes that decoders step over.
   static void warn(j_common_ptr info, int level) {
     if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) give_up(info);
   }

@@ -166,7 +166,7 @@ void max_pool_backward(const Pool& p, const void* in, const void* in_indices, vo
       positions);
 }
 
-// What a window's sum is divided by (torch.avg_poolNd).
+// The divisor of a window's sum (torch.avg_poolNd).
 HWY_INLINE double divisor_at(const Pool& p, const std::array<int64_t, 3>& at) {
   if (p.divisor != 0) return static_cast<double>(p.divisor);
   double count = 1;
@@ -324,7 +324,8 @@ std::unique_ptr<PreparedKernel> prepare_as(const KernelQuery& q, const PrepareCo
 
 namespace {
 
-// Of forward ops: a contiguous operand stays so where its lines are long enough for neighbours to be computed together.
+// The layouts of forward ops: a contiguous operand stays so where its lines are long enough for neighbours to be
+// computed together.
 plan::LayoutPreference layouts(const KernelQuery& q) {
   const TensorSpec& x = q.inputs[0];
   constexpr int64_t kLong = 10;

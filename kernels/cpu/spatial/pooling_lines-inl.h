@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Where the taps of output position `at` begin that are not before the input.
+// The first taps of output position `at` that are not before the input.
 HWY_INLINE std::array<int64_t, 3> first_tap(const Pool& p, const std::array<int64_t, 3>& at) {
   std::array<int64_t, 3> begin;
   for (int d = 0; d < 3; ++d) {

@@ -13,7 +13,7 @@ namespace {
 #if defined(__x86_64__)
 
 constexpr int64_t kLanes = 8;
-// Of which Clang's __builtin_cpu_supports knows nothing.
+// Clang's __builtin_cpu_supports does not know F16C, so CPUID is asked.
 const bool has_f16c = [] {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;

@@ -24,7 +24,7 @@ SLUICE_INLINE void repeat(T value, char* to, int64_t bytes) {
   if (at < bytes) std::memcpy(to + bytes - kPattern, &pattern, sizeof pattern);
 }
 
-// Of several instruction sets, which templates cannot be compiled for.
+// Compiled for several instruction sets, which templates cannot be.
 #define REPEAT(NAME, T) \
   SLUICE_CLONES void NAME(T value, char* to, int64_t bytes) { repeat(value, to, bytes); }
 REPEAT(repeat_each, uint8_t)

@@ -6,7 +6,7 @@ namespace sluice::cpu {
 
 inline constexpr int64_t kStreamedLine = 64;  // bytes; parts of one would be read and written one by one
 
-// Of the cache that the cores share; INT64_MAX where it is unknown, or where there are no such stores.
+// The bytes of the cache that the cores share; INT64_MAX where they are unknown, or where there are no such stores.
 int64_t streaming_bytes();
 
 // Copies without reading the lines that are overwritten. REQUIRES: the two do not overlap; finish_streams() follows on

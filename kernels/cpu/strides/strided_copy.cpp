@@ -20,8 +20,8 @@ LoopNest nest_of(const Shape& shape, const Strides& from, const Strides& to) {
   return LoopNest(shape, strides);
 }
 
-// y[r * y_step + c] = x[c * x_step + r], of multiples of kAtOnce rows and columns. What the next block reads, if there
-// is one, is on its way meanwhile.
+// y[r * y_step + c] = x[c * x_step + r], of multiples of kAtOnce rows and columns. The data that the next block reads,
+// if there is one, is on its way meanwhile.
 template <class E>
 SLUICE_INLINE void turn_block(const E* x, int64_t x_step, int64_t rows, int64_t columns, const E* next, E* y,
                               int64_t y_step) {

@@ -71,7 +71,8 @@ class TileWalk {
 
   // In ranges that threads share, calls f(in, out, element, n), where f = make() is of one range: in[k] is the tile of
   // input k, out[k] where f writes output k, unless it sets it to another tile, of memory that lives as long as f.
-  // `element`: the first one's number, where pieces are in order. What f gives is 0, or an error; returned is one.
+  // `element`: the first one's number, where pieces are in order. f returns 0, or an error; one of the errors is
+  // returned.
   template <class Make>
   int run(const KernelArgs& args, int threads, int64_t grain, const Make& make) const {
     if (nest_.size() == 0) return 0;
@@ -92,7 +93,7 @@ class TileWalk {
  private:
   using Nest = LoopNestOf<kMost>;
   using Addresses = std::array<char*, kMost>;
-  // Where an operand's elements are, as rows: element (r, i) lies at r * row_step + i * step.
+  // The rows of an operand's elements: element (r, i) lies at r * row_step + i * step.
   struct Rows {
     int64_t row_step = 0, step = 0;
     bool one_line = false;  // rows follow each other: a block is one line of step `step`
@@ -122,7 +123,7 @@ class TileWalk {
     rest_ = Nest::in_order(shape, strides);
   }
 
-  // Of all operands, as often as they are read or written.
+  // The bytes of all operands, as often as they are read or written.
   int64_t bytes_touched() const {
     int64_t bytes = 0;
     for (int k = 0; k < count_; ++k) {

@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-// What fits of a file, without allocating.
+// Reads as much of a file as fits, without allocating.
 std::string_view read_file(const char* path, char* buffer, size_t size) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return {};

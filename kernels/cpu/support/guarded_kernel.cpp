@@ -123,7 +123,7 @@ class Guarded final : public PreparedKernel {
     size_t output;
   };
 
-  // What outputs lie in, together with inputs that lie there, too; in order, none over another.
+  // The ranges in which outputs lie, together with inputs that lie there, too; in order, none over another.
   std::vector<Range> written(const KernelArgs& args) const {
     std::vector<Range> ranges;
     const auto add = [&](const void* at, uint64_t bytes, size_t output) {

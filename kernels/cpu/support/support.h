@@ -1,5 +1,5 @@
 #pragma once
-// What CPU kernels of tensor families share: kernels from lambdas, threads, workspaces, spatial layouts.
+// Helpers that CPU kernels of tensor families share: kernels from lambdas, threads, workspaces, spatial layouts.
 #include <memory>
 
 #include "kernels/kernel.h"

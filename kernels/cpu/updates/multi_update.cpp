@@ -1,6 +1,6 @@
-// Steps of an optimizer for several parameters in one sweep, which threads share as if they were one parameter. What
-// makes a gradient of what is given, a cast or a product with a number, is computed on pieces of it, in the cache; so
-// is a copy of the parameter in another dtype.
+// Steps of an optimizer for several parameters in one sweep, which threads share as if they were one parameter. A step
+// that makes the gradient from what is given, a cast or a product with a number, is computed on pieces of it, in the
+// cache; so is a copy of the parameter in another dtype.
 #include <algorithm>
 #include <optional>
 
@@ -108,7 +108,7 @@ class MultiUpdate final : public PreparedKernel {
     }
   }
 
-  // Of the elements of the parameter that have just been written.
+  // Copies the elements of the parameter that have just been written.
   void write_copy(const KernelArgs& args, int64_t begin, int64_t end) const {
     FlatProgram::Space space;
     const void* const parameter[] = {args.outputs[0]};

@@ -118,7 +118,7 @@ double read_scalar(const void* value, DType dtype) {
   }
 }
 
-// Where an op's operands stand: `tensors` leading tensors, then the scalars at these indices (-1: none).
+// The positions of an op's operands: `tensors` leading tensors, then the scalars at these indices (-1: none).
 struct Signature {
   const char* op;
   int which, tensors, lr, step;

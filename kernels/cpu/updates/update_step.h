@@ -20,7 +20,8 @@ using StepFn = void (*)(const Step&, const void* const* tensors, void* const* ou
 
 class UpdateStep {
  public:
-  // Of a call of an op of updates, whose operands have these dtypes. Throws Error(kUnsupported) for other ops.
+  // The step for a call of an op of updates, whose operands have these dtypes. Throws Error(kUnsupported) for other
+  // ops.
   UpdateStep(const std::string& op, const NamedAttrs& attrs, const std::vector<DType>& operands);
 
   int tensors() const { return tensors_; }      // the operands in front: the parameter, its gradient, state

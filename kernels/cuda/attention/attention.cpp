@@ -48,7 +48,8 @@ std::string place_function(const char* name, const TensorSpec& spec) {
       name, stride(0), stride(1), stride(2), stride(3));
 }
 
-// What all kernels of a query share. `mask` is the operand that is the mask; the dropout's state follows it.
+// The beginning that all kernels of a query share. `mask` is the operand that is the mask; the dropout's state follows
+// it.
 Writer begin(const plan::KernelQuery& query, const Sizes& s, size_t first, size_t mask, size_t inputs) {
   Writer writer(query, inputs);
   writer.compute(s.dtype);
@@ -122,7 +123,7 @@ bool is_packed(const TensorSpec& spec) {
   return packed;
 }
 
-// Of a part that makes `columns` columns for each of `own` rows, which `heads` heads have.
+// The source of a part that makes `columns` columns for each of `own` rows, which `heads` heads have.
 Source tiled(Writer writer, const Sizes& s, AttentionPart part, const char* name, int64_t columns,
              const std::string& operands) {
   const bool wide = s.dtype == DType::kFloat64, keys = part == AttentionPart::kKeys;
@@ -165,7 +166,7 @@ Source by_warps(Writer writer, const Sizes& s, AttentionPart part, const char* n
     writer.constant(constant, value);
   }
   writer.add(warp_functions(s.halves));
-  // Of narrow heads two blocks fit: one computes while the other waits for its tile.
+  // Two blocks of narrow heads fit: one computes while the other waits for its tile.
   const int per_sm = narrow && (s.halves || result) ? 2 : 1;
   return writer.blocks(name, s.batch * owners * tiles, operands + warp_attention(part), per_sm);
 }

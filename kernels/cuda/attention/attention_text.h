@@ -7,7 +7,7 @@
 
 namespace sluice::cuda {
 
-// What a block makes: a tile of queries' results, their gradients, or those of a tile of keys and values.
+// The result of a block: a tile of queries' results, their gradients, or those of a tile of keys and values.
 enum class AttentionPart { kResult, kQueries, kKeys };
 
 // By products of tiles through shared memory, for any dtype, width and stride: 16 x 16 threads make kEach x kEach

@@ -95,8 +95,8 @@ __device__ inline C over_row(C v, bool most) {
 
 namespace {
 
-// `own`: rows of which a block has a tile. Of queries the last tile has the most keys, of keys the first one the most
-// queries; those come first.
+// `own`: rows of which a block has a tile. The last tile of queries has the most keys, the first tile of keys the most
+// queries; these tiles come first.
 std::string beginning(bool keys) {
   return std::string(R"(  __shared__ __align__(16) C as[kDepth * kPitch];
   __shared__ __align__(16) C bs[kDepth * kPitch];

@@ -1,14 +1,15 @@
-// Attention by tensor cores. Where a thread's numbers lie in the operands of mma.m16n8k16 and mma.m16n8k8 (PTX ISA,
-// "Matrix fragments for mma"): with g = lane / 4 and t = lane % 4, of sums 16 x 8 rows g and g + 8, columns 2 t and 2 t
-// + 1. So sums are the left operand of a product with what they weigh: in pairs for m16n8k16; for m16n8k8, whose thread
-// has columns t and t + 4 of it, when the right operand's rows are taken in the order of the sums' columns.
+// Attention by tensor cores. The operands of mma.m16n8k16 and mma.m16n8k8 are spread over threads (PTX ISA, "Matrix
+// fragments for mma"): with g = lane / 4 and t = lane % 4, a thread has of sums 16 x 8 rows g and g + 8, columns 2 t
+// and 2 t + 1. So sums are the left operand of a product with what they weigh: in pairs for m16n8k16; for m16n8k8,
+// whose thread has columns t and t + 4 of it, when the right operand's rows are taken in the order of the sums'
+// columns.
 #include "kernels/cuda/attention/attention_text.h"
 
 namespace sluice::cuda {
 namespace {
 
-// What differs by element: kDeep (columns of a product), the numbers' type in tiles, other_at() (which of eight rows of
-// a tile a thread's sums belong to), column_at() (which column a thread's results belong to).
+// The texts that differ by element: kDeep (columns of a product), the numbers' type in tiles, other_at() (which of
+// eight rows of a tile a thread's sums belong to), column_at() (which column a thread's results belong to).
 constexpr const char* kHalfFunctions = R"(
 typedef u16 Element;
 constexpr int kDeep = 16;
@@ -230,7 +231,7 @@ constexpr const char* kBegin = R"(  __shared__ __align__(16) Element tile_e[kOth
   Ahead<kV16> ahead_v;
 )";
 
-// Of a warp that has queries, against tiles of keys.
+// The loop of a warp that has queries, against tiles of keys.
 constexpr const char* kAgainstKeys = R"(  const Index h = owner, own = h / kGroup;
   const auto at_q = [&](Index r, Index c) { return q_at(n, h, r, c); };
   const auto at_k = [&](Index r, Index c) { return k_at(n, own, r, c); };

@@ -95,7 +95,7 @@ struct Tensors {
   }
 };
 
-// What follows a convolution.
+// A step that follows a convolution.
 struct Step {
   cudnnPointwiseMode_t mode;
   CudnnDescriptor operand = {nullptr, nullptr};
@@ -135,7 +135,7 @@ bool is_plain(const TensorSpec& spec) {
   return numel(spec.shape) > 0 && cpu::spatial_layout(spec) != plan::Layout::kAny;
 }
 
-// Of the workspace, ahead of the plan's.
+// The bytes of the workspace ahead of the plan's.
 uint64_t coefficient_bytes(const plan::KernelQuery& query) {
   return ConvTail(query).norm ? ConvCoefficients(query).bytes : 0;
 }
@@ -211,7 +211,7 @@ CudnnRules rules_of(const plan::KernelQuery& query) {
   return rules;
 }
 
-// What a plan's graph has in memory.
+// Makes the kernel, with the operands that a plan's graph has in memory.
 std::unique_ptr<PreparedKernel> kernel_of(const plan::KernelQuery& query, CudnnDevice& device, CudnnPlans plans) {
   using From = Operand::From;
   std::vector<CudnnOperand> operands;

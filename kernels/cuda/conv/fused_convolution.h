@@ -1,6 +1,6 @@
 #pragma once
-// What fused_conv does to a convolution's result before it is written: batch norm by given statistics, plus a residual,
-// an activation.
+// The end of fused_conv, which changes a convolution's result before it is written: batch norm by given statistics,
+// plus a residual, an activation.
 #include <memory>
 #include <string>
 

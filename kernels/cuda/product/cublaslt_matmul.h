@@ -62,8 +62,8 @@ class CublasLtDescriptors {
   Owned<cublasLtMatrixLayout_t> a_, b_, z_;
 };
 
-// What a plan gives each of the library's products: as NVIDIA recommends for the architecture ("sm_90"), whichever
-// algorithm is taken, so that plans do not depend on the library's version.
+// The workspace that a plan gives each of the library's products: as NVIDIA recommends for the architecture ("sm_90"),
+// whichever algorithm is taken, so that plans do not depend on the library's version.
 uint64_t cublaslt_workspace_bytes(const std::string& architecture);
 
 }  // namespace sluice::cuda

@@ -57,8 +57,8 @@ Generated generate(const plan::KernelQuery& query) {
   return generated;
 }
 
-// What is usual, and of operands that cuBLASLt cannot say the fewest that it can when they are copied: a copy costs
-// less than a product without the library.
+// The usual layout; but if cuBLASLt cannot read an operand as it lies, the fewest operands are copied with which it
+// can: a copy costs less than a product without the library.
 plan::LayoutPreference suited(const plan::KernelQuery& query, const plan::LayoutPreference& usual) {
   for (const unsigned copied : {0u, 1u, 2u, 3u}) {
     plan::KernelQuery tried = query;

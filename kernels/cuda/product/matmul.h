@@ -29,7 +29,7 @@ MatmulProblem matmul_problem(const plan::KernelQuery& query);
 std::unique_ptr<PreparedKernel> cublaslt_matmul(const plan::KernelQuery& query);
 // By plan::kImplementation, the usual one first: "proposal 1" and so on, at most 8. Empty where it has none.
 std::vector<std::string> cublaslt_matmul_names(const plan::KernelQuery& query);
-// Of a matmul or linear for tensor cores, with rows that they load: plan::Target::padded_sizes.
+// The sizes of a matmul or linear for tensor cores, with rows that they load: plan::Target::padded_sizes.
 Ints cublaslt_sizes(const plan::KernelQuery& query);
 
 }  // namespace sluice::cuda

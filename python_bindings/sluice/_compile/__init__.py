@@ -33,8 +33,8 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
     """A function or module whose calls run as plans, and so do their backward passes; as torch.compile. Also a decorator.
 
     The first call of a kind traces and compiles. Calls of another kind (dtypes, sizes, requires_grad, modes, arguments that are no
-    tensors, globals and attributes that the code has read) are compiled as well. What cannot be traced is a *break*: the code
-    runs eagerly, and the modules that it calls are compiled. `explain()` tells of all that, docs/compile.md teaches it.
+    tensors, globals and attributes that the code has read) are compiled as well. Code that cannot be traced is a *break*:
+    it runs eagerly, and the modules that it calls are compiled. `explain()` tells of all that, docs/compile.md teaches it.
 
     fullgraph: a break is an error that says where and why.
     dynamic: True: one compiled graph for all sizes of axis 0 of the arguments, where each row of the results depends on one row

@@ -45,7 +45,7 @@ def fastest(graph: Any, arguments: Any, trace: Any, tensors: list[Tensor], state
 
 
 def _seconds(call: Any, tensors: list[Tensor], state: Any) -> float:
-    """Of a call, the least of some."""
+    """The seconds of a call: the least of some."""
     begin, best = time.perf_counter(), float("inf")
     for _ in range(_ROUNDS):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What runs graphs: by name, or a callable that is given one."""
+"""Backends run graphs: they are known by name, or are a callable that is given one."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def find(backend: Any, where: str) -> Any:
 
 
 class BackendError(_C.RuntimeError):
-    """What a backend did wrong: no reason to run something eagerly."""
+    """A fault of a backend: no reason to run something eagerly."""
 
 
 class CompiledGraph:
-    """What a backend is given: a traced graph. text() shows it, ops() lists it; called with tensors like the example inputs it runs as
-    a plan, and gives the list of its outputs."""
+    """The traced graph that a backend is given: text() shows it, ops() lists it; called with tensors like the example
+    inputs it runs as a plan, and gives the list of its outputs."""
 
     def __init__(self, graph: Any, arguments: Any, trace: Any) -> None:
         self.name, self._graph, self._arguments, self._trace = graph.name, graph, arguments, trace
@@ -73,7 +73,7 @@ class CompiledGraph:
 
 
 def given_to(backend: Any, graph: CompiledGraph, tensors: list[Any], asked: dict[str, Any]) -> Any:
-    """What a backend has made of a graph, as a function of a list of tensors."""
+    """The result of a backend for a graph, as a function of a list of tensors."""
     name, expected = getattr(backend, "__name__", type(backend).__name__), len(graph.outputs)
     try:
         run = backend(graph, list(tensors), **asked)

@@ -15,7 +15,7 @@ from sluice._compile.capture import Traced
 
 
 def gradients(outs: list[Tensor], leaves: list[Tensor], grads: list[Tensor]) -> list[Any]:
-    """Of `leaves`; None where there is none."""
+    """The gradients of `leaves`; None where there is none."""
     outer, trace_state.differentiates = trace_state.differentiates, True
     try:
         with refusing():  # hooks
@@ -60,7 +60,7 @@ class Backward:
             arguments, trace = self.graph.traced(likes)
         given.clear()
         self.captured = trace.captured
-        # What nobody else has is handed over, and not copied.
+        # A tensor that nobody else has is handed over, and not copied.
         self._donated = [len(outs) + n for n, i in enumerate(self._fed) if distinct[i].kind == "plan" and distinct[i].value >= program.num_results]
         donated = [trace.names[n] for n in self._donated]
         try:

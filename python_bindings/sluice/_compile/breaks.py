@@ -1,4 +1,4 @@
-"""What a trace cannot follow: breaks, and how they are found out."""
+"""Breaks are what a trace cannot follow; this module finds them out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sluice._guards.code import is_ours
 
 
 class Break(_C.RuntimeError):
-    """Of a trace: `kind` in a word, why, and "file:line" of the user's code ("" where that is not known)."""
+    """A break of a trace: `kind` in a word, why, and "file:line" of the user's code ("" where that is not known)."""
 
     def __init__(self, kind: str, reason: str, place: str = "") -> None:
         self.kind, self.reason, self.place = kind, reason, place
@@ -48,7 +48,7 @@ def warn(text: str) -> None:
 
 
 def place_of(error: BaseException) -> str:
-    """Where the user's code was when it was raised."""
+    """The place of the user's code when it was raised."""
     found, traceback = "", error.__traceback__
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
@@ -63,7 +63,7 @@ _NEEDS_VALUE = ("has no value while a graph is built", "its content exists only 
 
 
 def as_break(error: BaseException) -> Break:
-    """What was raised while tracing, as a break."""
+    """The exception that was raised while tracing, as a break."""
     if isinstance(error, Break):
         return error
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -196,7 +196,7 @@ _READS = {"__bool__": "bool() of a tensor", "__float__": "float() of a tensor", 
 
 @contextmanager
 def listing(breaks: list[Break]) -> Iterator[None]:
-    """Of an eager run on this thread: appends to `breaks` every place where it reaches the host."""
+    """Appends to `breaks`, while an eager run goes on in this thread, every place where it reaches the host."""
     with _listening(host=lambda name, place: breaks.append(Break("host", _called(name), place)),
                     reads=lambda name, place: breaks.append(Break("value", f"{name} reads the value of a tensor", place))):
         yield

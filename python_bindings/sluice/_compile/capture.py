@@ -85,7 +85,8 @@ _STALE = "one of the variables needed for gradient computation has been modified
 
 
 class Output:
-    """Where a result comes from: "plan" (a number of its results), "input" (a number), "object" (itself), "constant" (a copy of it)."""
+    """The source of a result: "plan" (a number of its results), "input" (a number), "object" (itself), "constant" (a copy
+    of it)."""
 
     __slots__ = ("kind", "value", "grad")
 
@@ -106,8 +107,8 @@ class Run:
         self.results: Any = None
 
     def _hooks(self) -> tuple[Any, Any]:
-        """What packs and unpacks for the tape. It doesn't keep this alive: the results here have the tape, and a cycle through the tape
-        would never be collected."""
+        """The functions that pack and unpack for the tape. It doesn't keep this alive: the results here have the tape, and
+        a cycle through the tape would never be collected."""
         run: Any = weakref.ref(self)
         return lambda tensor: run()._packed(tensor), lambda number: run()._unpacked(number)
 

@@ -1,4 +1,4 @@
-"""What modules hold: whether a run changes it, and to put it back."""
+"""The contents of modules: they tell whether a run changes them, and put them back."""
 
 from __future__ import annotations
 

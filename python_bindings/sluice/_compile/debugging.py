@@ -17,7 +17,7 @@ RTOL, ATOL = 1e-3, 1e-5
 
 
 class State:
-    """What a call may write: buffers and parameters that its plan updates, arguments, the default generator."""
+    """The state that a call may write: buffers and parameters that its plan updates, arguments, the default generator."""
 
     def __init__(self, program: Any, tensors: list[Tensor]) -> None:
         named = dict(program.variables())
@@ -37,7 +37,7 @@ class State:
 
 
 def compared(region: Any, program: Any, fitted: Any) -> Any:
-    """What the program gives, if the code itself gives the same; RuntimeError that names the first thing that differs."""
+    """The result of the program, if the code itself gives the same; RuntimeError that names the first thing that differs."""
     with tracing_lock:
         state = State(program, fitted.tensors)
         made = program(fitted)

@@ -134,7 +134,7 @@ class Region:
             return None, found
 
     def _limited_call(self, args: Any, kwargs: Any) -> Any:
-        """Of what is compiled no more."""
+        """Calls a function that is compiled no more."""
         self.counter.count("eager_calls")
         self.counter.count("limits")
         return self._eager(*args, **kwargs)

@@ -16,7 +16,7 @@ from sluice._compile.report import Explanation
 
 
 def region_behind(compiled: Any) -> Any:
-    """Of what compile() returned; None: it did not."""
+    """The region of what compile() returned; None: it did not return this."""
     if isinstance(compiled, OptimizedModule):
         return compiled._region
     if isinstance(compiled, Module):

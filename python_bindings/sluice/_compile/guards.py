@@ -1,4 +1,4 @@
-"""What a compiled call depends on besides its code: the key of a call, in words, and what differs."""
+"""Guards tell what a compiled call depends on besides its code: the key of a call, in words, and what differs."""
 
 from __future__ import annotations
 

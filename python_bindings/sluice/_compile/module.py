@@ -1,4 +1,4 @@
-"""What compile() makes of a module: the same module under another class, whose calls are compiled."""
+"""The result of compile() for a module: the same module under another class, whose calls are compiled."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from sluice.nn.modules.module import Module
 
 
 class OptimizedModule(Module):
-    """Of a module `_orig_mod`, with all its attributes: both have one `__dict__`, so that parameters, buffers, mode, hooks and whatever
-    is assigned to one are the other's, and keys of states are the same. It is an instance of the module's class as well.
+    """Wraps a module `_orig_mod`, with all its attributes: both have one `__dict__`, so that parameters, buffers, mode,
+    hooks and whatever is assigned to one are the other's, and keys of states are the same. It is an instance of the
+    module's class as well.
 
     Calls of `_orig_mod` stay eager. Copies and pickles are compiled anew, with the same settings.
     """

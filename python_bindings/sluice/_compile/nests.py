@@ -96,7 +96,7 @@ def _replaced(value: Any, tensors: Iterator[Any]) -> Any:
 
 
 def specs_of(tensors: list[Tensor]) -> Any:
-    """Of all, with which of them are the same one."""
+    """The specs of all tensors, and which of these are the same tensor."""
     specs = tuple([(t.dtype, t._shape, t.is_contiguous() or t.stride(), t._device, t.requires_grad) for t in tensors])
     if len(tensors) > 1:
         impls = [t._impl for t in tensors]
@@ -106,7 +106,7 @@ def specs_of(tensors: list[Tensor]) -> Any:
 
 
 class Results:
-    """What a call returned: a nest, whose tensors are numbered where they are first seen, and other objects."""
+    """The results of a call: a nest, whose tensors are numbered where they are first seen, and other objects."""
 
     def __init__(self, result: Any, where: str) -> None:
         self.tensors: list[Tensor] = []

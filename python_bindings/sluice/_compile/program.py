@@ -78,12 +78,12 @@ class Program:
         self.seconds = time.perf_counter() - start
 
     def _prepared(self, tensors: list[Tensor]) -> Any:
-        """What gives the results of the forward plan for tensors."""
+        """The function that gives the results of the forward plan for tensors."""
         backend = self.settings.backend
         graph, (arguments, trace) = self._graph, self._traced
         if callable(backend):
             return given_to(backend, CompiledGraph(graph, arguments, trace), tensors, self.settings.asked_of_backend)
-        # What only the backward pass reads it takes in the order in which it lies.
+        # Results that only the backward pass reads may have any order of axes, and it takes them as they lie.
         graph.config._options["any_order"] = [name for name, _, _ in self.captured.outputs()[self.num_results:]]
         if self.settings.mode == "max-autotune":
             plan, self._tried = autotune.fastest(graph, arguments, trace, tensors, debugging.State(self, tensors))
@@ -99,7 +99,7 @@ class Program:
 
     def _trace(self, function: Any, arguments: Any, variables: list[Tensor], wants: bool, attributes: Attributes) -> None:
         name, tensors = self.name, arguments.tensors
-        # Where the plan computes: where the first tensor is that is not on the cpu.
+        # The device of the plan is that of the first tensor which is not on the cpu.
         self.device = next((t._device for t in (*variables, *tensors) if t.device.type != "cpu"), None)
 
         def traced(run: Run) -> Any:
@@ -164,7 +164,7 @@ class Program:
     # Calls
 
     def changed(self) -> str | None:
-        """What the code has read and is not as it was when this was made; None: all is."""
+        """Names what the code has read and is not as it was when this was made; None: all is."""
         return self.environment.changed() or self._graph._watch.changed(self._graph)
 
     def bind(self, fitted: Any, modules: list[Any]) -> None:
@@ -264,7 +264,7 @@ class Program:
             return self._backwards[mask]
 
     def saved_shape(self, number: int) -> tuple[int, ...]:
-        """Of a result of the forward plan, as the plan gives it."""
+        """The shape of a result of the forward plan, as the plan gives it."""
         shape = tuple(self.captured.outputs()[number][2])
         return tuple(shape[axis] for axis in self._axes[number]) if number in self._axes else shape
 
@@ -274,7 +274,7 @@ class Program:
         return saved if axes is None else saved.permute([axes.index(i) for i in range(len(axes))])
 
     def saved_bytes(self) -> int:
-        """Of what the forward plan returns for the backward pass beside results and arguments."""
+        """The bytes that the forward plan returns for the backward pass beside results and arguments."""
         outputs = self.captured.outputs()
         total = 0
         for _, dtype, shape in outputs[self.num_results:]:
@@ -288,7 +288,7 @@ class Program:
         return [node["op"] for node in self.captured.nodes()]
 
     def notes(self) -> list[str]:
-        """What else a report says of it."""
+        """Further lines of a report about it."""
         lines = self._memory_notes()
         lines += [f"saved for the backward pass beside arguments and results: {self.saved_bytes()} bytes"] if self._grads else []
         return lines + self._tried + (["it draws random numbers, which are not those of eager code"] if self.random else [])

@@ -22,7 +22,7 @@ def clear() -> None:
 
 
 class Counter(dict[str, int]):
-    """Of one compiled callable, counted for all as well."""
+    """Counts of one compiled callable, which are counted for all as well."""
 
     def __init__(self) -> None:
         super().__init__(dict.fromkeys(_NAMES, 0))
@@ -35,7 +35,7 @@ class Counter(dict[str, int]):
 
 
 class Explanation:
-    """What compiling a call came to: `graphs` (text, ops and guards of each), `breaks` with reason and place."""
+    """The explanation of compiling a call: `graphs` (text, ops and guards of each), `breaks` with reason and place."""
 
     def __init__(self, name: str, graphs: list[Any], breaks: list[Any]) -> None:
         self.name, self.graphs = name, graphs

@@ -89,7 +89,7 @@ def _asked_by_us() -> bool:
 
 
 def axes_of(function: Any, arguments: Any, environment: Any, places: list[tuple[int, int]], name: str) -> list[int | None]:
-    """Of each result the axis that has the dim, where `function` gives rows that depend on the same rows of the arguments alone.
+    """The axis of each result that has the dim, where `function` gives rows that depend on the same rows of the arguments alone.
 
     Raises Break where it does not, or where that is not known. The arguments come from a host function that makes any number of
     rows, so that the trace refuses what would mix them (ADR 25).

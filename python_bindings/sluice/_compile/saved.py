@@ -1,4 +1,4 @@
-"""What a backward pass reads, and where it is to be found when the forward plan has run."""
+"""Values that a backward pass reads, and the places where they are when the forward plan has run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Saved:
 
 
 class Places:
-    """Of the numbers `read` of what a run has saved, which are found again where: each value is kept once, and a reshape of one is not.
+    """The places of the numbers `read` that a run has saved: each value is kept once, and a reshape of one is not.
 
     keep: the numbers that the forward plan has to return by themselves.
     """

@@ -1,4 +1,4 @@
-"""What compile() is told: mode, options, backend."""
+"""Settings of compile(): mode, options, backend."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Group:
 
 
 class Sizes:
-    """Of one region. REQUIRES, of all but fitted(): the tracing lock."""
+    """The sizes of one region. REQUIRES, of all but fitted(): the tracing lock."""
 
     def __init__(self, settings: Any) -> None:
         self._settings = settings
@@ -124,7 +124,7 @@ class Sizes:
         return not wrong
 
     def count(self, programs: Any, owners: Any) -> int:
-        """What is compiled of calls with the same modules as arguments, with all sizes of a dim as one."""
+        """The number of programs for calls with the same modules as arguments; all sizes of a dim count as one."""
         every = [p for of_key in programs.values() for p in of_key if p.owners == owners]
         return len({id(p.group) if p.group is not None else id(p) for p in every})
 

@@ -1,4 +1,4 @@
-"""What the text of a graph says of its outputs."""
+"""Reads what the text of a graph says of its outputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Lines:
         return value in self._variables or value in self.inputs
 
     def reshaped(self, value: str) -> str | None:
-        """What `value` is a reshape of; None: it is none."""
+        """The value that `value` is a reshape of; None: it is none."""
         found = None
         while value in self._nodes and self._nodes[value][0] == "reshape":
             found = value = self._nodes[value][1].split(", ")[0]

@@ -1,4 +1,4 @@
-"""What code says of what it reads, found without running it."""
+"""Finds in code what it reads, without running it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def reads_grad(code: types.CodeType) -> int:
 
 
 class Names(NamedTuple):
-    """What code names: globals and cells that it reads, attributes, and modules that it imports."""
+    """The names in code: globals and cells that it reads, attributes, and modules that it imports."""
 
     read: frozenset[str]
     cells: frozenset[str]
@@ -70,7 +70,7 @@ class Names(NamedTuple):
 
 
 def names_of(code: types.CodeType, without: frozenset[Any] = frozenset()) -> Names:
-    """Of code and of what is defined in it, but for code `without`."""
+    """The names of code and of what is defined in it, but for code `without`."""
     names = _own_names_of(code)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType) and constant not in without:

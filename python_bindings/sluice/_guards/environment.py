@@ -1,4 +1,4 @@
-"""What a function, a module or a graph reads besides its arguments, as far as its code says so."""
+"""The environment of a function, a module or a graph: what it reads besides its arguments, as far as its code says so."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Environment(Reach):
                     self._entry(join(where, attribute), vars(inner), attribute, depth + 1)
 
     def classes(self) -> set[type]:
-        """Of the objects that code reaches, and those that it may make objects of."""
+        """The classes of the objects that code reaches, and those that it may make objects of."""
         return {cls for cls, _ in self._walked} | {cls for _, _, cls in self._typed}
 
     def of_graph(self, graph: Any, own: frozenset[str]) -> None:
-        """What code reads of the attributes of a graph, which is not held, but for its `own`."""
+        """Adds what code reads of the attributes of a graph, which is not held, but for its `own`."""
         self.class_(type(graph), self._read)
         for name in sorted(self._read & vars(graph).keys() - own):
             self.entry(f"{type(graph).__name__}.{name}", None, name, vars(graph)[name])

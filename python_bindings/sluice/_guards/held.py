@@ -41,7 +41,7 @@ class Held:
     # Comparison.
 
     def changed(self, own: Any = None) -> str | None:
-        """What is not as it was; None: all is. own: the dict of the object that has this."""
+        """Names what is not as it was; None: all is. own: the dict of the object that has this."""
         if self._same is None or not self._same.hold(own):
             same = _C.SameObjects(own=own, **self.objects(own))
             where = self.difference(own)
@@ -58,7 +58,7 @@ class Held:
         return next((where for where, thing, copy in self._containers if not same_items(thing, copy)), None)
 
     def difference_of_parts(self) -> str | None:
-        """Of what SameObjects cannot tell."""
+        """The difference in what SameObjects cannot tell."""
         for where, _, read, then in self._parts:
             now = read()
             if now is not then and (differs(now, then) or _is_copied(then)):
@@ -106,7 +106,7 @@ class Held:
                 yield where, now, part, False
 
     def drop_changed(self, own: Any) -> None:
-        """Of what another trace has changed meanwhile."""
+        """Drops the guards on what another trace has changed meanwhile."""
         gone = {id(held[1]) for held in self._containers if not same_items(held[1], held[2])}
         self._containers = [held for held in self._containers if id(held[1]) not in gone]
         self._entries = [e for e in self._entries if not differs((own if e[1] is None else e[1]).get(e[2], MISSING), e[4])]
@@ -114,7 +114,7 @@ class Held:
         self._parts = [held for held in self._parts if not differs(held[2](), held[3])]
 
     def drop_what(self, other: Any) -> None:
-        """Of what other guards hold as well."""
+        """Drops the guards that other guards hold as well."""
         entries = {(id(table), name) for _, table, name, *_ in other._entries}
         functions, cells = {id(f) for _, f, _ in other._functions}, {id(cell) for _, cell, _ in other._cells}
         classes, typed = {(cls, name) for _, cls, name, _ in other._classes}, {id(thing) for _, thing, _ in other._typed}

@@ -1,4 +1,4 @@
-"""What code reads besides its arguments: globals, closures, and the objects behind them."""
+"""Follows code to what it reads besides its arguments: globals, closures, and the objects behind them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sluice._guards.code import is_foreign, is_users, is_users_class, names_of, 
 from sluice._guards.held import content_of, Held, made_of
 from sluice._guards.values import in_class, is_container, is_plain, items_of, MISSING, own_table
 
-# What Python itself calls of an object when it is made or shown: what it reads is no part of a call.
+# Python itself calls these methods when an object is made or shown: what they read is no part of a call.
 _NOT_CALLED = frozenset(f"__{name}__" for name in (
     "init", "new", "init_subclass", "class_getitem", "set_name", "del", "repr", "str", "hash", "reduce", "reduce_ex",
     "getstate", "setstate", "copy", "deepcopy", "dir"))
-# Whose containers nobody gives attributes.
+# Modules to whose containers nobody gives attributes.
 _NO_ATTRIBUTES = {*sys.stdlib_module_names, "sluice", "numpy"}
-# What others call of a class under names that code need not have: modules, functions with gradients of their own.
+# Others call these methods of a class under names that code need not have: modules, functions with gradients of their own.
 _CALLED_BY_US = frozenset(("forward", "backward", "setup_context", "jvp", "vmap"))
 
 
@@ -50,7 +50,7 @@ class Reach(Held):
         self._of_classes: set[tuple[type, str]] = set()
         self._read: frozenset[str] = frozenset()  # names of attributes that the code has
 
-    # What a walk of attributes does with objects whose reads somebody notes, or not.
+    # Walking over attributes of objects whose reads somebody notes, or not
 
     def is_noted(self, thing: Any) -> bool:
         """Whether what is read of the attributes of an object is noted elsewhere, so that names of attributes mean nothing."""
@@ -118,8 +118,8 @@ class Reach(Held):
                 self._entry(join(where, name), table, name, depth + 1)
 
     def class_(self, cls: type, read: frozenset[str], is_called: bool = False) -> None:
-        """What is read of a class of the user's, its methods and properties with what they read. is_called: so are attributes that it may
-        get later, of its objects."""
+        """Adds what is read of a class of the user's, its methods and properties with what they read. is_called: so are
+        attributes that it may get later, of its objects."""
         if (cls, is_called) in self._walked:
             return
         self._walked.add((cls, is_called))
@@ -134,7 +134,7 @@ class Reach(Held):
             self.of_class(cls, name)
 
     def of_class(self, cls: type, name: str) -> None:
-        """What a class has under a name."""
+        """Adds the attribute that a class has under a name."""
         if (cls, name) in self._of_classes:
             return
         self._of_classes.add((cls, name))
@@ -148,7 +148,7 @@ class Reach(Held):
                 self._by_super(cls, part)
 
     def _by_super(self, cls: type, method: types.FunctionType) -> None:
-        """What a method of a class, or of a base, may read of the bases by super()."""
+        """Adds what a method of a class, or of a base, may read of the bases by super()."""
         names = names_of(method.__code__, self._without)
         for base in cls.__mro__[1:] if "super" in names.read else ():
             if is_users_class(base):
@@ -206,7 +206,7 @@ class Reach(Held):
             del self._seen[id(module)]
 
     def _part(self, where: str, thing: Any, read: Any, depth: int) -> None:
-        """What `read` gives of an object, now and later, and elsewhere perhaps on each thread."""
+        """Adds the part that `read` gives of an object, now and later, and elsewhere perhaps on each thread."""
         self._parts.append((where, thing, read, read()))
         self.reach(self._parts[-1][-1], where, depth + 1)
 
@@ -225,7 +225,7 @@ class Reach(Held):
 
 
 def functions_of(thing: Any) -> tuple[Any, ...]:
-    """Of what a class has under a name."""
+    """The functions behind an attribute of a class."""
     if isinstance(thing, property):
         return (thing.fget,)
     if isinstance(thing, (staticmethod, classmethod)):

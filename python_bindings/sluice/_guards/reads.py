@@ -37,7 +37,7 @@ def _then(value: Any) -> Any:
 
 
 class _Known(Reach):
-    """What code can reach while it is traced. Classes whose objects it may look at begin to tell of their reads."""
+    """The objects that code can reach while it is traced. Classes whose objects it may look at begin to tell of their reads."""
 
     def __init__(self, reads: Reads) -> None:
         super().__init__(known=reads.known)
@@ -65,7 +65,7 @@ class _Known(Reach):
 
 
 class Guards(Reach):
-    """What a graph depends on besides what Watch says of its modules."""
+    """The guards of a graph besides those that Watch has on its modules."""
 
     def __init__(self, noted: set[type], changed: Any, without: frozenset[Any], known: Any) -> None:
         super().__init__(without, known)
@@ -123,7 +123,8 @@ class Guards(Reach):
 
 
 class Reads:
-    """Of one trace, on the thread that makes it: what it reads of a graph, of modules, and of objects of any class that can tell.
+    """The reads of one trace, on the thread that makes it: what it reads of a graph, of modules, and of objects of any
+    class that can tell.
 
     Classes tell by a `__getattribute__` that they have meanwhile, so that reads are seen by whatever way they come, also through
     getattr(), vars() and libraries. Objects that cannot are known by the names in the code.
@@ -154,7 +155,7 @@ class Reads:
                 type.__setattr__(cls, "__getattribute__", before)
 
     def roots(self, things: Any) -> None:
-        """What code may reach besides."""
+        """Adds objects that code may reach besides."""
         for where, thing in things:
             self._first.reach(thing, where)
 
@@ -194,7 +195,7 @@ class Reads:
             if (known is not None and name in known) or (name.startswith("__") and name != "__dict__") or get_ident() != here:
                 return value
             if standard or name == "__dict__":
-                # What Python's own classes do with themselves, and what we look at, is no matter of the code that uses them.
+                # Reads by Python's own classes of themselves, and ours, are no matter of the code that uses them.
                 reader = sys._getframe(1).f_code.co_filename
                 if is_standard(reader) if standard else reader != "<string>" and is_ours(reader):
                     return value
@@ -246,7 +247,7 @@ class Reads:
                     yield this, name, read
 
     def changed_attributes(self) -> list[str]:
-        """Of objects other than modules: what code has changed since it first read it."""
+        """The attributes of objects other than modules that code has changed since it first read them."""
         found = []
         for number, names in self._reads.items():
             this = self._objects[number]
@@ -257,7 +258,7 @@ class Reads:
         return found
 
     def guards(self, skip: Any, names: dict[int, str], functions: Any, roots: Any) -> Guards:
-        """Of all reads for which skip(object, name, read) is False.
+        """The guards on all reads for which skip(object, name, read) is False.
 
         names: of objects. functions: that the plan calls, and build() does not.
         """

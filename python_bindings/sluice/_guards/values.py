@@ -1,4 +1,4 @@
-"""What objects and containers hold: whether it is what it was, and to put it back."""
+"""The values of objects and containers: they tell whether they are what they were, and can be put back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENTRIES = ("_parameters", "_buffers", "_modules")  # of modules
 
 
 def in_class(cls: type, name: str) -> Any:
-    """What a class or the first of its bases has under a name, as it lies there; MISSING: none has."""
+    """The attribute that a class or the first of its bases has under a name, as it lies there; MISSING: none has."""
     for base in cls.__mro__:
         if name in vars(base):
             return vars(base)[name]
@@ -41,7 +41,7 @@ def is_plain(value: Any) -> bool:
 
 
 def copy_of(value: Any) -> Any:
-    """What a later value is compared with; MISSING: by value it is not."""
+    """The copy that a later value is compared with; MISSING: it is not compared by value."""
     if is_plain(value) or isinstance(value, Tensor):
         return value
     if type(value) in (list, dict, set) and all(map(is_plain, value.values() if isinstance(value, dict) else value)):
@@ -63,7 +63,7 @@ def text_of(value: Any) -> str:
 
 
 def values_differ(now: Any, then: Any) -> bool:
-    """Of what copy_of() gave."""
+    """Compares a value with the result of copy_of()."""
     if now is then:
         return False
     if isinstance(now, Tensor) or isinstance(then, Tensor) or type(now) is not type(then):
@@ -78,14 +78,15 @@ def values_differ(now: Any, then: Any) -> bool:
 
 
 def differs(now: Any, then: Any) -> bool:
-    """Of any objects: by value where they have one, else by identity."""
+    """Tells whether any two objects differ: by value where they have one, else by identity."""
     if now is then or (isinstance(then, types.MethodType) and now == then):
         return False
     return copy_of(now) is MISSING or copy_of(then) is MISSING or values_differ(now, then)
 
 
 def is_array(thing: Any) -> bool:
-    """What holds numbers in memory of its own: a NumPy array, without importing it, a bytearray, an array of Python's."""
+    """Tells whether it holds numbers in memory of its own: a NumPy array, without importing it, a bytearray, an array of
+    Python's."""
     if isinstance(thing, (bytearray, array.array)):
         return True
     return _is_of_numpy(thing) and not thing.dtype.hasobject  # one of objects has items

@@ -1,4 +1,4 @@
-"""What translated functions call: Python's control flow, or a graph's where a value of the graph decides."""
+"""The functions that translated code calls: Python's control flow, or a graph's where a value of the graph decides."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def unset(name: str) -> Unset:
 
 
 def result(value: Any, returned: Any) -> Any:
-    """What a function returns."""
+    """The result that a function returns."""
     return None if isinstance(value, Unset) else value
 
 
@@ -55,7 +55,7 @@ def _truth(value: Tensor) -> Tensor:
     return value if value.dtype is _C.bool else value != 0
 
 
-# Logic. Where a value of the graph decides, what comes after it is traced as a branch, of which a step runs one.
+# Logic. If a value of the graph decides, the code behind it is traced as a branch, of which a step runs one.
 
 
 def and_(*parts: Callable[[], Any]) -> Any:
@@ -180,7 +180,7 @@ def if_(test: Any, true: Callable[..., tuple], false: Callable[..., tuple], valu
         return traced
 
     leaves = [branches.run(0, run(false)), branches.run(1, run(true))]
-    # What differs becomes tensors of equal structure, in both.
+    # Values that differ become tensors of equal structure, in both.
     iterators = [iter(side) for side in leaves]
     merged: list[Structure | None] = []
     sides: list[list[Any]] = [[], []]

@@ -116,7 +116,7 @@ def autocast_decorator(autocast_instance: autocast, func: _F) -> _F:
 
 
 def get_autocast_dtype(device_type: str) -> Any:
-    """What regions of this device use when they are not told: bfloat16 on cpu, float16 on cuda."""
+    """The dtype that regions of this device use when they are not told: bfloat16 on cpu, float16 on cuda."""
     return _dtypes.get(device(device_type).type, _C.bfloat16)
 
 

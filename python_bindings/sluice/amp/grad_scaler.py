@@ -61,7 +61,7 @@ class GradScaler:
         return self._tensors
 
     def constants(self) -> tuple[Any, ...]:
-        """What plans have of it as it is when they are compiled."""
+        """The settings that plans have as they are when they are compiled."""
         return self._enabled, self._growth_factor, self._backoff_factor, self._growth_interval
 
     def scale_of_outputs(self) -> Tensor:

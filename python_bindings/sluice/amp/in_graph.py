@@ -1,4 +1,4 @@
-"""What the steps of a graph do with its GradScaler, and how far build() has said it itself."""
+"""The steps of a graph with a GradScaler, and how far build() has said them itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluice._trace import state as trace_state
 
 
 class Scaling:
-    """Of one run of build(), traced or eager. backward() begins with the scale, unless build() calls scale() itself."""
+    """The scaling of one run of build(), traced or eager. backward() begins with the scale, unless build() calls scale() itself."""
 
     def __init__(self, scaler: Any) -> None:
         self.scaler = scaler
@@ -82,7 +82,7 @@ class Scaling:
                     tensor._write(value)
 
     def finish(self) -> None:
-        """What build() has not said itself."""
+        """Does what build() has not said itself."""
         if not self.updated and self._overflows:
             self.update()
 

@@ -1,4 +1,4 @@
-"""What mixed precision does with the arguments of each function: lists to be looked at and changed.
+"""Lists that say what mixed precision does with the arguments of each function: to be looked at and changed.
 
     sluice.amp.lists.lower.discard("linear")     # from now on linear computes in the dtype of its arguments
     sluice.amp.lists.float32.add("tanh")

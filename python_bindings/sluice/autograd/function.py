@@ -10,7 +10,7 @@ from sluice._C import Tensor
 
 
 class FunctionCtx:
-    """What forward leaves for backward: tensors by save_for_backward(), anything else as attributes."""
+    """The context in which forward leaves things for backward: tensors by save_for_backward(), anything else as attributes."""
 
     def __init__(self) -> None:
         self._name = ""
@@ -29,7 +29,8 @@ class FunctionCtx:
         self._to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """What `jvp` would read: accepted, and not kept, since derivatives are never taken forward through a Function."""
+        """Accepts tensors that `jvp` would read, and does not keep them, since derivatives are never taken forward through
+        a Function."""
 
     @property
     def saved_tensors(self) -> Any:
@@ -212,7 +213,7 @@ def once_differentiable(backward: Any) -> Any:
             return found
         listed = list(found) if isinstance(found, (tuple, list)) else [found]
         places = [i for i, g in enumerate(listed) if isinstance(g, Tensor) and (g.dtype.is_floating_point or g.dtype.is_complex)]
-        # What depends on the gradients that came in stands for everything the results were computed from.
+        # A gradient that came in stands for everything the results were computed from.
         source = next(g for g in grads if isinstance(g, Tensor) and g.requires_grad)
         for i in places:
             listed[i] = _Once.apply(listed[i], source)[0]

@@ -1,7 +1,7 @@
 """Derivatives of functions of tensors: torch.autograd.functional.
 
-`func` takes the tensors of `inputs` and gives a tensor or a tuple of tensors. What a call gives is nested as its inputs
-and outputs are: a tensor for a tensor, a tuple for a tuple. Without `create_graph` nothing given has a history. With
+`func` takes the tensors of `inputs` and gives a tensor or a tuple of tensors. The results of a call are nested as its
+inputs and outputs are: a tensor for a tensor, a tuple for a tuple. Without `create_graph` nothing given has a history. With
 `strict` it is an error that an output does not depend on an input; else such derivatives are zeros.
 """
 

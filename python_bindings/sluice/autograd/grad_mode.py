@@ -86,7 +86,7 @@ def is_inference_mode_enabled() -> bool:
 
 
 class inference_mode(_GradMode):
-    """no_grad where `mode` is true, enable_grad where it is false. What is made inside are ordinary tensors."""
+    """no_grad where `mode` is true, enable_grad where it is false. Tensors that are made inside are ordinary tensors."""
 
     def __new__(cls, mode: Any = True) -> Any:
         self = super().__new__(cls)

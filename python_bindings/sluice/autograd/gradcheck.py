@@ -11,7 +11,7 @@ from sluice.autograd.grad_mode import enable_grad, no_grad
 
 
 class GradcheckError(RuntimeError):
-    """What gradcheck() and gradgradcheck() raise."""
+    """The exception of gradcheck() and gradgradcheck()."""
 
 
 def _listed(nest: Any) -> list[Any]:
@@ -178,7 +178,7 @@ def _compare_directions(check: _Check, eps: float, atol: float, rtol: float, non
 
 
 def _check_undefined(check: _Check) -> None:
-    """Of several outputs: a gradient that is left out is one of zeros."""
+    """Checks for several outputs that a gradient which is left out is one of zeros."""
     import sluice
 
     np = sluice._numpy()

@@ -1,4 +1,4 @@
-"""What a tape keeps and who listens to it: torch.autograd.graph."""
+"""The values that a tape keeps, and those who listen to it: torch.autograd.graph."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Node", "disable_saved_tensors_hooks", "register_multi_grad_hook", "s
 
 
 class saved_tensors_hooks:
-    """What is saved for backward passes inside is given to `pack_hook(tensor)`; what that returns is kept instead.
+    """A value that is saved for backward passes inside is given to `pack_hook(tensor)`; the hook's result is kept instead.
 
-    A backward pass gives it to `unpack_hook`, which must give a tensor of the same shape and dtype. Where they nest, the
+    A backward pass gives it to `unpack_hook`, which must give a tensor of the same shape and dtype. If they nest, the
     innermost is asked. It is not noticed when a packed tensor is written in place.
     """
 

@@ -1,4 +1,4 @@
-"""What the launchers of this world say of a process, in their environment variables."""
+"""The environment variables in which the launchers of this world tell a process its place."""
 
 import dataclasses
 import hashlib

@@ -37,7 +37,8 @@ class Worker:
                                         stderr=subprocess.PIPE, preexec_fn=_tied_to(os.getpid()))
 
     def code(self):
-        """None while it runs, else as Popen.returncode. What has ended is kept until forget(), and with it its group's number."""
+        """None while it runs, else as Popen.returncode. A process that has ended is kept until forget(), and with it its
+        group's number."""
         if self.process.returncode is None and self.ended is None:
             self.ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if self.ended is None:
@@ -64,7 +65,7 @@ class Worker:
             self.process.wait()
 
     def report(self):
-        """What it said of the exception that ended it: {"error", "because_of"}; empty when it said nothing."""
+        """The report of the exception that ended it: {"error", "because_of"}; empty when it said nothing."""
         try:
             with open(self.environment[REPORT]) as file:
                 return json.load(file)
@@ -118,7 +119,7 @@ class _Lines:
 
 
 class _Host:
-    """What runs, and what is heard of it."""
+    """The workers that run, and the news of them."""
 
     def __init__(self, workers):
         self.workers = workers

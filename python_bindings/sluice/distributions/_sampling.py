@@ -30,7 +30,7 @@ def drawn(like: Tensor, shape: Any, fill: str) -> Tensor:
 
 
 def by_rejection(propose: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
-    """What `propose`, which gives (values, accepted), proposes first that is accepted, for each element.
+    """Draws by `propose`, which gives (values, accepted), until each element has its first accepted value.
 
     In a graph there is a fixed number of rounds, all of which are computed.
     """

@@ -38,7 +38,7 @@ class ContinuousBernoulli(_OfProbability, ExponentialFamily):
         made._lims = self._lims
 
     def _apart(self) -> tuple[Tensor, Tensor]:
-        """Where p is not near 1/2, and p there; elsewhere the lower limit."""
+        """Tells where p is not near 1/2, and gives p there; elsewhere the lower limit."""
         outside = (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
         return outside, sluice.where(outside, self.probs, self._lims[0])
 
@@ -137,7 +137,7 @@ class VonMises(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        """Of directions: 1 less the length of their mean."""
+        """The variance of directions: 1 less the length of their mean."""
         k = self.concentration
         return 1 - sluice.special.i1e(k) / sluice.special.i0e(k)
 

@@ -65,7 +65,7 @@ class Independent(Distribution):
 
 
 class TransformedDistribution(Distribution):
-    """Of transform(x), where x is of `base_distribution`; `transforms` is one or a list, applied in order."""
+    """The distribution of transform(x), where x is of `base_distribution`; `transforms` is one or a list, applied in order."""
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
@@ -169,7 +169,7 @@ class LogNormal(TransformedDistribution):
 
 
 class _Half(TransformedDistribution):
-    """Of |x|, x of a distribution that is symmetric around 0."""
+    """The distribution of |x|, x of a distribution that is symmetric around 0."""
 
     arg_constraints = {"scale": constraints.positive}
     support: Any = constraints.nonnegative
@@ -276,7 +276,8 @@ class Pareto(TransformedDistribution):
 
 
 class MixtureSameFamily(Distribution):
-    """Of the distributions of the last batch dim of `component_distribution`, one drawn by `mixture_distribution`."""
+    """A mixture of the distributions of the last batch dim of `component_distribution`, one of which is drawn by
+    `mixture_distribution`."""
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 

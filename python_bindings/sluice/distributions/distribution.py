@@ -1,4 +1,4 @@
-"""What all distributions are: torch.distributions.Distribution."""
+"""The base of all distributions: torch.distributions.Distribution."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Distribution:
         return [name for name in self.arg_constraints if isinstance(self.__dict__.get(name), Tensor)]
 
     def _expand_parts(self, made: Any, batch_shape: Any) -> None:
-        """What `made` has beside its parameters."""
+        """Fills in what `made` has beside its parameters."""
 
     # Samples
 

@@ -65,7 +65,7 @@ def _from_vector(x: Tensor, n: int) -> Tensor:
 
 
 def _to_vector(m: Tensor, diagonal: int = -1) -> Tensor:
-    """What is on and below a diagonal of (..., n, n), row by row."""
+    """The elements on and below a diagonal of (..., n, n), row by row."""
     n = m.shape[-1]
     places = [i * n + j for i in range(n) for j in range(n) if j - i <= diagonal]
     return m.reshape((*m.shape[:-2], n * n)).index_select(-1, sluice.tensor(places, dtype=sluice.int64))

@@ -84,7 +84,7 @@ def _uniform_normal(p: Any, q: Any) -> Tensor:
 
 
 def _to_normal(p: Any, q: Any) -> Tensor:
-    """Of any p with a mean and a variance: minus its entropy, minus the mean of the normal log density."""
+    """The divergence of any p with a mean and a variance: minus its entropy, minus the mean of the normal log density."""
     spread = (p.variance + (p.mean - q.loc).pow(2)) / (2 * q.scale.pow(2))
     return -p.entropy() + LOG_2PI / 2 + q.scale.log() + spread
 

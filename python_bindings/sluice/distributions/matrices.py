@@ -33,7 +33,7 @@ class LKJCholesky(Distribution):
         self._beta = self._radii()
 
     def _radii(self) -> Beta:
-        """Of the squared lengths of the rows left of the diagonal."""
+        """The distribution of the squared lengths of the rows left of the diagonal."""
         row = sluice.arange(self.dim, dtype=self.concentration.dtype) - 1
         row = sluice.where(row < 0, 0.0, row)
         return Beta(row + 0.5, self.concentration.unsqueeze(-1) + 0.5 * (self.dim - 2) - 0.5 * row, validate_args=False)

@@ -49,7 +49,7 @@ class LogitRelaxedBernoulli(_OfProbability):
 
 
 class _Relaxed(TransformedDistribution):
-    """Of a transform of a relaxed choice's logits."""
+    """The distribution of a transform of a relaxed choice's logits."""
 
     _base: Any = None
     _transform: Any = None

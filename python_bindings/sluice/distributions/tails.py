@@ -66,7 +66,7 @@ class GeneralizedPareto(Distribution):
         return constraints.interval(self.loc, upper)
 
     def _shape(self) -> tuple[Tensor, Tensor]:
-        """Where it is exponential, and a concentration to divide by."""
+        """Tells where it is exponential, and gives a concentration to divide by."""
         exponential = sluice.isclose(self.concentration, sluice.zeros_like(self.concentration))
         return exponential, sluice.where(exponential, 1.0, self.concentration)
 

@@ -1,4 +1,4 @@
-"""What distributions share: broadcasting of parameters, and probabilities as logits."""
+"""Helpers that distributions share: broadcasting of parameters, and probabilities as logits."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class _Level:
         return filled(found, self.given)
 
     def result(self, nest: Nest | None = None) -> Any:
-        """What the function gave, with the history that it has for whoever called."""
+        """The result of the function, with the history that it has for whoever called."""
         nest = self.outputs if nest is None else nest
         return nest.build([t if self.differentiable else t.detach() for t in nest.tensors])
 

@@ -95,9 +95,9 @@ _KEYS = {"default": None, "CompositeExplicitAutograd": None, "": None, "CPU": "c
 
 
 def impl(qualname: Any, types: Any, func: Any = None, *, lib: Any = None) -> Any:
-    """What an op does on kinds of devices ("cpu", "default" for all) or under torch's dispatch keys; also a decorator.
+    """Registers an op's function for kinds of devices ("cpu", "default" for all) or for torch's dispatch keys; also a decorator.
 
-    Of the keys there are CPU, CUDA, CompositeExplicitAutograd (all devices), CompositeImplicitAutograd (made of ops that have
+    The keys are CPU, CUDA, CompositeExplicitAutograd (all devices), CompositeImplicitAutograd (made of ops that have
     gradients) and Meta (its fake); ValueError for others.
     """
     op = _find(qualname)
@@ -126,7 +126,7 @@ def _device_kind(key: str) -> str:
 
 
 def register_kernel(op: Any, device_types: Any, func: Any = None, /, *, lib: Any = None) -> Any:
-    """What an op does on kinds of devices; see CustomOpDef.register_kernel."""
+    """Registers an op's function for kinds of devices; see CustomOpDef.register_kernel."""
     return _find(op).register_kernel(device_types, func)
 
 
@@ -147,7 +147,7 @@ def register_autograd(op: Any, backward: Any, /, *, setup_context: Any = None, l
 
 
 def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: Any = None) -> None:
-    """What floating arguments are cast to inside sluice.autocast; see CustomOpDef.register_autocast."""
+    """Registers the dtype to which floating arguments are cast inside sluice.autocast; see CustomOpDef.register_autocast."""
     _find(op).register_autocast(device_type, cast_inputs)
 
 

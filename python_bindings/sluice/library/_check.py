@@ -117,7 +117,8 @@ def _fake(sample: _Sample, cast: Any = None) -> None:
 
 
 def _gradients_of(results: Any, tensors: Any) -> Any:
-    """Of a sum of all results, weighted so that each entry counts differently: 0 for tensors that it does not reach."""
+    """The gradients of a sum of all results, weighted so that each entry counts differently: 0 for tensors that it does not
+    reach."""
     import sluice
 
     total = None

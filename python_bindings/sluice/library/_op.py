@@ -66,7 +66,7 @@ class Operands:
 
 
 class Results:
-    """What a function of a schema has returned: its tensors as a list, and how they are nested."""
+    """The results of a function of a schema: its tensors as a list, and how they are nested."""
 
     def __init__(self, op: CustomOpDef, value: Any) -> None:
         returns = op._schema.returns
@@ -285,7 +285,7 @@ def _in_graph(op: CustomOpDef, operands: Operands, tensors: Any) -> _Value:
 
 
 def fake_results(op: CustomOpDef, operands: Operands, tensors: Any) -> Results:
-    """What the op's fake returns for tensors of these types, in a graph that is thrown away: nothing is computed."""
+    """The results of the op's fake for tensors of these types, in a graph that is thrown away: nothing is computed."""
     if op._fake is None:
         raise _C.RuntimeError(f"There was no fake impl registered for {op}. A graph needs it, to know the results' shapes and "
                               f"dtypes. Please "

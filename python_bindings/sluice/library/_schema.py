@@ -35,7 +35,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Schema:
-    """What a call gives and gets. `str()` of it is torch's notation, which parse() reads."""
+    """The arguments and results of a call. `str()` of it is torch's notation, which parse() reads."""
 
     arguments: tuple[Argument, ...]
     returns: tuple[str, ...]
@@ -203,7 +203,7 @@ def infer(function: Callable[..., Any], mutates_args: Any) -> Schema:
 
 
 def parse(text: str, mutates_args: Optional[Iterable[str]] = None) -> Schema:
-    """Of "(Tensor x, int n=1, *, bool flag=False) -> Tensor"; ValueError says what cannot be read."""
+    """Parses "(Tensor x, int n=1, *, bool flag=False) -> Tensor"; ValueError says what cannot be read."""
     found = re.fullmatch(r"\s*\((.*)\)\s*->\s*(.+?)\s*", text, re.S)
     if found is None:
         raise _C.ValueError(f"schema: got {text!r}; must be like '(Tensor x, int n=1) -> Tensor'")
@@ -273,7 +273,7 @@ def _value(kind: str, text: str, schema: str) -> Any:
 
 
 def split_name(qualified: str) -> tuple[str, str]:
-    """Of "mylib::f": its namespace and name."""
+    """Splits "mylib::f" into its namespace and name."""
     namespace, separator, name = qualified.partition("::")
     if not separator or not namespace.isidentifier() or not _NAME.match(name):
         raise _C.ValueError(f"custom op: got name {qualified!r}; must be 'namespace::name', such as 'mylib::f'")

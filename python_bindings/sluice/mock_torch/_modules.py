@@ -93,7 +93,7 @@ class DummyModule(ModuleType):
 
 
 class _Torch(Distribution):
-    """What `importlib.metadata` says of torch, for packages that ask for its version."""
+    """The answers of `importlib.metadata` about torch, for packages that ask for its version."""
 
     def read_text(self, filename: str) -> Optional[str]:
         return f"Metadata-Version: 2.1\nName: torch\nVersion: {TORCH_VERSION}\n" if filename == "METADATA" else None

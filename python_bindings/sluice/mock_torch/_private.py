@@ -1,4 +1,5 @@
-"""What of torch packages are known to import that Sluice has not, as far as these use it: torchvision, einops, and others.
+"""Parts of torch that packages are known to import and Sluice does not have, as far as these use them: torchvision, einops,
+and others.
 
 Names that are only there to be imported refuse to be used.
 """
@@ -131,7 +132,7 @@ def _tqdm(*args: Any, **kwargs: Any) -> Any:
 
 
 def _register_fake(op: Any, func: Any = None, **options: Any) -> Any:
-    """Of an op that is not here, as of a library that could not be loaded, a mark."""
+    """Leaves a mark for an op that is not here, as torch does for a library that could not be loaded."""
     try:
         return sluice.library.register_fake(op, func, **options)
     except (AttributeError, RuntimeError, ValueError):

@@ -1,4 +1,4 @@
-"""What debug() of a graph or a module asks for."""
+"""The output that debug() of a graph or a module asks for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sluice.distributed._state import state as job
 
 
 class Debug:
-    """What is printed: stages at level 0, modules at 1, ops at 2, their attributes and Python stacks at 3."""
+    """Says what is printed: stages at level 0, modules at 1, ops at 2, their attributes and Python stacks at 3."""
 
     def __init__(self, level: int = -1, stack_depth: int = 2, ranks: Any = None) -> None:
         if not isinstance(level, Integral) or not -1 <= level <= 3:

@@ -270,8 +270,8 @@ def depend(input: Tensor, depend: Any) -> Tensor:
 
 
 def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated: bool = True) -> tuple[Tensor, Tensor]:
-    """Of (T, N, C) the likeliest class of each step, without the blank, C - 1, and repetitions: (N, T), zeros behind; and less the sums
-    of their logits, (N, 1). oneflow's F.ctc_greedy_decoder."""
+    """Decodes (T, N, C): the likeliest class of each step, without the blank, C - 1, and repetitions: (N, T), zeros behind;
+    and less the sums of their logits, (N, 1). oneflow's F.ctc_greedy_decoder."""
     if log_probs.dim() != 3 or tuple(input_lengths.shape) != (log_probs.shape[1],):
         raise RuntimeError(f"ctc_greedy_decoder: got log_probs of shape {tuple(log_probs.shape)} and input_lengths of shape "
                            f"{tuple(input_lengths.shape)}; must be (T, N, C) and (N,)")

@@ -7,7 +7,7 @@ from typing import Any, Callable, NamedTuple
 
 
 class Point(NamedTuple):
-    """Of the line: how far along the direction, the value there, its gradient, and the slope along the line."""
+    """A point of the line: how far along the direction, the value there, its gradient, and the slope along the line."""
 
     t: float
     value: float
@@ -16,7 +16,7 @@ class Point(NamedTuple):
 
 
 def cubic_minimum(a: Point, b: Point, low: float, high: float) -> float:
-    """Where the cubic through both, with their slopes, has its minimum, within [low, high]; the middle where it has none."""
+    """The minimum of the cubic through both, with their slopes, within [low, high]; the middle where it has none."""
     if a.t > b.t:
         a, b = b, a
     if a.t == b.t:

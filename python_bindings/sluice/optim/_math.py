@@ -1,4 +1,4 @@
-"""What the formulas of several optimizers have in common. Hyperparameters are numbers, or float64 scalars."""
+"""The common part of the formulas of several optimizers. Hyperparameters are numbers, or float64 scalars."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _OF_SCHEDULES = ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentu
 
 
 class Numbers:
-    """Of the groups of an optimizer: those hyperparameters that are tensors, each with the number written last."""
+    """The hyperparameters of an optimizer's groups that are tensors, each with the number written last."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, str], tuple[Any, Tensor]] = {}
@@ -64,7 +64,7 @@ class Numbers:
         return tensor
 
     def variables(self, groups: Any) -> set[tuple[int, str]]:
-        """What plans have as variables."""
+        """The hyperparameters that plans have as variables."""
         tensors = {(i, path) for i, group in enumerate(groups) for name, value in group.items() if name != "params"
                    for path in paths_of(name, value) if isinstance(get(group, path), Tensor)}
         return {(i, "lr") for i, group in enumerate(groups) if "lr" in group} | self.varying | tensors
@@ -76,7 +76,7 @@ class Numbers:
                 self.tensor(groups, index, path)
 
     def pull(self, groups: Any, places: Any) -> None:
-        """What plans have written to these, as numbers of their groups. Waits for the steps under way."""
+        """Takes over what plans have written to these, as numbers of their groups. Waits for the steps under way."""
         for index, path in places:
             _, tensor = self._kept.get((index, path), (None, None))
             if tensor is not None:

@@ -20,7 +20,7 @@ def _numbers(groups: Any) -> dict[int, int]:
 
 
 def saved(optimizer: Any) -> dict[str, Any]:
-    """What begins with an underscore is ours alone, and follows from the rest."""
+    """Keys that begin with an underscore are ours alone, and follow from the rest."""
     numbers = _numbers(optimizer.param_groups)
     groups = [{**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]}
               for g in optimizer.param_groups]

@@ -18,7 +18,7 @@ def _rounded(x: Tensor) -> Tensor:
 
 
 def _orthogonal(x: Tensor, coefficients: Any, eps: float, steps: int) -> Tensor:
-    """What Newton's and Schulz's iteration makes of `x`: singular values near 1. Its values are rounded to bfloat16."""
+    """The result of Newton's and Schulz's iteration for `x`: singular values near 1. Its values are rounded to bfloat16."""
     a, b, c = (float(k) for k in coefficients)
     dtype, tall = x.dtype, x.shape[0] > x.shape[1]
     x = _rounded(x.T if tall else x)

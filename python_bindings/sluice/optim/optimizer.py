@@ -139,7 +139,7 @@ class Optimizer:
 
     @property
     def param_groups(self) -> Any:
-        """Where a graph steps the schedule, its numbers are those of the steps submitted so far; reading them waits."""
+        """If a graph steps the schedule, its numbers are those of the steps submitted so far; reading them waits."""
         if self._driver is not None and trace_state.stepped is None:
             driver, self._driver = self._driver, None
             driver.pull()
@@ -311,7 +311,7 @@ class Optimizer:
             self._init_state(group, p, state)
 
     def _update(self, group: Any, p: Any, grad: Any, state: Any) -> Any:
-        """What p becomes, and by name what changes of its state. Hyperparameters of the group may be tensors, and lr is one."""
+        """The new p, and by name the state that changes. Hyperparameters of the group may be tensors, and lr is one."""
         raise NotImplementedError(f"{type(self).__name__}: _update() must be defined, or step()")
 
     @staticmethod
@@ -322,7 +322,7 @@ class Optimizer:
 
     @staticmethod
     def _filled(state: Any, p: Any, name: str, value: float) -> None:
-        """Of complex parameters both parts are the value."""
+        """Both parts of complex parameters are filled with the value."""
         if name not in state:
             state[name] = sluice.full_like(p.detach(), complex(value, value) if p.is_complex() else value)
 

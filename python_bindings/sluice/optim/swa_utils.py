@@ -149,7 +149,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch, verbose)
 
     def _share(self, step: Any) -> Any:
-        """Of the swa_lr in the rate after so many steps."""
+        """The share of the swa_lr in the rate after so many steps."""
         done = at_least(at_most(step / max(1, self.anneal_epochs), 1.0), 0.0)
         return done if self._anneal_strategy == "linear" else (1 - cos(done * math.pi)) / 2
 
@@ -158,6 +158,6 @@ class SWALR(LRScheduler):
         if self.anneal_epochs == 0:
             step = at_least(step, 1)
         before, now = self._share(step - 1), self._share(step)
-        # What the rate was before anything was mixed into it.
+        # The rate before anything was mixed into it.
         first = choose(either(before == 1, False), target, lambda: (lr - before * target) / (1 - before))
         return target * now + first * (1 - now)

@@ -1,4 +1,4 @@
-"""Where time goes: torch.profiler, and OneFlow's names for it. Calls of ops and the kernels of plans, with their times."""
+"""Tells where time goes: torch.profiler, and OneFlow's names for it. Calls of ops and the kernels of plans, with their times."""
 
 from sluice.profiler._record import range_pop as range_pop, range_push as range_push, record_function as record_function
 from sluice.profiler.overhead import Overhead as Overhead, overhead as overhead

@@ -21,7 +21,7 @@ def memory_text(size: float) -> str:
 
 
 class _Times:
-    """What events and their sums have in common; times are microseconds."""
+    """The common part of events and their sums; times are microseconds."""
 
     cpu_time_total: float
     self_cpu_time_total: float

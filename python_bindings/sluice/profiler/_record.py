@@ -1,4 +1,4 @@
-"""What is recorded while a profile runs: calls of ops, ranges, and the steps of graphs.
+"""Records calls of ops, ranges, and the steps of graphs while a profile runs.
 
 While one runs, the functions of ops are replaced by such that note when they were called and how long they took: an eager op
 computes before its call returns. Otherwise nothing is replaced, so profiling that is off costs nothing.
@@ -200,7 +200,7 @@ def _timed_graph(call: Any) -> Any:
 
 
 def _timed_method(method: Any) -> Any:
-    """Of an optimizer: "Optimizer.step#SGD.step"."""
+    """Times a method of an optimizer: "Optimizer.step#SGD.step"."""
     @functools.wraps(method)
     def timed(self, *args, **kwargs):
         with record_function(f"Optimizer.{method.__name__}#{type(self).__name__}.{method.__name__}"):

@@ -17,7 +17,7 @@ from sluice.profiler._events import EventList, nested
 
 
 class ProfilerAction(enum.Enum):
-    """What to do at a step."""
+    """The action at a step."""
 
     NONE = 0
     WARMUP = 1
@@ -27,7 +27,7 @@ class ProfilerAction(enum.Enum):
 
 
 class ProfilerActivity(enum.Enum):
-    """What to record: calls of ops and kernels of plans on the host (CPU); kernels of GPUs are in Graph.save_trace()."""
+    """The activities to record: calls of ops and kernels of plans on the host (CPU); kernels of GPUs are in Graph.save_trace()."""
 
     CPU = 0
     XPU = 1
@@ -197,7 +197,7 @@ class profile:
         if self._recorder is not None and ProfilerActivity.CPU in set(activities):
             self._recorder.enabled = enable
 
-    # What was recorded
+    # Records
 
     def events(self) -> EventList:
         """Each call, kernel and range, in the order of their beginnings."""

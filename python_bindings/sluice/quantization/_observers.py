@@ -1,4 +1,4 @@
-"""What is seen of a tensor during calibration, and the range that follows."""
+"""Observers see a tensor during calibration, and give the range that follows."""
 
 from __future__ import annotations
 

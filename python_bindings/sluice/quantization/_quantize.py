@@ -63,8 +63,8 @@ def quantize(model: Any, calibration: Iterable[Any] | None = None, *, mode: str 
         keep_last: so does the first, or the last one.
     progress: a bar while the calibration takes long; by default, on a terminal.
 
-    Operands are uint8 with a zero point, weights int8 from -127 to 127, sums int32. Where the processor has no VNNI, floats are
-    computed of the same integers, and results differ by a step at most.
+    Operands are uint8 with a zero point, weights int8 from -127 to 127, sums int32. On a processor without VNNI, floats are
+    computed from the same integers, and results differ by a step at most.
     """
     if mode not in MODES:
         raise ValueError(f"quantize: mode is {mode!r}; must be 'static', 'dynamic' or 'qdq'")

@@ -178,7 +178,7 @@ class _Loading:
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
-    """What a checkpoint names that load(weights_only=True) would refuse. Runs nothing of it."""
+    """The names in a checkpoint that load(weights_only=True) would refuse. Runs nothing of it."""
     from sluice.serialization import _names
 
     reader = _archive.Reader(f, False)

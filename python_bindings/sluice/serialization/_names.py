@@ -1,4 +1,4 @@
-"""What torch calls things in its checkpoints, and what a checkpoint may call while it is read."""
+"""The names that torch gives things in its checkpoints, and those that a checkpoint may call while it is read."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def add_safe_globals(safe_globals: list[Any]) -> None:
 
 
 def get_safe_globals() -> list[Any]:
-    """What add_safe_globals has added."""
+    """The globals that add_safe_globals has added."""
     return [value if callable(value) and name_of(value) == name else (value, name) for name, value in _safe.items()]
 
 

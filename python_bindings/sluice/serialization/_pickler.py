@@ -132,7 +132,7 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
 
 
 class _Reduced:
-    """What pickles as the result of a call."""
+    """Pickles as the result of a call."""
 
     def __init__(self, function: Any, args: Any) -> None:
         self.function, self.args = function, args

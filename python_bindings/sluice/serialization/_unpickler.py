@@ -135,7 +135,7 @@ def full(module: Any, data: bytes, persistent_load: Callable, encoding: str, **o
 
 
 def globals_of(data: bytes) -> list[str]:
-    """What a pickle names, without running it."""
+    """The names in a pickle, without running it."""
     found, texts = [], []
     for op, argument, _ in pickletools.genops(data):
         if op.name == "GLOBAL":

@@ -80,7 +80,7 @@ class Server:
         return Client(self.http_url, **options)
 
     def log(self) -> str:
-        """What it has written to its log so far."""
+        """The text that it has written to its log so far."""
         with open(f"/proc/self/fd/{self._errors.fileno()}", "rb") as file:
             return file.read().decode(errors="replace")
 

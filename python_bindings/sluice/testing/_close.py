@@ -33,7 +33,7 @@ def assert_close(actual: Any, expected: Any, *, allow_subclasses: bool = True, r
 
 
 def _difference(actual: Any, expected: Any, options: dict[str, Any], path: str) -> str | None:
-    """What differs, in words; None when nothing does."""
+    """The difference, in words; None when there is none."""
     if isinstance(actual, Mapping) and isinstance(expected, Mapping):
         if set(actual) != set(expected):
             missing, extra = sorted(set(expected) - set(actual)), sorted(set(actual) - set(expected))

@@ -16,8 +16,8 @@ from sluice.testing._close import assert_close
 
 @dataclass(frozen=True)
 class Difference:
-    """Where it is: the op, the module and the line that it comes from; `node`, its number in the traced graph. `expected` is what the
-    op gives eagerly, `got` what the plan has in its place, `text` says how far they are apart."""
+    """Says where it is: the op, the module and the line that it comes from; `node`, its number in the traced graph.
+    `expected` is what the op gives eagerly, `got` what the plan has in its place, `text` says how far they are apart."""
 
     op: str
     module: str
@@ -42,9 +42,10 @@ def first_difference(eager: Callable[..., Any], compiled: Any, *args: Any, rtol:
 
     The graph is traced anew. Each op of the trace is then run eagerly, one by one, and compared with plans that have its result as
     an output more; the ops to look at are found by halving, so that about as many plans are made as the number of ops has bits. All
-    plans have the options of the graph, and variables of their own: parameters and buffers stay as they are. What is found reads
-    nothing that differs. RuntimeError: the trace itself computes something else than `eager`, op by op, or the difference is gone when
-    more results are kept. NotImplementedError: for host functions, micro-batches, several devices' global tensors.
+    plans have the options of the graph, and variables of their own: parameters and buffers stay as they are. The inputs of
+    the op that is found do not differ. RuntimeError: the trace itself computes something else than `eager`, op by op, or
+    the difference is gone when more results are kept. NotImplementedError: for host functions, micro-batches, several
+    devices' global tensors.
     """
     close = {"rtol": rtol, "atol": atol, "equal_nan": True, "check_device": False}
     probing = _Probing(compiled, args, kwargs, close)
@@ -115,7 +116,7 @@ class _Probing:
         return None
 
     def _probe(self, node: int) -> tuple[Tensor, Tensor, str] | None:
-        """What is wrong with a node's results."""
+        """Tells what is wrong with a node's results."""
         if node not in self._probed:
             self._probed[node] = None
             for output, expected in enumerate(self._made[node]):

@@ -176,7 +176,7 @@ def alone(plan: Plan, actor: int) -> Plan:
 
 
 def _check_variables(plan: Plan, actor: int) -> None:
-    """What the actor reads it alone must write: else it would see other values here."""
+    """The actor alone must write the variables that it reads: else it would see other values here."""
     def views(own: bool, side: str) -> set[int]:
         return {v["index"] for i, a in enumerate(plan["actors"]) for kind, k in a["program"] if kind == "run" and (i == actor) is own
                 for v in plan["kernels"][k][side] if v["base"] == "variable"}

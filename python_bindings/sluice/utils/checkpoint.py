@@ -22,7 +22,7 @@ __all__ = ["CheckpointError", "CheckpointFunction", "check_backward_validity", "
 
 
 class CheckpointError(RuntimeError):
-    """What was computed again is not what was computed first."""
+    """A value that was computed again is not the one that was computed first."""
 
 
 def noop_context_fn() -> Any:

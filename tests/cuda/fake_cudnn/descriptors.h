@@ -19,7 +19,7 @@ struct Attribute {
   int64_t count = 0;
 };
 
-// What an engine is like. `right`: it computes what the graph says.
+// The properties of an engine. `right`: it computes what the graph says.
 struct Engine {
   int64_t index = 0;
   std::vector<cudnnBackendNumericalNote_t> notes;
@@ -53,7 +53,7 @@ struct Descriptor {
   const Descriptor& at(cudnnBackendAttributeName_t name) const { return *attributes.at(name).descriptors.at(0); }
 };
 
-// What an API's descriptor points to: the library holds on to what others are made of.
+// The object behind an API's descriptor: the library holds on to what others are made of.
 struct Handle {
   std::shared_ptr<Descriptor> descriptor;
 };

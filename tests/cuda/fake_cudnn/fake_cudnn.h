@@ -4,7 +4,7 @@
 //
 // Descriptors are held to what the documentation demands: attributes by name, type and count, what must be there, sizes
 // that fit each other. Among the engines it proposes are ones that no caller of ours may take: they are not exact, not
-// the same from run to run, cannot be planned, or want too much workspace. What they compute is wrong.
+// the same from run to run, cannot be planned, or want too much workspace. Their results are wrong.
 #include <cudnn_graph.h>
 
 #define FAKE_CUDNN_API __attribute__((visibility("default")))

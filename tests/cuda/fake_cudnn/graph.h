@@ -1,5 +1,5 @@
 #pragma once
-// What graphs of operations compute, and the engines that are proposed for them.
+// Computes graphs of operations, and proposes engines for them.
 #include "cuda/fake_cudnn/descriptors.h"
 
 namespace fake_cudnn {

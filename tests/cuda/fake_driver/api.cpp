@@ -58,7 +58,7 @@ CUresult copy_now(const char* function, void* to, const void* from, size_t bytes
     call.m.violation(fmt::format("{}: {} may still be using {} bytes at {}", function, who, bytes, device));
   std::memcpy(call.m.memory.shadow(to), call.m.memory.shadow(from), bytes);
   if (device == from) return CUDA_SUCCESS;
-  // What comes from pageable memory has left it now, and may arrive later: other streams must wait for this one.
+  // Bytes from pageable memory have left it now, and may arrive later: other streams must wait for this one.
   StreamState* stream = call.m.stream(CU_STREAM_LEGACY);
   if (stream == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   stream->clock.join(call.m.host);
@@ -185,7 +185,7 @@ FAKE_CUDA_API CUresult cuStreamDestroy(CUstream handle) {
   Call call("cuStreamDestroy_v2", nullptr);
   StreamState* stream = call.m.stream(handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  // What a broken device has not executed is dropped.
+  // Work that a broken device has not executed is dropped.
   call.m.changed.wait(call.lock, [&] { return !stream->busy; });
   stream->executed = stream->queued;
   call.m.host.join(stream->clock);

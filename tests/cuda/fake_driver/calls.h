@@ -27,7 +27,7 @@ struct StreamCall : Call {
     m.some_progress(lock);
   }
   bool capturing() const { return stream->capture != nullptr; }
-  // Of what a capture cannot hold.
+  // Breaks a capture that cannot hold a call.
   CUresult break_capture(CUresult why) {
     stream->capture_broken = true;
     return why;

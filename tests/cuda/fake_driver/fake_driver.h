@@ -6,7 +6,7 @@
 // order chosen by a seed among what streams and events allow. Kernels are functions of the host. Device memory has
 // addresses that the host cannot touch; a kernel gets it through shadow().
 //
-// What it holds against the caller is a violation, told at the end of the process, which then exits with 86:
+// A fault of the caller is a violation, told at the end of the process, which then exits with 86:
 //  - two accesses to overlapping memory, one of them a write, on streams of which neither waits for the other (that the
 //    host has waited counts, whichever thread it was);
 //  - accesses to memory that is not allocated or not the device's; freeing what is in use, or twice;
@@ -39,7 +39,7 @@ struct Function {
 };
 inline CUfunction handle_of(Function& function) { return reinterpret_cast<CUfunction>(&function); }
 
-// Where the host finds what a kernel sees at `data`; host memory is itself.
+// The place at which the host finds what a kernel sees at `data`; host memory is itself.
 FAKE_CUDA_API void* shadow(const void* data);
 
 // The order of what is executed from now on.
@@ -62,7 +62,7 @@ struct Counts {
   uint64_t streams = 0, events = 0, graphs = 0, device_bytes = 0, pinned_blocks = 0, contexts = 0;  // alive
 };
 FAKE_CUDA_API Counts counts();
-// What has been done wrong so far; forgets it, so that a test may expect it.
+// Returns the violations so far and forgets them, so that a test may expect them.
 FAKE_CUDA_API std::vector<std::string> take_violations();
 
 }  // namespace fake_cuda

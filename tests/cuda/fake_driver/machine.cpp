@@ -17,7 +17,7 @@ thread_local StreamState* capturing_stream = nullptr;
 
 namespace {
 
-// What a thread must not do while it captures: it may wait for the device, or makes it wait.
+// A thread must not call these while it captures: it may wait for the device, or makes it wait.
 const std::set<std::string> kUnsafeInCapture = {
     "cuMemAlloc_v2",   "cuMemFree_v2",     "cuMemHostAlloc", "cuMemFreeHost",      "cuMemcpyHtoD_v2",
     "cuMemcpyDtoH_v2", "cuModuleLoadData", "cuEventQuery",   "cuEventSynchronize", "cuStreamSynchronize"};

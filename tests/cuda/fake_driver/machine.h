@@ -43,7 +43,7 @@ struct Task {
   uint64_t recording = 0;
 };
 
-// What was queued on a stream while it captured, in its order: streams of ours capture alone.
+// The work that was queued on a stream while it captured, in its order: streams of ours capture alone.
 struct Graph {
   struct Node {
     Task task;
@@ -98,7 +98,8 @@ class Machine {
 
   using Lock = std::unique_lock<std::mutex>;
   void violation(const std::string& text);
-  // What a call finds before it does anything: an injected result, a context that is broken or not current.
+  // The result with which a call ends before it does anything: an injected result, a context that is broken or not
+  // current.
   CUresult enter(const char* function, Context* context);
   StreamState* stream(CUstream handle);
   StreamState* new_stream();  // null when there are too many, or no current context

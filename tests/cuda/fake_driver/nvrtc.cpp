@@ -1,5 +1,5 @@
 // NVRTC without CUDA: compiles a generated source for the host, with cpu_shim.h in front, into a shared library, which
-// the fake driver loads as a module. Where SLUICE_TEST_NVRTC names the true one, that must take the source as well.
+// the fake driver loads as a module. If SLUICE_TEST_NVRTC names the true compiler, that must take the source as well.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -52,7 +52,7 @@ std::string launcher(const std::string& source) {
          "(" + call + ");\n}\n";
 }
 
-// What the true compiler says against the source; empty when it takes it, or is not asked.
+// The objection of the true compiler to the source; empty when it takes it, or is not asked.
 std::string refusal(const std::string& source, int count, const char* const* options) {
   static void* const library = [] {
     const char* name = std::getenv("SLUICE_TEST_NVRTC");

@@ -10,8 +10,8 @@ struct Thread {
   void (*barrier)() = nullptr;
 };
 
-// Calls run(thread) for each thread of the launch. Where they meet at barriers, they are fibers of the calling thread;
-// the order within a block changes at each barrier, and a barrier that only some of them reach ends the process.
+// Calls run(thread) for each thread of the launch. If they meet at barriers, they are fibers of the calling thread; the
+// order within a block changes at each barrier, and a barrier that only some of them reach ends the process.
 void run_threads(unsigned blocks, unsigned threads, bool barriers, const std::function<void(Thread&)>& run);
 
 }  // namespace fake_cuda

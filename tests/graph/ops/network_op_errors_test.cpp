@@ -1,4 +1,4 @@
-// What the network ops say about operands that do not fit.
+// Tests the errors of the network ops about operands that do not fit.
 #include <gtest/gtest.h>
 
 #include "graph/op_def.h"

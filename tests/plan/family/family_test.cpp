@@ -57,7 +57,7 @@ TEST(Family, ACallIsSplitIntoTheLongestPieces) {
   EXPECT_THAT(parts_of(batches(Fit::kSplit, {{1}, {4}, {16}}, 16), {16}), ElementsAre(Part{2, {0}, {16}}));
   EXPECT_THAT(parts_of(powers, {26}), ElementsAre(Part{2, {0}, {16}}, Part{1, {16}, {4}}, Part{1, {20}, {4}},
                                                   Part{0, {24}, {1}}, Part{0, {25}, {1}}));
-  // What is shorter than every member is padded.
+  // A call that is shorter than every member is padded.
   EXPECT_THAT(parts_of(batches(Fit::kSplit, {{8}, {32}}), {11}), ElementsAre(Part{0, {0}, {8}}, Part{0, {8}, {3}}));
 }
 

@@ -323,7 +323,7 @@ TEST(Firing, StoppedPlansReturnEverySlotInEveryOrder) {
   EXPECT_GT(live, 50);
 }
 
-// What a rule tells, in order: "ready 0/1" of edge 0 and slot 1, "ack", "end 0".
+// The messages that a rule tells, in order: "ready 0/1" of edge 0 and slot 1, "ack", "end 0".
 struct Told {
   std::vector<std::string>& log;
   void ready(int edge, int slot) { log.push_back(fmt::format("ready {}/{}", edge, slot)); }

@@ -1,4 +1,4 @@
-// What plan-viz bottleneck promises comes true when the plan is changed so.
+// Tests that the gains which plan-viz bottleneck promises come true when the plan is changed so.
 #include "plan/time/bottleneck.h"
 
 #include <gmock/gmock.h>

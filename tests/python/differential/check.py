@@ -23,7 +23,7 @@ class Verdict:
 
     @property
     def signature(self):
-        """What stays the same while the program is made smaller."""
+        """The part that stays the same while the program is made smaller."""
         message = self.text.partition(": ")[2] if "refused" in self.kind else ""
         message = message.partition("\n")[0]
         return self.kind, re.sub(r"'[^']*'|\d+|\([^)]*\)", "_", message)[:60]

@@ -1,4 +1,4 @@
-"""What two runs of a program have in common: every value, as nearly as the arithmetic allows."""
+"""Compares two runs of a program: every value, as nearly as the arithmetic allows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def distance(a, b):
 
 
 def of_any_step(place):
-    """What jumps in one step may jump in a later one."""
+    """A value that jumps in one step may jump in a later one."""
     return place.partition(": ")[2] if place.startswith("step ") else place
 
 

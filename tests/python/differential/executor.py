@@ -12,7 +12,7 @@ def library_of(torch):
 
 
 class Run:
-    """What a run gave: the outputs of each step, and at the end parameters, buffers, gradients, optimizers' state, rates."""
+    """The results of a run: the outputs of each step, and at the end parameters, buffers, gradients, optimizers' state, rates."""
 
     def __init__(self):
         self.outputs, self.variables, self.gradients, self.state, self.rates = [], {}, {}, [], []

@@ -14,7 +14,7 @@ class Retry(Exception):
 
 
 class Fields(dict):
-    """What a template is filled with: `template.format_map(fields)`. A field is drawn when it is first read."""
+    """A template is filled with these: `template.format_map(fields)`. A field is drawn when it is first read."""
 
     def __init__(self, draft, template):
         super().__init__()

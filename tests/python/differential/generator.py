@@ -33,7 +33,7 @@ class Draft:
         self.count = 0
         self.scope = {"torch": torch}
 
-    # What there is
+    # Tensors that there are
 
     def pick(self, wanted):
         names = [name for name, t in self.tensors.items() if wanted(t)]
@@ -169,7 +169,7 @@ class Draft:
         return module is not None and "BatchNorm" in type(self.scope[module[1]]).__name__
 
     def trainable(self):
-        """What gradients can be taken of, after all the writes."""
+        """The tensors of which gradients can be taken, after all the writes."""
         leaves = [t for t in self.tensors.values() if t.requires_grad and t.is_leaf]
         leaves += list(self.modules.parameters())
         found = []

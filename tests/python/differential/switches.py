@@ -1,4 +1,4 @@
-"""What programs leave out, and what may be refused, each with its reason. Empty tables are the aim."""
+"""Lists what programs leave out, and what may be refused, each with its reason. Empty tables are the aim."""
 
 from __future__ import annotations
 

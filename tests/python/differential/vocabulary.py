@@ -1,4 +1,4 @@
-"""What statements are drawn from: templates by feature, and the features that are off.
+"""The vocabulary that statements are drawn from: templates by feature, and the features that are off.
 
 Fields of a template, drawn anew for each statement. The first of x, i, v is the statement's operand:
     {x} a floating tensor     {i} an integer tensor     {v} any tensor      {m2} {m3} {m4} a floating one of that rank

@@ -57,7 +57,7 @@ class Child:
 
 
 def isolated(function, timeout):
-    """What `function` gives, in a process of its own; a Verdict where that crashes or does not end."""
+    """The result of `function`, in a process of its own; a Verdict where that crashes or does not end."""
     child = Child(lambda send: send(function()))
     try:
         if not child.results.poll(timeout):

@@ -1,5 +1,5 @@
-// What a service says of each of its calls: whom to tell, until when it may take, who goes first; and of an engine:
-// whose memory it has.
+// Tests what a service says of each of its calls: whom to tell, until when it may take, who goes first; and of an
+// engine: whose memory it has.
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>

@@ -1,4 +1,4 @@
-// What a caller can say of one step: give it up, name it, and give memory for its results.
+// A caller can say this of one step: give it up, name it, and give memory for its results.
 #include <future>
 #include <thread>
 

@@ -84,7 +84,7 @@ TEST(Archive, NoMutantIsReadBeyondItsEnd) {
 class Packed : public ::testing::Test {
  protected:
   Packed() { save_bundle(folder_.path(), {plain_plan(), "graph text\n", {{"w", weights()}}, {{"by", "test"}}}); }
-  // Of 64 bytes, so that it can be used where it lies.
+  // Weights of 64 bytes, so that they can be used where they lie.
   static BundleTensor weights() {
     BundleTensor w = tensor(Floats(16));
     std::copy_n(std::vector<float>{1, 2, 3, 4}.begin(), 4, static_cast<float*>(w.storage->data()));
@@ -192,7 +192,7 @@ TEST_F(Packed, WeightsAreUsedWhereTheyLie) {
   }
 }
 
-// What steps write to is a copy: the caller's memory stays as it is.
+// Steps write to a copy: the caller's memory stays as it is.
 TEST_F(Packed, AVariableThatStepsWriteIsNotTheCallers) {
   Plans b("counting");
   b.stream("cpu:0", StreamKind::kCompute, 0);

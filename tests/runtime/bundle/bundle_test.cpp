@@ -57,7 +57,7 @@ TEST_F(BundleTest, RoundTripsAndRuns) {
   EXPECT_EQ(values(step.outputs()[1]), (Floats{1, 2, 3, 4}));
 }
 
-// Of a graph over devices the weights are whole, and the plan's variables parts of them.
+// The weights of a graph over devices are whole, and the plan's variables parts of them.
 TEST_F(BundleTest, ShardsAreCutFromTheWeights) {
   Bundle bundle{plain_plan(), "graph text\n", {{"whole", tensor({0, 1, 2, 3, 4, 5})}}, {}};
   bundle.shards.variables["w"] = {"w", "whole", {1, DeviceKind::kSim, 0}, {DType::kFloat32, {kN}}, 0, 2};

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the kernel says of this process's pages of a file.
+// The kernel's numbers of this process's pages of a file.
 struct Mapped {
   int mappings = 0;
   uint64_t shared = 0, own = 0;  // resident bytes that other processes have too; that none has
@@ -163,7 +163,7 @@ TEST_F(MappedWeights, WholeUnitsAreMappedAndTheRestIsCopied) {
   write_safetensors(path, tensors);
   check({"16", "32", "4096"});
   for (const auto& [name, t] : read_safetensors(path, make_host_allocator())) EXPECT_EQ(t.storage->file(), nullptr);
-  // Of another writer, whose header may have any length.
+  // The file is another writer's, whose header may have any length.
   std::string text = content(path);
   uint64_t length = 0;
   std::memcpy(&length, text.data(), 8);

@@ -1,4 +1,4 @@
-// What takes the place of what: bundles and files that are saved, and loads beside saves.
+// Tests what takes the place of what: bundles and files that are saved, and loads beside saves.
 #include "runtime/bundle/replace_bundle.h"
 
 #include <sys/stat.h>

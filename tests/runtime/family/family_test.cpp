@@ -61,7 +61,7 @@ InputTensor input(const Floats& values) {
   return {values.data(), PlanBuilder::f32({static_cast<int64_t>(values.size() / 3), 3})};
 }
 
-// What a step of `x` must give.
+// Expects the results of a step of `x`.
 void expect_doubled(FamilyStep step, const Floats& x) {
   const std::vector<OutputTensor>& outputs = step.outputs();
   ASSERT_EQ(outputs.size(), 1u);

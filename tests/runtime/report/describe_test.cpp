@@ -1,4 +1,4 @@
-// What a bug report is told.
+// Tests the text for bug reports.
 #include "runtime/report/describe.h"
 
 #include <gmock/gmock.h>

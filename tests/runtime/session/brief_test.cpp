@@ -215,7 +215,7 @@ TEST_F(BriefActors, SeveralThreadsSubmit) {
   session.wait_all();
 }
 
-// What waits for slots is started by whoever finds them free, who may run it at once: then it must hold no lock.
+// A step that waits for slots is started by whoever finds them free, who may run it at once: then it must hold no lock.
 TEST_F(BriefActors, StepsThatWaitForSlotsAreStarted) {
   SessionOptions options;
   options.max_in_flight = 16;

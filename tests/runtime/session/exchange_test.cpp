@@ -500,7 +500,7 @@ TEST(Exchange, DevicePortsNeedNotVisitTheHost) {
               }),
               "value: session 'device ports': input 'x': handed over in sim:0; it must lie in sim:0, contiguous at a "
               "multiple of 64 bytes, or in host memory");
-    // Of a session that ends with steps in flight.
+    // The session ends with steps in flight.
     for (int i = 0; i < 4; ++i) submit(session, filled(1));
   }
   // Memory of a device may outlive the engine that has made it.

@@ -1,4 +1,4 @@
-// What the simulator says of plans of several ranks, against processes that run them. Kernels sleep, so that the
+// Holds what the simulator says of plans of several ranks against processes that run them. Kernels sleep, so that the
 // machine's cores do not matter.
 #include <sys/mman.h>
 

@@ -1,4 +1,5 @@
-// What a call costs from submit() to its result. Bounds are generous, since cores are shared; figures are printed.
+// Measures what a call costs from submit() to its result. Bounds are generous, since cores are shared; figures are
+// printed.
 #include <cstring>
 
 #include "runtime/fixture.h"

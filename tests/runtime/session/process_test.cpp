@@ -1,4 +1,5 @@
-// What sessions are to the process: their threads, files and memory. And the order in which their streams run actors.
+// Tests what sessions are to the process: their threads, files and memory. And the order in which their streams run
+// actors.
 #include <unistd.h>
 
 #include <filesystem>

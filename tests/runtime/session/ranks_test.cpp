@@ -710,7 +710,7 @@ TEST(RanksInOneProcess, WhatEachRankHasOfItsOwnIsRefusedByName) {
 
 class InProcesses : public testing::TestWithParam<int> {};
 
-// The last rank kills itself after 20 steps: 0 when all steps were right and its own name is told. What it sent last
+// The last rank kills itself after 20 steps: 0 when all steps were right and its own name is told. Its last messages
 // may die with it, so that others may miss it in their 20th step already.
 TEST_P(InProcesses, StepsAreRightUntilARankIsKilledAndThenItIsNamed) {
   const int n = GetParam(), port = free_port();

@@ -127,7 +127,7 @@ TEST(SpecialActors, AccTick) {  // one token without bytes for every four
   const int x = b.reg("x", feed, {each}, {.quota = 8, .bytes = 16});
   const int w = b.variable("w", {kN});
   b.reg("fourth", each, {last}, {.quota = 1, .emit_every = 4});
-  // What reads the sum is waited for, before the next is added.
+  // The reader of the sum is waited for, before the next is added.
   b.edge(b.reg("read", last, {}, {.quota = 1, .initial_tokens = 1}), each, 1, 4);
   const int y = b.reg("y", last, {sink}, {.quota = 2, .bytes = 16});
   b.call(each, "copy", {b.r(x), b.v(w)}, {b.v(w)});

@@ -172,7 +172,7 @@ int64_t resident_now() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// Of one bundle, and of bundles with the same arenas: weights are there once, and so is what steps compute.
+// Sessions of one bundle, and of bundles with the same arenas: weights are there once, and so is what steps compute.
 TEST(Turns, TwoSessionsTakeLittleMoreThanOne) {
   constexpr int64_t kElements = 8 << 20;
   constexpr double kWeights = 4.0 * kElements, kArenas = 4.0 * kElements;

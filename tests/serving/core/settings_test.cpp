@@ -236,7 +236,7 @@ TEST_F(Settings, WhatIsWrongChangesNothing) {
   EXPECT_THAT(refusal("trace_mode", {"opentelemetry"}), HasSubstr("when the server is started"));
   EXPECT_THAT(refusal("speed", {"1"}), HasSubstr("is no setting"));
   EXPECT_EQ(told(tracing.settings({}), "trace_rate"), "1");
-  // Where no file was given nothing can be traced, and the path of the file is nobody's business.
+  // If no file was given nothing can be traced, and the path of the file is nobody's business.
   Tracing without({}, {});
   EXPECT_THROW(without.settings(setting("trace_level", {"TIMESTAMPS"})), Error);
   EXPECT_EQ(told(tracing.settings({}), "trace_file"), "trace.json");

@@ -112,7 +112,7 @@ TEST_F(DecoupledTest, ResponsesAreCountedByTheirNumber) {
   EXPECT_EQ(second.cancel().count(), 1u);
   EXPECT_EQ(second.fail().count(), 0u);
   EXPECT_TRUE(second.has_empty_response());  // clients expect all of them
-  // Of each request the first response alone.
+  // The histogram counts the first response of each request alone.
   const auto histogram = executor->latencies().first_response;
   ASSERT_TRUE(histogram.has_value());
   EXPECT_EQ(std::accumulate(histogram->counts.begin(), histogram->counts.end(), uint64_t{0}), 3u);

@@ -1,4 +1,4 @@
-// What a request and its answer hold counts in its share, from before it is there until it is gone.
+// Everything that a request and its answer hold counts in its share, from before it is there until it is gone.
 #include "fixture.h"
 
 namespace sluice::serving::test {

@@ -1,4 +1,4 @@
-// What the page of metrics says after a known number of requests: each counter by Triton's name and meaning.
+// Tests the page of metrics after a known number of requests: each counter by Triton's name and meaning.
 #include "serving/execution/metrics.h"
 
 #include <sstream>

@@ -1,4 +1,4 @@
-// What an executor adds to a step, printed: serving_execution_tests --gtest_also_run_disabled_tests
+// Prints what an executor adds to a step: serving_execution_tests --gtest_also_run_disabled_tests
 // --gtest_filter='*Overhead*'. Not a test, since a busy machine has other figures.
 #include <algorithm>
 #include <thread>

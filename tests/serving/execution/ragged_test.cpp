@@ -150,8 +150,8 @@ TEST_F(RaggedTest, WhatContradictsTheBundleIsRefusedByName) {
               HasSubstr("output 'y': dims [-1] behind the batch; the bundle has y: float32(16,)"));
 }
 
-// Of requests of (2, 3) and (1, 2): what each kind tells, and what stands where nobody is.
-// Dims whose product does not fit an integer, of a request without elements.
+// Requests of (2, 3) and (1, 2) show what each kind tells, and what stands where nobody is. Dims whose product does not
+// fit an integer, of a request without elements.
 TEST(RaggedBatch, HugeDimsOfNothingAreNoRows) {
   inference::ModelConfig config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(R"(name: "m" max_batch_size: 3

@@ -1,4 +1,4 @@
-// What the engine does for traced requests, joined to them by their numbers.
+// The work of the engine for traced requests is joined to them by their numbers.
 #include "serving/core/trace.h"
 
 #include <gmock/gmock.h>

@@ -31,7 +31,7 @@ class Grpc : public testing::Test {
     made->set_deadline(std::chrono::system_clock::now() + kPatience);
     return made;
   }
-  // What ModelInfer answers.
+  // The answer of ModelInfer.
   grpc::Status infer(const inference::ModelInferRequest& request, inference::ModelInferResponse* response = nullptr) {
     inference::ModelInferResponse mine;
     return stub->ModelInfer(context().get(), request, response != nullptr ? response : &mine);

@@ -1,4 +1,4 @@
-// What gRPC's clients make the server hold, and what holds up its end.
+// Tests what gRPC's clients make the server hold, and what holds up its end.
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/generic/generic_stub.h>

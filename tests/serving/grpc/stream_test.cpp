@@ -20,7 +20,7 @@ class Stream : public Grpc {
     call = context();
     stream = stub->ModelStreamInfer(call.get());
   }
-  // What comes next.
+  // The response that comes next.
   ModelStreamInferResponse read() {
     ModelStreamInferResponse response;
     EXPECT_TRUE(stream->Read(&response));
@@ -85,7 +85,7 @@ TEST_F(Stream, ARequestMayHaveSeveralAnswers) {
     EXPECT_EQ(read().infer_response().parameters().at("n").int64_param(), i);
   }
   EXPECT_TRUE(finish().ok());
-  // Of a call that can take one only, this is an error.
+  // A call that can take one only gets an error.
   grpc::Status status;
   std::thread client([&] { status = infer(floats("one", {0})); });
   const auto one = server.take(1).at(0);

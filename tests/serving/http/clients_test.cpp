@@ -1,4 +1,4 @@
-// What clients may do that others do not: words for floats, targets that name the server, half-closed connections.
+// Some clients do what others do not: words for floats, targets that name the server, half-closed connections.
 #include <zlib.h>
 
 #include "fixture.h"
@@ -68,7 +68,7 @@ TEST_F(Http, RequestsThatNeverComeToTheServerAreCounted) {
   EXPECT_EQ(holds.answer()->status, 200);
   EXPECT_EQ(ask(post("/v2/models/echo/generate", "[]")).status, 400);
   EXPECT_EQ(ask(post("/v1/models/echo:predict", "[]")).status, 400);
-  // What is no request for inference is none that failed.
+  // A request that is not for inference is none that failed.
   EXPECT_EQ(ask(post("/v2/repository/index", "[")).status, 400);
   EXPECT_EQ(ask(get(path)).status, 405);
   EXPECT_EQ(ask(post("/v2/models/a%zz/infer", "{}")).status, 400);

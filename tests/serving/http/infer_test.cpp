@@ -109,7 +109,7 @@ TEST_P(HttpWrong, IsRefusedByNameAndTheConnectionGoesOn) {
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->status, GetParam().status) << answer->body;
   EXPECT_THAT(answer->error(), HasSubstr(GetParam().says));
-  // Of a body that was not read to its end more may be left than is worth reading.
+  // More may be left of a body that was not read to its end than is worth reading.
   if (answer->headers.at("connection") != "close") {
     EXPECT_EQ(wire.send(infer(with(kData))).answer()->status, 200);
   }

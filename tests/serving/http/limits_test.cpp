@@ -1,4 +1,4 @@
-// What a client can make the server hold: memory, connections, time.
+// Tests what a client can make the server hold: memory, connections, time.
 #include <atomic>
 #include <thread>
 

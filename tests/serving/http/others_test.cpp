@@ -119,7 +119,7 @@ TEST_F(HttpOthers, AreAnsweredWhileABodyIsUnpackedOrReadAndWhileAnAnswerIsWritte
   }
 }
 
-// Who has much to unpack has as many turns as others who have little: the order of the turns tells.
+// A client with much to unpack has as many turns as others who have little: the order of the turns tells.
 TEST_F(HttpOthers, HaveTheirTurnBetweenThoseOfALongWork) {
   server.at_once = nullptr;
   const auto named = [](const std::string& id, size_t bytes) {

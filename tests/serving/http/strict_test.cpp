@@ -72,7 +72,7 @@ class HttpStrict : public Http, public testing::WithParamInterface<Strict> {};
 TEST_P(HttpStrict, IsRefusedAndTheConnectionClosed) {
   start();
   Wire wire(front->port());
-  // What a reader that took the first one otherwise would take for a request of its own.
+  // A reader that took the first one otherwise would take this for a request of its own.
   const auto answer = wire.send(GetParam().request + get("/v2/models/smuggled/ready")).answer();
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->status, GetParam().status) << answer->body;

@@ -96,7 +96,7 @@ TEST_F(HttpTls, RequestsAndAnswersAreAsWithoutIt) {
   client.send(post("/v2/models/echo/infer", "{"));
   EXPECT_TRUE(client.answer().starts_with("HTTP/1.1 400"));
   client.shutdown();
-  // Who speaks no TLS learns nothing, and holds up nobody.
+  // A client that speaks no TLS learns nothing, and holds up nobody.
   Wire plain(front->port());
   plain.send(get("/v2/health/live"));
   EXPECT_FALSE(plain.answer().has_value());

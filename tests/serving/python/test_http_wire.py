@@ -122,7 +122,7 @@ def values(answer):
     return np.frombuffer(body[int(headers["inference-header-content-length"]):], np.float32)
 
 
-# What is asked for by path. Each: request, status, and what the body must hold.
+# The calls by path. Each: request, status, and what the body must hold.
 CALLS = {
     "live": (get("/v2/health/live"), 200, b""),
     "ready": (get("/v2/health/ready"), 200, b""),
@@ -349,7 +349,8 @@ def test_an_unknown_coding(wire):
     assert status == 501 and b"gzip and deflate" in body
 
 
-# What two readers could take for two different requests is refused, and the connection closed (SERVING.md, section 9).
+# A request that two readers could take for two different ones is refused, and the connection closed (SERVING.md, section
+# 9).
 BODY = "Content-Length: 2"
 STRICT = {
     "gzip and a length": f"POST /v2/repository/index HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n{BODY}\r\n\r\n{{}}",

@@ -65,7 +65,7 @@ def address_of(server):
 
 
 class Figures:
-    """What the server says of itself."""
+    """The figures that the server tells of itself."""
 
     def __init__(self, server):
         self.client = Client(server.metrics)

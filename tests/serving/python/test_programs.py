@@ -290,7 +290,7 @@ def test_perf_tunes_a_model(tmp_path):
 
 
 def test_malformed_messages_write_no_lines(repository, tmp_path):
-    """What is no message is refused, and the log is not the client's to fill."""
+    """Bytes that are no message are refused, and the log is not the client's to fill."""
     with served(repository[0], folder=tmp_path) as server, grpc.insecure_channel(server.grpc) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer", lambda sent: sent, lambda got: got)
         for message in (b"\x0a\x01\xff", b"\x1a\x02\xc3\x28", b"\xff" * 20):

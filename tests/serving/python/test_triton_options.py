@@ -1,4 +1,4 @@
-"""What Triton's users set and send first: floats of JSON that are none, texts, TLS, restricted calls, links, metrics."""
+"""Triton's users set and send these first: floats of JSON that are none, texts, TLS, restricted calls, links, metrics."""
 
 import os
 import re

@@ -93,7 +93,7 @@ def asked(triton, name, **options):
 
 
 def as_dict(client, answer):
-    """What gRPC gives as messages and HTTP as JSON, as JSON."""
+    """The answer as JSON, which gRPC gives as messages and HTTP as JSON."""
     if isinstance(answer, (dict, list)):
         return answer
     from google.protobuf.json_format import MessageToDict

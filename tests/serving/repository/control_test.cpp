@@ -77,7 +77,8 @@ TEST_F(ControlTest, ClientsLoadAndUnload) {
   EXPECT_EQ(refusal([&] { server_->unload("x", false); }), "unload: model 'x': it is not loaded");
 }
 
-// Of ten thousands of models, too: what a start and an end cost grows as their number does, and not as its square.
+// This holds for ten thousands of models, too: what a start and an end cost grows as their number does, and not as its
+// square.
 TEST_F(ControlTest, AStartThatIsEndedAtOnceCostsAsMuchAsItHasModels) {
   set_log_settings({.info = false, .warning = false, .error = false});
   const auto cost = [&](int models) {
@@ -392,7 +393,7 @@ TEST_F(ControlTest, UnloadWaitsForRequestsUnderWay) {
   }
 }
 
-// What throws where nothing should: the model's actor hears of it, and goes on.
+// An executor throws where nothing should: the model's actor hears of it, and goes on.
 TEST_F(ControlTest, AnExecutorThatThrowsAnythingIsAFailedLoad) {
   put("m", 1, 2);
   executors_.make = [](const Machine&, const ExecutorSpec&) -> std::shared_ptr<Executor> { throw std::bad_alloc(); };

@@ -40,7 +40,7 @@ inline void eventually(const std::function<bool()>& f, const std::string& what) 
   }
 }
 
-// What `f` throws, as "<text>"; "" where it throws nothing.
+// The text of what `f` throws, as "<text>"; "" where it throws nothing.
 template <class F>
 std::string refusal(F&& f) {
   try {

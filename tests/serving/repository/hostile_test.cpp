@@ -26,7 +26,7 @@ class HostileTest : public RepositoryTest {
       overrides.files[version + "/model/" + name] = bundle_file(name);
     return overrides;
   }
-  // Where models that come as files are put.
+  // The folders into which models that come as files are put.
   std::vector<std::string> private_folders() const {
     std::vector<std::string> found;
     for (const auto& entry : fs::directory_iterator(dir_ / "tmp")) found.push_back(entry.path());

@@ -122,7 +122,7 @@ TEST_F(MemoryTest, AVersionThatNeedsMoreThanAllLeavesTheOldOne) {
   EXPECT_EQ(most_, 100u);
 }
 
-// What did not fit is loaded when there is room.
+// A model that did not fit is loaded when there is room.
 TEST_F(MemoryTest, PollingTriesAgainWhatDidNotFit) {
   put("a", 3, 1);
   options_.memory_limit = 500;
@@ -138,7 +138,7 @@ TEST_F(MemoryTest, PollingTriesAgainWhatDidNotFit) {
   eventually([&] { return index() == "b 4 READY"; }, index());
 }
 
-// What they share counts once: here the weights, mapped from the bundle, and their packed copy.
+// Memory that they share counts once: here the weights, mapped from the bundle, and their packed copy.
 TEST_F(MemoryTest, InstancesThatShareFitExactly) {
   const fs::path bundle = repository_ / "m" / "1" / "model";
   fs::create_directories(bundle.parent_path());

@@ -161,7 +161,7 @@ TEST_F(ServingTest, AFamilyOfBatchesIsServedInBatches) {
   }
 }
 
-// What starts with a model that takes its time: it is live at once, and ready when it is done.
+// A server that starts with a model that takes its time is live at once, and ready when the model is there.
 TEST_F(ServingTest, IsLiveAndNotReadyWhileItLoads) {
   put("m", 1, 10);
   std::promise<void> open;

@@ -19,7 +19,7 @@ Function* next(const char* symbol) {
 
 inline void release(const volatile void* of) { __tsan_release(const_cast<void*>(of)); }
 inline void acquire(const volatile void* of) { __tsan_acquire(const_cast<void*>(of)); }
-// What a counter of references does as it goes down.
+// Does what a counter of references does as it goes down.
 inline void count(const volatile void* of) {
   release(of);
   acquire(of);

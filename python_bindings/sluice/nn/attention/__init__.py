@@ -1,4 +1,4 @@
-"""What computes scaled_dot_product_attention: torch.nn.attention. There is one kernel, which every choice allows."""
+"""The choice of the kernel of scaled_dot_product_attention: torch.nn.attention. There is one kernel, which every choice allows."""
 
 from __future__ import annotations
 

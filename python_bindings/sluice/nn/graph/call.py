@@ -12,7 +12,7 @@ from sluice.nn.graph.report import memory_report
 
 
 class Trace(NamedTuple):
-    """What build() became for certain arguments."""
+    """The trace of build() for certain arguments."""
 
     captured: Any
     results: Any  # the nest of its results
@@ -87,11 +87,11 @@ class GraphCall:
         """Compiles what a call with such arguments runs: it is there."""
 
     def sessions(self) -> list[Any]:
-        """Of all plans."""
+        """The sessions of all plans."""
         return [self.session]
 
     def functions(self) -> Any:
-        """Of its host streams, by name."""
+        """The functions of its host streams, by name."""
         return self._functions
 
     def synchronize(self) -> None:

@@ -79,9 +79,9 @@ class GraphConfig(PassOptions):
         self._set("fast_quotas", bool(mode))
 
     def set_cost_file(self, path: Any) -> None:
-        """What kernels took on this machine, as Graph.save_costs wrote it: the compiler prefers it to its predictions, for each kernel
-        of the same op, attributes, operands, device and threads, also of other graphs. A file that is not there yet changes nothing.
-        All ranks of a job need the same."""
+        """Sets the file in which Graph.save_costs wrote how long kernels took on this machine: the compiler prefers it to
+        its predictions, for each kernel of the same op, attributes, operands, device and threads, also of other graphs. A
+        file that is not there yet changes nothing. All ranks of a job need the same."""
         self._set("cost_file", os.fspath(path))
 
     def enable_cost_cache(self, directory: Any = None) -> None:
@@ -105,7 +105,7 @@ class GraphConfig(PassOptions):
 
     def enable_choose_best_memory_allocation(self, mode: bool = True) -> None:
         """Pack buffers in every greedy order, however large the graph, and take the smallest arena; by default a large graph takes
-        the first that is near enough. What each came to is in the log (`debug`, area `compiler`)."""
+        the first that is near enough. The size that each order needs is in the log (`debug`, area `compiler`)."""
         self._set("packing", "every" if mode else "quick")
 
     def enable_inplace(self, mode: bool = True) -> None:
@@ -130,7 +130,8 @@ class GraphConfig(PassOptions):
         self._set("memory_budget", bytes_of("set_memory_budget", bytes))
 
     def enable_auto_memory(self, mode: str = "Adaptive") -> None:
-        """What the backward pass reads may be computed again instead of kept, without a checkpoint that says so; results are the same.
+        """Values that the backward pass reads may be computed again instead of kept, without a checkpoint that says so;
+        results are the same.
 
         "Disable", the default: what checkpoints say. "Slight": what is quick to compute; products and convolutions are kept. "Moderate":
         the same in stretches, between which nothing else is kept. "Heavy": in the stretches nothing is kept, which takes about a
@@ -141,8 +142,9 @@ class GraphConfig(PassOptions):
         self._set("auto_memory", mode.lower())
 
     def set_cudnn_buf_limit_mbyte(self, mbyte: int) -> None:
-        """No kernel may have a workspace of more than so many MiB, on whatever device. Where an op's usual kernel needs more, one that
-        fits is taken, which may be slower; without one the graph is refused with the op and its bytes. 0: no limit."""
+        """No kernel may have a workspace of more than so many MiB, on whatever device. If an op's usual kernel needs more,
+        one that fits is taken, which may be slower; without one the graph is refused with the op and its bytes. 0: no
+        limit."""
         if mbyte < 0:
             raise ValueError(f"set_cudnn_buf_limit_mbyte: got {mbyte}; must be at least 0 (0 = no limit)")
         self._set("workspace_limit", int(mbyte) << 20)
@@ -151,8 +153,8 @@ class GraphConfig(PassOptions):
         """Rows of elementwise ops and reductions that the compiler has fused (softmaxes and norms that are written out) are computed by
         C++ that is written and compiled for them: `Graph.kernel_sources()` shows it. Results are the same, to the bit. On CPUs, for rows
         of float32 of more than 128 and at most 4,096 elements; it needs g++, or another name of it in `$CXX`, and about
-        a second for each kernel. What was compiled is kept in files next to those of sluice.cache (`SLUICE_CACHE=off`: it is not).
-        Where a saved plan is loaded on a machine without it, the usual kernels serve."""
+        a second for each kernel. Compiled code is kept in files next to those of sluice.cache (`SLUICE_CACHE=off`: it is
+        not). If a saved plan is loaded on a machine without a compiler, the usual kernels serve."""
         if mode and not _C.host_compiler():
             raise RuntimeError("enable_generated_kernels: no g++; install it, or name it with the variable CXX")
         self._set("generated_kernels", bool(mode))
@@ -160,7 +162,7 @@ class GraphConfig(PassOptions):
     def enable_kernel_trial_run(self, mode: bool = True) -> None:
         """Each convolution, and on GPUs each product of matrices, is run by all implementations that its device has of it (of a GPU's
         libraries by up to 8), on memory of its own, before the graph is compiled, and takes the fastest; the usual one unless another is
-        at least 3 % faster. What they took is printed to stderr.
+        at least 3 % faster. The times that they took are printed to stderr.
 
         A kernel is searched for once: the choice is known to later graphs of this process, and, in files next to those of sluice.cache,
         to later processes (`SLUICE_CACHE=off`: it is not). Results may differ in their last bits from those of the usual kernels, and
@@ -188,7 +190,7 @@ class GraphConfig(PassOptions):
         self._set("quotas", {**self._options.get("quotas", {}), register: int(n)})
 
     def set_device(self, device: Any) -> None:
-        """Where ops run that name no device themselves."""
+        """Sets the device of ops that name none themselves."""
         self._set("device", _C.parse_device(str(device)))
 
     def set_devices(self, *devices: Any) -> None:
@@ -271,7 +273,8 @@ class GraphConfig(PassOptions):
     def set_gradient_accumulation_steps(self, n: int) -> None:
         """A call is a step of n micro-batches: inputs are cut into n equal parts along axis 0 (scalars are given whole),
         build() sees one part, and the optimizers update once, with the mean of the n gradients. Each result has those of
-        all n, one after another along axis 0; of scalars, n numbers. What an optimizer updates is returned as it is then.
+        all n, one after another along axis 0; of scalars, n numbers. Parameters and other values that an optimizer updates
+        are returned as they are then.
         """
         self._set("gradient_accumulation_steps", MicroBatches(n).n)
 
@@ -298,7 +301,8 @@ class GraphConfig(PassOptions):
         self._set("inline_up_to", float(seconds))
 
     def enable_zero(self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1) -> None:
-        """Of what every device of a broadcast parameter's placement would keep, each keeps a part (ZeRO). Results are the same.
+        """Lets each device of a broadcast parameter's placement keep a part of what all of them would keep (ZeRO). Results
+        are the same.
 
         stage: 1 and 2 split the optimizer's state; gradients are then summed up in parts, and nobody keeps a whole one, so
             that the two are one. 3 also splits the parameters; they are split(0) from then on.
@@ -337,10 +341,11 @@ class GraphConfig(PassOptions):
         takes memory of the graph, and neither is copied. The tensor, and every other one that shares its memory, is lost with the
         call: reading or writing it raises RuntimeError. `clone()` what is needed afterwards.
 
-        What cannot be donated is refused with ValueError before anything runs, and stays as it is: what requires grad, parameters and
-        buffers, views of a part of their memory, memory borrowed from or shared with NumPy or DLPack, tensors of other devices, one
-        memory for two arguments. A call that raises has taken nothing. When a step fails later, what was donated to it is lost.
-        Arguments that the plan would have to copy are refused with NotImplementedError when the graph is compiled.
+        A tensor that cannot be donated is refused with ValueError before anything runs, and stays as it is: tensors that
+        require grad, parameters and buffers, views of a part of their memory, memory borrowed from or shared with NumPy or
+        DLPack, tensors of other devices, one memory for two arguments. A call that raises has taken nothing. When a step
+        fails later, what was donated to it is lost. Arguments that the plan would have to copy are refused with
+        NotImplementedError when the graph is compiled.
         """
         if not names or not all(isinstance(name, str) and name for name in names):
             raise TypeError(f"donate_inputs: got {names!r}; must be names of arguments of build()")
@@ -356,7 +361,7 @@ class GraphConfig(PassOptions):
     def set_arenas(self, arenas: Any) -> None:
         """Memory for what the graph computes that it shares with other graphs: a sluice.SharedArenas, which is as large as the
         largest of them needs. One of the graphs at a time then has steps in flight; calls of another wait for them, as long as
-        the submit timeout says. What a graph keeps from step to step is its own."""
+        the submit timeout says. Parameters, and all else that a graph keeps from step to step, are its own."""
         if not isinstance(arenas, _C.SharedArenas):
             raise TypeError(f"set_arenas: got {type(arenas).__name__}; must be a sluice.SharedArenas")
         if self._frozen:

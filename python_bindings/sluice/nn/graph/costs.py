@@ -1,4 +1,4 @@
-"""What kernels took on this machine, kept in files for graphs that are compiled later."""
+"""The times that kernels took on this machine, kept in files for graphs that are compiled later."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _lock(descriptor: int, directory: str) -> None:
 
 
 class FirstSteps:
-    """Of a session that traces from its start. Counts the calls; behind the last of them it adds to the file, once."""
+    """Watches a session that traces from its start. Counts the calls; behind the last of them it adds to the file, once."""
 
     def __init__(self, session: Any, path: str) -> None:
         self._session, self._path, self._left = session, path, _STEPS

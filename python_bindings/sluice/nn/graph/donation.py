@@ -23,7 +23,7 @@ def donated_leaves(graph: str, donated: list[str], names: list[str], leaves: lis
 
 
 def check_donated(graph: str, donated: frozenset[str], names: list[str], leaves: list[Any]) -> None:
-    """What only Python knows of them; the rest is checked where they are taken."""
+    """Checks what only Python knows of them; the rest is checked where they are taken."""
     for name, leaf in zip(names, leaves):
         if name in donated and isinstance(leaf, Parameter):
             raise _C.ValueError(f"graph '{graph}': argument '{name}' cannot be donated: it is a parameter; donate a clone() of it")

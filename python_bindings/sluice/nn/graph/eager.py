@@ -47,7 +47,7 @@ def is_eager() -> bool:
 
 
 def run(graph: Any, arguments: Any) -> Any:
-    """What a call of the graph gives, with effects on modules, optimizers, schedules and the scaler as its plan's."""
+    """The result of a call of the graph, with the same effects on modules, optimizers, schedules and the scaler as its plan's."""
     n = graph.config.micro_batches.n
     if n > 1:
         raise _C.NotImplementedError(f"graph '{graph.name}': a call is {n} micro-batches, which eager mode does not have; "

@@ -18,7 +18,7 @@ from sluice.nn.graph.plans import Blocks, Plans
 
 
 class Example(NamedTuple):
-    """What tracing has to know of an argument."""
+    """The facts about an argument that tracing has to know."""
 
     dtype: Any
     shape: tuple[int, ...]

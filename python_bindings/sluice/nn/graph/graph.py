@@ -50,7 +50,7 @@ class Graph(Inspection):
     Modules assigned to attributes share their parameters with the plan, both ways. Calls are asynchronous and
     pipelined: results are tensors whose contents arrive later; reading them waits.
 
-    A call sees what there is when it is made. Where build() would do something else than when it was traced, since a module
+    A call sees what there is when it is made. If build() would do something else than when it was traced, since a module
     has another number as attribute, or a parameter other memory, the graph is compiled again: see `sluice.nn.graph.watch`.
     Modules keep the mode that `train()` and `eval()` had set at the first call.
     """
@@ -67,8 +67,8 @@ class Graph(Inspection):
 
         size: plans kept; with one more, the one that was called longest ago is let go.
         enable_shared: the plans use the same memory, so that together they need as much as the largest; one at a time then
-            has steps in flight. They always share the variables. Where shapes grow, a plan that needs more than those
-            before it gets new memory: call the largest first.
+            has steps in flight. They always share the variables. If shapes grow, a plan that needs more than those before
+            it gets new memory: call the largest first.
 
         build() is traced once for each shape. Saved, the plans that there are become a family, which takes their shapes. See
         `GraphConfig.set_dims` for a few plans that serve all sizes.
@@ -162,9 +162,11 @@ class Graph(Inspection):
         """The compiled plan, for a graph of the same program that then neither traces build() nor compiles: for `sluice.save`.
 
         destination: a dict to write it to. with_eager: with what the graph's own variables hold (parameters, buffers, the state of
-        optimizers); else the graph that loads it has these itself. What build() has captured besides is always in it.
+        optimizers); else the graph that loads it has these itself. Other tensors that build() has captured are always in
+        it.
 
-        Of graphs with host functions, over several devices or with named dims there is a bundle instead: `sluice.save(graph, path)`.
+        A graph with host functions, over several devices or with named dims has a bundle instead: `sluice.save(graph,
+        path)`.
         """
         return runtime_state.saved(self, destination, with_eager)
 
@@ -297,7 +299,7 @@ class Graph(Inspection):
     # Compilation
 
     def _compile_once(self, arguments: Any, missing: Any = None, compile: Any = None) -> None:
-        """Of threads that call first at the same time, one compiles and the others wait for it.
+        """If threads call first at the same time, one compiles and the others wait for it.
 
         missing: says whether there is something to compile still; by default, the graph as a whole.
         """
@@ -317,7 +319,8 @@ class Graph(Inspection):
             if thread == here:
                 raise _C.RuntimeError(f"graph '{self.name}': its build() calls the graph itself, which would never end; call "
                                       "its modules instead")
-            # Who traces another graph waits with the lock held: the thread it waits for has traced, and needs it no more.
+            # A thread that traces another graph waits with the lock held: the thread it waits for has traced, and needs it
+            # no more.
             if thread is not None:
                 done.wait()
 

@@ -1,4 +1,4 @@
-"""What can be asked of a compiled graph: its plan, bytes, counters, traces and costs."""
+"""Questions to a compiled graph: its plan, bytes, counters, traces and costs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sluice.nn.graph.costs import add_costs
 
 
 class Inspection:
-    """Of nn.Graph."""
+    """The part of nn.Graph that answers questions."""
 
     def _compiled_call(self, what: Any) -> Any:
         """The plans' side; throws where there is none yet."""
@@ -57,14 +57,14 @@ class Inspection:
     def memory(self) -> Any:
         """Bytes of the plan by purpose, known before the first step.
 
-        Of several plans: of their arenas (of the largest, where they share memory), of the variables, which they share, and
-        of the constants of each; `plans` has the bytes of each by itself.
+        For several plans it counts their arenas (those of the largest, where they share memory), the variables, which they
+        share, and the constants of each; `plans` has the bytes of each by itself.
         """
         return self._compiled_call("memory").memory()
 
     @property
     def members(self) -> Any:
-        """Of a graph with several plans, what each was made for: the extents of the dims, or the shapes of the inputs.
+        """Tells what each of several plans was made for: the extents of the dims, or the shapes of the inputs.
 
         `plan`, `stats()`, `counters()` and traces are those of the plan that was called last.
         """
@@ -77,7 +77,7 @@ class Inspection:
     def counters(self) -> Any:
         """Counters of actors, streams and registers as a dict. To be read at any time, also while steps run.
 
-        What counts events never falls; at rest every number is exact. See docs/diagnostics.md.
+        Counters of events never fall; at rest every number is exact. See docs/diagnostics.md.
         """
         return self._compiled_call("counters").session.counters()
 

@@ -1,4 +1,4 @@
-"""What build() computes once per micro-batch, and the graph once per step."""
+"""The parts of build() that are computed once per micro-batch, and those of the graph once per step."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class MicroBatches:
 
 
 class once_per:
-    """What is traced inside runs once per `n` micro-batches, in a role ("update") where one is given."""
+    """Ops that are traced inside run once per `n` micro-batches, in a role ("update") where one is given."""
 
     def __init__(self, n: int, role: str | None = None) -> None:
         self._n, self._role = n, role

@@ -129,14 +129,15 @@ class PassOptions:
         self._set("concurrency", n)
 
     def add_pattern(self, name: str, before: Callable[..., Any], after: Callable[..., Any], *examples: Any) -> None:
-        """Where the graph has what `before` computes, and nobody reads what lies between, it computes `after` instead:
+        """A graph that has what `before` computes, where nobody reads what lies between, computes `after` instead:
 
             config.add_pattern("silu", lambda x: x * x.sigmoid(), nn.functional.silu, sl.ones(2, 2))
 
         Both are functions of tensors with one tensor as result, and are traced once with `examples`. Ops, their order, attributes,
-        dtypes and constants have to be as they are traced; shapes may differ where attributes do not name them. What does not take
-        the operands that are there, or gives another shape or dtype, is left as it is. Patterns are looked for in the order in which
-        they were added, before the compiler's own; whether both compute the same is for whoever adds one to know.
+        dtypes and constants have to be as they are traced; shapes may differ where attributes do not name them. A place
+        whose operands `after` does not take, or where it gives another shape or dtype, is left as it is. Patterns are
+        looked for in the order in which they were added, before the compiler's own; whether both compute the same is for
+        whoever adds one to know.
         """
         if not isinstance(name, str) or not name or name in (known for known, _, _ in self._patterns):
             raise ValueError(f"add_pattern: got the name {name!r}; must be a text that no other pattern has")
@@ -146,8 +147,8 @@ class PassOptions:
         self._patterns.append((name, _traced(name, before, examples), _traced(name, after, examples)))
 
     def compiled(self, session: Any, captured: Any, trials: int = 0) -> None:
-        """What the compiler has done with the graph `captured`, which was compiled last; of how many kernels it knows what their
-        implementations take."""
+        """Notes what the compiler has done with the graph `captured`, which was compiled last; and of how many kernels it
+        knows what their implementations take."""
         counted = [*_C.pass_names(), "fused additions"] + [f"pattern {name}" for name, _, _ in self._patterns]
         self._rewrites = Counter({name: 0 for name in counted})
         for name, rewrites, _ in session.passes():

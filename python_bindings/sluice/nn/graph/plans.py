@@ -1,4 +1,4 @@
-"""What the plans of one graph have in common."""
+"""The common part of the plans of one graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Blocks:
 
 
 class Plans:
-    """What families and caches have in common: several calls, one of which was used last."""
+    """The common part of families and caches: several calls, one of which was used last."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class Plans:
 
     @property
     def session(self) -> Any:
-        """Of the plan that was used last."""
+        """The session of the plan that was used last."""
         return self._last.session
 
     @property
@@ -43,11 +43,11 @@ class Plans:
         return self._last.donated
 
     def calls(self) -> list[Any]:
-        """Of all plans that there are now."""
+        """The calls of all plans that there are now."""
         raise NotImplementedError(f"{type(self).__name__}: calls() must be defined")
 
     def functions(self) -> dict[str, Any]:
-        """Of their host streams, by name."""
+        """The functions of their host streams, by name."""
         return {name: function for call in self.calls() for name, function in call.functions().items()}
 
     def sessions(self) -> list[Any]:

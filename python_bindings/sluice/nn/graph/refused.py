@@ -1,4 +1,4 @@
-"""What a graph that is refused leaves to look at: its plan, or the graph as far as it was traced."""
+"""A graph that is refused leaves this to look at: its plan, or the graph as far as it was traced."""
 
 from __future__ import annotations
 

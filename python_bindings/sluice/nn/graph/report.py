@@ -1,4 +1,4 @@
-"""What a graph tells about itself: print(graph), debug output, memory."""
+"""Reports of a graph about itself: print(graph), debug output, memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Report:
         return max(d.stack_depth for d in [self.whole, *self.modules.values()])
 
     def of(self, module: str) -> Debug:
-        """What goes for the ops of a module: the innermost debug() around them."""
+        """The settings for the ops of a module: those of the innermost debug() around them."""
         while module and module not in self.modules:
             module = module.rpartition(".")[0]
         return self.modules.get(module, self.whole)
@@ -94,7 +94,7 @@ class Report:
 
 
 def print_trials(name: str, trials: list[tuple[str, list[tuple[str, float]], str]]) -> None:
-    """What the implementations of a graph's kernels took, of which the fastest were taken."""
+    """Prints the times that the implementations of a graph's kernels took, of which the fastest were taken."""
     for kernel, candidates, chosen in trials:
         print(f"[graph {name}] {kernel}", file=sys.stderr)
         for i, (implementation, ns) in enumerate(candidates):

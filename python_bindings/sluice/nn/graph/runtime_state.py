@@ -20,7 +20,7 @@ _FORMAT = 2
 _FREE = {"device", "cost_file", "cost_cache", "dump_dir", "dump", "trace", "check_numerics", "memory_guard", "sync_check", "cuda_graphs",
          "submit_timeout", "wait_timeout", "stop_timeout", "inline_up_to"}
 _TEXTS, _TENSORS = {str: str}, {str: Tensor}
-# What a state is made of. {str: form}: a dict of any names; [form]: a list of these; a tuple: a list of that length.
+# The form of a state. {str: form}: a dict of any names; [form]: a list of these; a tuple: a list of that length.
 _FORM: dict[Any, Any] = {
     "format": int, "kind": str, "graph_name": str, "device": str, "options": _TEXTS, "updates": _TEXTS,
     "watched": {"autocast": str, "classes": [(str, str)], "reads": [(str, str, str)], "others": [(str, str)], "modes": [(str, bool)]},
@@ -123,7 +123,7 @@ def _load(graph: Any, state: Any) -> None:
 
 
 def _check_same(graph: Any, state: Any) -> None:
-    """What the plans were made for, as far as the graph says it before it is traced."""
+    """Checks that the plans were made for this graph, as far as it says so before it is traced."""
     options, then = graph.config, state["options"]
     options.for_session()
     now = {name: repr(value) for name, value in options.options.items() if name not in _FREE}

@@ -84,7 +84,7 @@ class ShapeCache(Plans):
         return self._shapes(leaves), tuple(order_of(leaves[i]) for i in self._ordered)
 
     def _shapes(self, leaves: list[Any]) -> tuple[Any, ...]:
-        """Of which there is a plan each."""
+        """The shapes for which there is a plan each."""
         return tuple(leaf._shape for leaf in leaves)
 
     def add(self, arguments: Any, tracing: Any) -> None:

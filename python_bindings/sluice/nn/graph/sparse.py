@@ -13,7 +13,7 @@ from sluice._C import Tensor
 
 
 class Tables:
-    """Of one run of build(), traced or eager."""
+    """The tables of one run of build(), traced or eager."""
 
     def __init__(self, optimizers: list[Any]) -> None:
         self._lookups: dict[int, list[tuple[Tensor, Tensor, Any]]] = {
@@ -23,7 +23,7 @@ class Tables:
         return id(weight) in self._lookups and sluice.is_grad_enabled()
 
     def lookup(self, module: Any, indices: Tensor) -> Tensor:
-        """What F.embedding gives."""
+        """The result of F.embedding."""
         weight = module.weight
         if module.max_norm is not None or module.scale_grad_by_freq:
             raise NotImplementedError("add_optimizer: is_sparse=True: an Embedding with max_norm or scale_grad_by_freq "

@@ -54,7 +54,7 @@ class Updates:
         self.scaler = scaler
 
     def tables(self, batches: int) -> Any:
-        """Of a run of build(); None where no optimizer is sparse."""
+        """The tables of a run of build(); None where no optimizer is sparse."""
         if not self._sparse:
             return None
         if batches > 1 or self.scaling() is not None:
@@ -65,7 +65,7 @@ class Updates:
         return sparse.Tables(self._sparse)
 
     def scaling(self) -> Scaling | None:
-        """Of a run of build()."""
+        """The scaling of a run of build()."""
         return Scaling(self.scaler) if self.scaler is not None and self.scaler.is_enabled() else None
 
     def prepare(self, zero: Any) -> None:
@@ -124,7 +124,7 @@ class Updates:
         self._compiled = [_Compiled(optim, lr_sch) for optim, lr_sch in self.pairs]
 
     def saved(self) -> dict[str, str]:
-        """What the plan has of them as constants, as texts by what they are."""
+        """The constants that the plan has of them, as texts by what they are."""
         texts = {} if self.scaler is None else {"the gradient scaler": text_of(self._scaler_then)}
         for i, compiled in enumerate(self._compiled):
             texts.update((f"{what} of optimizer {i}", text) for what, text in compiled.texts())
@@ -153,7 +153,7 @@ class Updates:
 
 
 class _Compiled:
-    """What plans have of an optimizer and its schedule as constants, and which tensors are their variables."""
+    """The constants that plans have of an optimizer and its schedule, and the tensors that are their variables."""
 
     def __init__(self, optim: Any, lr_sch: Any) -> None:
         self.optim, self._schedule = optim, lr_sch and _plan_of(lr_sch)

@@ -1,4 +1,4 @@
-"""What build() has read of its modules and of the tensors it captured: when that changes, the graph is traced anew."""
+"""Watches what build() has read of its modules and of the tensors it captured: when that changes, the graph is traced anew."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OURS = frozenset(dir(Module)) - {"forward"}
 
 
 class Watch:
-    """Of one version of a graph; traces of several plans add to it.
+    """The watch of one version of a graph; traces of several plans add to it.
 
     Watched are: the parameters, buffers, submodules and hooks of its modules, by identity; memory (`w.data = x`) and
     requires_grad of its variables; attributes of modules that build() has read, numbers, texts and lists of them, by value, unless
@@ -70,7 +70,7 @@ class Watch:
             raise
 
     def saved(self, modules: Any) -> dict[str, Any]:
-        """What build() has read, as texts by module and attribute (the graph itself is "")."""
+        """The values that build() has read, as texts by module and attribute (the graph itself is "")."""
         names = {id(module): name for name, module in modules}
         places = [("" if this is None else names.get(id(this)), name, value) for _, this, name, value in self._plain]
         return {"autocast": text_of(self._autocast),

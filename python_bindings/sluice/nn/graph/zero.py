@@ -17,8 +17,8 @@ MODES = ("distributed_split", "non_distributed")
 
 @dataclass(frozen=True)
 class Zero:
-    """What lies in parts, as GraphConfig.enable_zero says. The rest follows: the compiler sees that a gradient is wanted in
-    parts by the state it meets, and that a parameter is wanted whole."""
+    """Says what lies in parts, as GraphConfig.enable_zero says. The rest follows: the compiler sees that a gradient is
+    wanted in parts by the state it meets, and that a parameter is wanted whole."""
 
     stage: int = 1
     mode: str = "distributed_split"

@@ -31,8 +31,8 @@ def _replaced(nest: Any, ndarray: Any, modules: Any) -> Any:
 def with_tensors(modules: Any, args: Any, kwargs: Any) -> Any:
     """(args, kwargs) with tensors, copies, in the place of NumPy's arrays, also within tuples, lists and dicts.
 
-    A floating array gets the dtype of the first floating parameter or buffer of `modules`, and any goes where that is. Where there is
-    none, float64, which is what NumPy makes by itself, becomes the default dtype.
+    A floating array gets the dtype of the first floating parameter or buffer of `modules`, and any goes where that is. If
+    there is none, float64, which is what NumPy makes by itself, becomes the default dtype.
     """
     numpy = sys.modules.get("numpy")
     if numpy is None:

@@ -51,7 +51,7 @@ def _replaced(what: str, grads: tuple, by: Any) -> tuple:
 
 
 class BackwardHooks:
-    """Of one call: on the way back `before` get the gradients of outputs, `after` those of inputs, too.
+    """The hooks of one call: on the way back `before` get the gradients of outputs, `after` those of inputs, too.
 
     As torch, hooks see positional arguments and outputs that are tensors, by themselves or in a tuple or list.
     """

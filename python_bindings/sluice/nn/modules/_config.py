@@ -1,4 +1,4 @@
-"""What a module asks of an nn.Graph it is part of."""
+"""The wishes that a module has for an nn.Graph it is part of."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class ModuleConfig:
 
     @property
     def activation_checkpointing(self) -> bool:
-        """Of what the module's forward computes, only what goes out is kept for the backward pass; the rest is computed again
-        from what went in, bit by bit the same. It costs the time of one more forward pass of the module, and saves the memory
-        of its activations. Of modules within each other the innermost that says so counts. See sluice.utils.checkpoint."""
+        """Only the results of the module's forward are kept for the backward pass; the rest is computed again from its
+        inputs, bit by bit the same. It costs the time of one more forward pass of the module, and saves the memory of its
+        activations. The innermost of modules within each other that says so counts. See sluice.utils.checkpoint."""
         return self._checkpoint
 
     @activation_checkpointing.setter

@@ -1,4 +1,4 @@
-"""What containers of modules and of parameters have in common."""
+"""The common part of containers of modules and of parameters."""
 
 from __future__ import annotations
 

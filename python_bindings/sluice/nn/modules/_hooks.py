@@ -65,7 +65,7 @@ of_all = _OfAll()
 
 
 def registered(table: Any, module: Any, name: str, entry: Any) -> Any:
-    """What the registration hooks in `table` make of `entry`."""
+    """The entry after the registration hooks in `table` have seen `entry`."""
     for hook in table.values():
         changed = hook(module, name, entry)
         entry = entry if changed is None else changed
@@ -136,7 +136,7 @@ def call_with_hooks(module: Any, args: Any, kwargs: Any) -> Any:
     """module(*args, **kwargs) with all hooks that are registered."""
     from sluice.nn.modules._backward_hooks import BackwardHooks
 
-    # Of a forward hook: the hook, whether it takes kwargs, whether it runs after an exception, too.
+    # A forward hook is a tuple here: the hook, whether it takes kwargs, whether it runs after an exception, too.
     hooks = [(h, i in of_all.with_kwargs, i in of_all.always_called) for i, h in of_all.forward.items()]
     hooks += [(h, i in module._forward_hooks_with_kwargs, i in module._forward_hooks_always_called)
               for i, h in module._forward_hooks.items()]

@@ -34,10 +34,10 @@ class _WithModule:
 
 
 class StateOfModule:
-    """Of Module, what saves and loads."""
+    """The part of Module that saves and loads."""
 
     def get_extra_state(self) -> Any:
-        """What state_dict() holds beside parameters and buffers; set_extra_state() gets it back."""
+        """The state that state_dict() holds beside parameters and buffers; set_extra_state() gets it back."""
         raise RuntimeError("Reached a code path in Module.get_extra_state() that should never be called.")
 
     def set_extra_state(self, state: Any) -> None:

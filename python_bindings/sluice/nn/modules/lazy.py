@@ -34,7 +34,7 @@ class LazyModuleMixin:
         return any(is_lazy(t) for t in itertools.chain(self._parameters.values(), self._buffers.values()))
 
     def _lazy_load_hook(self, state_dict: Any, prefix: str, *_: Any) -> None:
-        """What a checkpoint has a shape of gets it."""
+        """A parameter gets the shape that it has in a checkpoint."""
         for name, tensor in itertools.chain(self._parameters.items(), self._buffers.items()):
             given = state_dict.get(prefix + name)
             if is_lazy(tensor) and given is not None and not is_lazy(given):
@@ -81,7 +81,7 @@ class LazyLinear(LazyModuleMixin, Linear):
 
 
 class _LazyConv(LazyModuleMixin):
-    """Of lazy convolutions: out_channels is known, in_channels is not."""
+    """The base of lazy convolutions: out_channels is known, in_channels is not."""
 
     def _make_lazy(self, out_channels: int, bias: bool, device: Any, dtype: Any) -> None:
         self.out_channels = out_channels
@@ -125,7 +125,7 @@ class _LazyConvTransposeN(_LazyConv):
 
 
 class LazyNorm(LazyModuleMixin):
-    """Of lazy batch and instance norms: num_features is the first input's dim 1."""
+    """The base of lazy batch and instance norms: num_features is the first input's dim 1."""
 
     def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
                  device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:

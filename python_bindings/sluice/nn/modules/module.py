@@ -456,7 +456,7 @@ class Module(StateOfModule):
     # Text
 
     def debug(self, v_level: int = 0, *, ranks: Any = None, max_py_stack_depth: int = 2) -> None:
-        """Of this module and what is in it, graphs print while they compile what Graph.debug() prints of all."""
+        """Lets graphs print for this module and its submodules, while they compile, what Graph.debug() prints of all."""
         self._debug = Debug(v_level, max_py_stack_depth, ranks)
 
     def _get_name(self) -> Any:

@@ -89,13 +89,13 @@ class CombinedMarginLoss(Module):
         own = sluice.arange(x.shape[1]) == label.to(_C.int64).unsqueeze(1)
         if self.m1 == 1.0 and self.m2 == 0.0:
             return sluice.where(own, x - self.m3, x)
-        # Where it is not asked for, the slope of acos, infinite at 1, must not come in.
+        # The slope of acos, infinite at 1, must not come in where it is not asked for.
         angle = sluice.where(own, x, 0.0).acos()
         return sluice.where(own, (angle * self.m1 + self.m2).cos() - self.m3, x)
 
 
 class CoinFlip(Module):
-    """Of each of batch_size a 1 with that probability, else 0, int8: which images to mirror; oneflow.nn.CoinFlip."""
+    """Draws batch_size numbers, each a 1 with that probability, else 0, int8: which images to mirror; oneflow.nn.CoinFlip."""
 
     def __init__(self, batch_size: int = 1, random_seed: int | None = None, probability: float = 0.5) -> None:
         super().__init__()

@@ -84,7 +84,7 @@ class RNNBase(Module):
         for weight in self.parameters():
             init.uniform_(weight, -bound, bound)
 
-    # What the arguments must be
+    # Checks of arguments
 
     def check_input(self, input: Tensor, batch_sizes: Any) -> None:
         weight = self.weight_ih_l0

@@ -35,7 +35,7 @@ def _clones(layer: Module, n: int) -> ModuleList:
 
 
 class _Layer(Module):
-    """What encoder and decoder layers have: `attentions` blocks of attention, a feed-forward block, a norm for each."""
+    """The common part of encoder and decoder layers: `attentions` blocks of attention, a feed-forward block, a norm for each."""
 
     def __init__(self, attentions: tuple, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: Any,
                  layer_norm_eps: float, batch_first: bool, norm_first: bool, bias: bool, device: Any, dtype: Any) -> None:

@@ -53,7 +53,7 @@ class DistributedDataParallel(Module):
 
     Parameters and buffers are rank 0's from the start. After backward() every rank has the same gradients: the average
     over all ranks, in which a parameter that a rank has not used counts as zero; one that no rank has used keeps its
-    gradient. Ranks make the same forward and backward calls. What autograd.grad() returns is of this rank alone.
+    gradient. Ranks make the same forward and backward calls. The results of autograd.grad() are of this rank alone.
 
     bucket_cap_mb: gradients are sent in buckets, each as soon as it has so many MiB and those before it are sent, while
         backward() goes on with the others.

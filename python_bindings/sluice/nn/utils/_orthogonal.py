@@ -26,7 +26,8 @@ def _orthonormal(array: Any) -> Any:
 
 
 def _reflectors(array: Any) -> Any:
-    """Of an orthonormal matrix: below the diagonal the vectors of its Householder reflections, on it the signs of its columns."""
+    """The reflectors of an orthonormal matrix: below the diagonal the vectors of its Householder reflections, on it the
+    signs of its columns."""
     np = sluice._numpy()
     if array.ndim > 2:
         return np.stack([_reflectors(matrix) for matrix in array])
@@ -38,7 +39,7 @@ def _reflectors(array: Any) -> Any:
 
 
 class _Orthogonal(Module):
-    """Of X (..., n, k), n >= k or transposed: a matrix with orthonormal columns; `base` times it with use_trivialization."""
+    """Makes of X (..., n, k), n >= k or transposed, a matrix with orthonormal columns; `base` times it with use_trivialization."""
 
     def __init__(self, weight: Tensor, orthogonal_map: str, *, use_trivialization: bool = True) -> None:
         super().__init__()

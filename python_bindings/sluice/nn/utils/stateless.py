@@ -10,7 +10,8 @@ from sluice.nn.modules.module import Module
 
 
 def _places(module: Module) -> dict[str, tuple[dict, str]]:
-    """Of every parameter and buffer by name, also by further ones of a shared tensor: the table and the key it is under."""
+    """The place of every parameter and buffer by name, also by further ones of a shared tensor: the table and the key it is
+    under."""
     places = {}
     for prefix, owner in module.named_modules(remove_duplicate=False):
         for table in (owner._parameters, owner._buffers):

@@ -60,8 +60,8 @@ class LRScheduler:
     """Sets each group's lr, of what it is and the step; step 0 is made at construction.
 
     Subclasses define `lr_at()`, the closed formula of the step, or `next_lr()`, the lr of a step by that of the step before, or
-    both; or, as with torch, `get_lr()`, the next rates by `self.last_epoch` and `self.optimizer.param_groups`. What they define
-    is used for eager steps and, on traced scalars, in plans.
+    both; or, as with torch, `get_lr()`, the next rates by `self.last_epoch` and `self.optimizer.param_groups`. These
+    formulas are used for eager steps and, on traced scalars, in plans.
 
     verbose: rank 0 prints each step and its lr; of a graph, the plan has an actor that does.
     """
@@ -143,7 +143,7 @@ class LRScheduler:
         return clone
 
     def begin(self) -> None:
-        """Of a copy: what construction does."""
+        """Does for a copy what construction does."""
         self.last_epoch = -1
         self._initial_step()
 
@@ -260,7 +260,7 @@ class LRScheduler:
 
 
 def saved_function(function: Any) -> Any:
-    """Of a callable object what it has; a function cannot be saved."""
+    """The state of a callable object; a function cannot be saved."""
     if function is None or isinstance(function, (types.FunctionType, types.BuiltinFunctionType)):
         return None
     return dict(function.__dict__)

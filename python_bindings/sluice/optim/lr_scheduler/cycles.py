@@ -85,7 +85,7 @@ class CyclicLR(_Cycle):
         return 1 / (2.0 ** (x - 1)) if self.mode == "triangular2" else self.gamma ** x
 
     def _share(self, step: Any) -> Any:
-        """Of the way from the base to the maximum."""
+        """The share of the way from the base to the maximum."""
         cycle = floor(1 + step / self.total_size)
         x = 1.0 + step / self.total_size - cycle
         height = choose(x <= self.step_ratio, lambda: x / self.step_ratio, lambda: (x - 1) / (self.step_ratio - 1))

@@ -240,7 +240,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         """The step within its period, and how long that is."""
         if self.T_mult == 1:
             return rest(step, self.T_0), self.T_0
-        # What is added is for periods that end where the logarithm should be whole.
+        # The small addition is for periods that end where the logarithm should be whole.
         n = floor(log(step / self.T_0 * (self.T_mult - 1) + 1) / math.log(self.T_mult) + 1e-9)
         return step - self.T_0 * (self.T_mult ** n - 1) / (self.T_mult - 1), self.T_0 * self.T_mult ** n
 

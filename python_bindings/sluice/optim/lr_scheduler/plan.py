@@ -24,7 +24,7 @@ class PlanSchedule:
     def __init__(self, schedule: Any) -> None:
         self.schedule, self.optimizer = schedule, schedule.optimizer
         self.places = [(i, path) for i, _ in enumerate(self.optimizer.param_groups) for path in schedule.written()]
-        # Of each schedule that counts: the variable, and the number written to it last.
+        # Each schedule that counts has a variable, and the number written to it last.
         self._counted = [s for s in tree(schedule) if "last_epoch" in s.__dict__]
         self._counters = [(s.last_epoch, scalar(s.last_epoch)) for s in self._counted]
         self._calls = 0  # since the numbers were read
@@ -39,7 +39,7 @@ class PlanSchedule:
         return [functools.partial(_attributes, s) for s in self._all()]
 
     def constants(self) -> list[dict[str, Any]]:
-        """What plans have of the schedule as it is when they are compiled."""
+        """The constants that plans have of the schedule as it is when they are compiled."""
         kinds = (int, float, str, tuple, list, dict)
         return [{k: v for k, v in s.__dict__.items() if isinstance(v, kinds) and k not in _STEPS} for s in self._all()]
 
@@ -47,7 +47,7 @@ class PlanSchedule:
         return [*tree(self.schedule), *filter(None, [getattr(self.schedule, "_inner", None)])]
 
     def refresh(self) -> None:
-        """What was set by hand reaches the plan."""
+        """Brings to the plan what was set by hand."""
         for i, (s, (known, counter)) in enumerate(zip(self._counted, self._counters)):
             if s.__dict__["last_epoch"] != known:
                 counter.fill_(float(s.__dict__["last_epoch"]))
@@ -59,7 +59,8 @@ class PlanSchedule:
         self.optimizer._driver = self
 
     def pull(self) -> None:
-        """What plans have done so far becomes the numbers of the groups and of the schedule. Waits for the steps under way."""
+        """Takes over what plans have done so far as the numbers of the groups and of the schedule. Waits for the steps
+        under way."""
         self._calls = 0
         self.optimizer.numbers.pull(self.optimizer._groups, self.places)
         for i, (s, (_, counter)) in enumerate(zip(self._counted, self._counters)):

@@ -65,7 +65,7 @@ class Array:
         return self
 
     def build(self, module: Any) -> Any:
-        """Of that library, on its default device."""
+        """Makes a tensor of that library, on its default device."""
         def tensor(values: np.ndarray) -> Any:
             made = module.from_numpy(np.array(values, order="C"))
             dtype = getattr(module, self.dtype)

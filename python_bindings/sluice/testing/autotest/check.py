@@ -34,7 +34,7 @@ class Verdict:
 
     @property
     def signature(self) -> tuple[str, str]:
-        """What stays the same while the case is made smaller."""
+        """The part that stays the same while the case is made smaller."""
         return self.how, re.sub(r"[\d.+-]+(e-?\d+)?|\([^)]*\)|\[.*", "_", self.text.partition(": got")[0])[:48]
 
 

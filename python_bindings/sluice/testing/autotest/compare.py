@@ -1,4 +1,4 @@
-"""What differs between two outcomes, in words."""
+"""Tells the difference between two outcomes, in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluice.testing.autotest.execute import Outcome
 
 # Relative to the greatest magnitude of a tensor: sums are taken in another order.
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2, "complex64": 2e-5, "complex128": 1e-9}
-# What torch says of a dtype, a layout, a gradient or a spelling that it does not have. More is allowed here.
+# The words of torch for a dtype, a layout, a gradient or a spelling that it does not have. More is allowed here.
 LIMITS = re.compile(r"not implemented for|not supported|only support|does not support|[uU]nsupported|is not yet implemented|"
                     r"currently support|not currently implemented|must be implemented|is not implemented|derivative for|"
                     r"not support dtype|"
@@ -29,8 +29,8 @@ def _widest(a: Any) -> np.ndarray:
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Of each element; infinite where one is no number, or infinite, and the other is not. Complex numbers are alike
-    that have a part that is not finite."""
+    """The distance of each element; infinite where one is no number, or infinite, and the other is not. Complex numbers are
+    alike that have a part that is not finite."""
     a, b = _widest(a), _widest(b)
     with np.errstate(invalid="ignore", over="ignore"):
         alike = ~np.isfinite(a) & ~np.isfinite(b) if a.dtype.kind == "c" else np.isnan(a) & np.isnan(b)

@@ -8,13 +8,13 @@ MATRICES = """cholesky cholesky_ex cholesky_inverse cholesky_solve cond det eigh
     tensorsolve triangular_solve""".split()
 # Logarithms of sums, and statistics: torch's complex forms are missing here, and refused.
 REFUSED = """batch_norm corrcoef cov embedding_renorm_ logaddexp logcumsumexp logsumexp rms_norm""".split()
-# Of what memory holds beside the tensor; cases of real numbers say enough of it.
+# These read memory beside the tensor; cases of real numbers say enough of them.
 OF_MEMORY = ["as_strided", "as_strided_copy", "as_strided_scatter"]
 REAL = {*MATRICES, *REFUSED, *OF_MEMORY}
 
 
 def share(op: str) -> float:
-    """Of the cases whose numbers may be floating, how many have complex ones."""
+    """The share of cases with complex numbers, among those whose numbers may be floating."""
     if op.rpartition(".")[2] in REAL or op == "linalg.norm":  # which takes those of matrices, too
         return 0.0
     return 0.4 if op.startswith("fft.") else 0.15

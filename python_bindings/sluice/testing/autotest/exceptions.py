@@ -48,7 +48,8 @@ NOT_GENERATED: list[tuple[str, str]] = [
 
 
 class Difference(NamedTuple):
-    """What may differ: regular expressions of the op, of how it was called, of the difference and of the call, and why."""
+    """A difference that is allowed: regular expressions of the op, of how it was called, of the difference and of the call,
+    and why."""
 
     op: str
     how: str

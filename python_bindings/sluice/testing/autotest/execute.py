@@ -19,7 +19,7 @@ KEYS = ("output", "gradient", "second gradient")
 
 @dataclass
 class Outcome:
-    """What a run gave: (place, NumPy array and dtype, or a plain value); where it failed, the stage and the error.
+    """The outcome of a run: (place, NumPy array and dtype, or a plain value); where it failed, the stage and the error.
 
     aliases: per output, where in which argument's memory it lies, with its strides: (argument, offset in bytes, strides).
     """
@@ -47,7 +47,7 @@ def built(value: Any, library: Any, tensor: Callable[[Array], Any]) -> Any:
 
 
 def callable_of(case: Case, library: Any) -> Callable[..., Any]:
-    """What is called with (args, keywords); of a module, with its inputs."""
+    """The object that is called with (args, keywords); a module is called with its inputs."""
     if case.inputs is None:
         function, invariant = resolve(library, case.op), INVARIANT.get(case.op)
         if not callable(function):  # an attribute
@@ -196,7 +196,7 @@ def forms_of(case: Case, library: Any, other: Any) -> list[tuple[str, Callable[[
 
 
 def empty_like(library: Any, result: Any) -> Any:
-    """Where a result may be written."""
+    """Memory in which a result may be written."""
     if isinstance(result, tuple):
         return tuple(empty_like(library, r) for r in result)
     return library.zeros(tuple(result.shape), dtype=result.dtype)

@@ -95,7 +95,7 @@ class DTypes:
 
 
 def value_of(text: str, sizes: Sizes, dtype: str, domain: str, rank: int, special: float = 0.0) -> Any:
-    """What a row says of one argument."""
+    """The value that a row describes for one argument."""
     draw = sizes.draw
     if text[0] == "[" and "]" in text:
         inner, _, kind = text[1:].partition("]")

@@ -177,7 +177,7 @@ LINEAR_ALGEBRA: dict[str, Any] = {
 
 
 def _product(library: Any, outputs: Any) -> Any:
-    """Of U, S and V what does not depend on signs: the factors' product, and S."""
+    """The part of U, S and V that does not depend on signs: the factors' product, and S."""
     u, s, v = outputs
     return s, (u * s.unsqueeze(-2)).abs(), v.abs()
 
@@ -198,6 +198,6 @@ def _chosen(library: Any, outputs: Any) -> Any:
     return values, indices * 0
 
 
-# What is compared instead of the results, as these are not determined.
+# These are compared instead of the results, as the results are not determined.
 INVARIANT: dict[str, Callable[[Any, Any], Any]] = {"linalg.eigh": _eigh, "linalg.svd": _product, "svd": _product, "linalg.qr": _qr, "qr": _qr,
                                                             "topk": _chosen, "kthvalue": _chosen}

@@ -46,7 +46,7 @@ def exported(library: Any) -> list[str]:
 
 
 def signatures(name: str) -> list[str] | None:
-    """Of the form, or of what rows.py says of a function that is none."""
+    """The signatures of the form, or those that rows.py gives a function that is none."""
     if name in SIGNATURES:
         return [SIGNATURES[name]]
     return list(getattr(resolve(sluice, name), "signatures", None) or ()) or None

@@ -115,7 +115,7 @@ def _istft(draw: Draw) -> Any:
 
 
 def _transforms() -> dict[str, str]:
-    """Of torch.fft: lengths from 1, which are shorter and longer than the input's."""
+    """The rows of torch.fft: lengths from 1, which are shorter and longer than the input's."""
     rows: dict[str, str] = {}
     for kind in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
         rows[f"fft.{kind}"] = f"input=[N M] n=1..7|None dim=dim {NORMS} !edges;input=[M] n=- dim=- {NORMS} !edges"

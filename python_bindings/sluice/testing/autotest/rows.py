@@ -1,4 +1,4 @@
-"""What is known of the arguments of ops beyond their signatures (language.py), and signatures of functions that are no forms."""
+"""Facts about the arguments of ops beyond their signatures (language.py), and signatures of functions that are no forms."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from sluice.testing.autotest.rows import ROWS
 from sluice.testing.autotest.shrink import shrunk
 
 GRAPH_SHARE = 5  # one case of so many runs in a graph, too, and each until one has
-# What tells where a tensor is, or wants it on the CPU.
+# Functions that tell where a tensor is, or want it on the CPU.
 OF_THE_CPU = re.compile(r"(Tensor\.)?(cpu|is_cpu|is_cuda|numpy|__array__|type|get_device|device|data_ptr)|typename|from_numpy|from_dlpack")
 
 
@@ -39,7 +39,8 @@ class Options:
 
 @dataclass
 class Tally:
-    """Of one op: cases, those that torch took, that ran as graphs, and failures as (index, verdict, case), the first of each kind."""
+    """The tally of one op: cases, those that torch took, that ran as graphs, and failures as (index, verdict, case), the
+    first of each kind."""
 
     op: str
     cases: int = 0

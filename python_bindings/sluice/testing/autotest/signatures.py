@@ -1,4 +1,4 @@
-"""What is known of parameters: the text of a form's signature, in parts."""
+"""Facts about parameters: the text of a form's signature, in parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Parameter:
 
 
 def parameters(signature: str) -> list[Parameter]:
-    """Of "name(Tensor input, *, int dim=0) -> Tensor"."""
+    """The parameters of "name(Tensor input, *, int dim=0) -> Tensor"."""
     inner = signature[signature.index("(") + 1:signature.rindex(") ->")]
     keyword_only, depth, parts = False, 0, [""]
     for c in inner:

@@ -28,7 +28,7 @@ _PARENT_CHECK_SECONDS = 5.0
 
 @dataclasses.dataclass
 class WorkerInfo:
-    """Of a worker process: its number, how many there are, its seed and its copy of the dataset."""
+    """The facts about a worker process: its number, how many there are, its seed and its copy of the dataset."""
 
     id: int
     num_workers: int
@@ -46,7 +46,7 @@ def get_worker_info() -> WorkerInfo | None:
 
 @dataclasses.dataclass
 class Job:
-    """What a worker is started with."""
+    """The job that a worker is started with."""
 
     id: int
     num_workers: int

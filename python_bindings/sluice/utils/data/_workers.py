@@ -56,7 +56,7 @@ class _Worker:
         return pickle.loads(data, buffers=[views[i][start:start + size] for i, start, size in places])
 
     def working_on(self, batched: bool) -> str:
-        """Where it is, for errors."""
+        """Says where it is, for errors."""
         if not self.tasks:
             return "between batches"
         task, indices = next(iter(self.tasks.items()))
@@ -114,7 +114,8 @@ class Pool:
         return not self._finalizer.alive
 
     def start(self, position: Any) -> None:
-        """Begins an epoch over the indices of a position. What workers still have of an earlier one is dropped as it comes."""
+        """Begins an epoch over the indices of a position. Batches that workers still have of an earlier epoch are dropped
+        as they come."""
         self._epoch += 1
         self._position, self._given, self._wanted = position, 0, 0
         self._turns = 0

@@ -82,7 +82,7 @@ def default_collate(batch: Any) -> Any:
     """A batch of a list of samples, which must be alike; torch.utils.data.default_collate.
 
     Tensors and arrays are stacked along a new first axis; floats become float64, ints int64 and bools bool; text stays a list.
-    Of dicts, tuples and lists each part is a batch: a tuple gives a list, a named tuple one of its kind.
+    Each part of dicts, tuples and lists is a batch: a tuple gives a list, a named tuple one of its kind.
     """
     return collate(batch, collate_fn_map=default_collate_fn_map)
 

@@ -145,7 +145,7 @@ class DataLoader(Generic[T_co]):
         return self.batch_sampler if self._auto_collation else self.sampler
 
     def __len__(self) -> int:
-        """Batches of an epoch. Of a stream, what the length of the dataset says."""
+        """Batches of an epoch. For a stream it is what the length of the dataset says."""
         if not self._streams:
             return len(self._index_sampler)
         samples = self._reported_length = len(self.dataset)
@@ -170,13 +170,13 @@ class DataLoader(Generic[T_co]):
                           "may be slow", stacklevel=3)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the latest iteration is: the indices that it has not given yet, in order, and its seed.
+        """The position of the latest iteration: the indices that it has not given yet, in order, and its seed.
 
-        A loader that gets it by load_state_dict() gives exactly these batches in its next iteration; later ones are whole. Where
-        the loop was left, the iteration is where it was left; once it has ended, by StopIteration, or where there was none, the state is
-        that of the beginning: the next iteration is whole (as torchdata's StatefulDataLoader). Within the body of the last
-        step none is left, and the next iteration is empty.
-        Workers begin with their seeds anew, so what a dataset draws by itself may differ.
+        A loader that gets it by load_state_dict() gives exactly these batches in its next iteration; later ones are whole. If
+        the loop was left, the iteration is where it was left; once it has ended, by StopIteration, or where there was none,
+        the state is that of the beginning: the next iteration is whole (as torchdata's StatefulDataLoader). Within the body
+        of the last step none is left, and the next iteration is empty. Workers begin with their seeds anew, so what a
+        dataset draws by itself may differ.
         """
         if self._streams:
             raise NotImplementedError("DataLoader.state_dict: the position in an IterableDataset is known to that "

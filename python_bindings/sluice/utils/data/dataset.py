@@ -50,7 +50,8 @@ class TensorDataset(Dataset):
         return tuple(tensor[index] for tensor in self.tensors)
 
     def collated(self, indices: Sequence[Any]) -> list[Any] | None:
-        """What default_collate makes of the samples: rows of each tensor, gathered at once. None where it takes the samples."""
+        """The rows of each tensor that default_collate would make of the samples, gathered at once. None where it takes the
+        samples."""
         if type(self).__getitem__ is not TensorDataset.__getitem__ or not all(isinstance(t, sluice.Tensor)
                                                                               for t in self.tensors):
             return None

@@ -13,9 +13,9 @@ from sluice.utils.data.sampler import Sampler
 class DistributedSampler(Sampler[int]):
     """Iterates over this rank's indices of a dataset: shares are disjoint, of equal size, and together all of it.
 
-    Where the size does not divide evenly, the first indices come twice; with `drop_last` the last ones are left out
-    instead. `shuffle` permutes by `seed` and the epoch, alike in all ranks: call set_epoch(e) before each epoch.
-    `num_replicas` and `rank` are the job's unless given (see distributed.init).
+    If the size does not divide evenly, the first indices come twice; with `drop_last` the last ones are left out instead.
+    `shuffle` permutes by `seed` and the epoch, alike in all ranks: call set_epoch(e) before each epoch. `num_replicas` and
+    `rank` are the job's unless given (see distributed.init).
     """
 
     def __init__(self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
@@ -53,5 +53,5 @@ class DistributedSampler(Sampler[int]):
         return iter([order[i % n] for i in range(self.rank, total, self.num_replicas)])
 
     def set_epoch(self, epoch: int) -> None:
-        """Of another permutation."""
+        """Chooses another permutation."""
         self.epoch = epoch

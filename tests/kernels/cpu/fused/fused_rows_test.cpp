@@ -39,7 +39,7 @@ class RandomRows {
     for (int i = 0; i < steps; ++i) add_step();
     if (std::none_of(body.calls.begin(), body.calls.end(), [](const AttrCall& c) { return !c.attrs.empty(); }))
       reduce(0);
-    // Of each extent what is made last, and one more.
+    // Takes the last value of each extent, and one more.
     for (int v = static_cast<int>(values.size()) - 1; v >= body.inputs && body.outputs.size() < 3; --v) {
       const Shape& shape = values[static_cast<size_t>(v)].spec.shape;
       if ((shape == whole_ || shape == row_) && (body.outputs.size() < 2 || draw(2) == 0)) body.outputs.push_back(v);
@@ -229,7 +229,7 @@ TEST(FusedRows, AsGeneratedCodeHaveTheBitsOfEachOp) {
   if (!expected.empty()) check();
 }
 
-// What a plan says of its ops is no text for a compiler: there are names of tables in it, and numbers.
+// The names in a plan's ops are no text for a compiler: there are names of tables in it, and numbers.
 TEST(FusedRows, AsGeneratedCodeHaveNoTextOfAPlan) {
   for (const std::string op : {"exp_step(v0); } //", "exp\n#include \"/etc/passwd\"", "kZero", ""}) {
     const AttrGraph body{1, {{op, {}, {0}}, {"amax", over_last(1), {1}}}, {2}};

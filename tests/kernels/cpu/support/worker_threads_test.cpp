@@ -33,7 +33,7 @@ double process_cpu_ms() {
   return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) * 1e-6;
 }
 
-// What this process burns in the 20 ms after a kernel, when nothing is left to do.
+// The time that this process burns in the 20 ms after a kernel, when nothing is left to do.
 double burnt_after_a_kernel_ms() {
   kernel_on_two_cores();
   const double before = process_cpu_ms();
