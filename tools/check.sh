@@ -6,5 +6,6 @@ echo "== format";  git ls-files '*.h' '*.cpp' | xargs .venv/bin/clang-format --d
 echo "== layers";  python3 tools/check_layers.py
 echo "== sizes";   python3 tools/check_sizes.py
 echo "== readmes"; python3 tools/check_readmes.py
+echo "== tests";   python3 tools/check_tests.py
 echo "== headers"; tools/check_headers.sh
 echo "== feature table"; python3 tools/check_features.py

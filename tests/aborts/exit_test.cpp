@@ -23,37 +23,35 @@ struct Program {
   }
 };
 
-HostFunction slow(int us) {
-  return [us](const KernelArgs&, const std::vector<TensorSpec>&, const std::vector<TensorSpec>&) {
-    std::this_thread::sleep_for(std::chrono::microseconds(us));
-  };
+HostFunction slow(int turns) {
+  return giving_way(turns, [](const KernelArgs&, const std::vector<TensorSpec>&, const std::vector<TensorSpec>&) {});
 }
 
 TEST(SoakExits, LeaveWithTheirOwnCode) {
   const int64_t n = repetitions(4, 60);
   for (int64_t i = 0; i < n && !HasFailure(); ++i) {
-    const int us = static_cast<int>(i * 131 % 1000);
-    EXPECT_EQ(outcome_of([us] {
-                static Program program(slow(us));
+    const int turns = static_cast<int>(i * 131 % 1000);
+    EXPECT_EQ(outcome_of([turns] {
+                static Program program(slow(turns));
                 program.submit_some();
               }),
               "exit code 7")
         << "a static engine and its sessions, at exit()";
-    EXPECT_EQ(outcome_of([us] {
-                auto* program = new Program(slow(us));
+    EXPECT_EQ(outcome_of([turns] {
+                auto* program = new Program(slow(turns));
                 program->submit_some();
               }),
               "exit code 7")
         << "an engine that is never destroyed";
-    EXPECT_EQ(outcome_of([us] {
-                Program program(slow(us));
+    EXPECT_EQ(outcome_of([turns] {
+                Program program(slow(turns));
                 program.submit_some();
                 std::exit(3);
               }),
               "exit code 3")
         << "exit() with an engine on the stack";
-    EXPECT_EQ(outcome_of([us] {
-                static Program program(slow(us));
+    EXPECT_EQ(outcome_of([turns] {
+                static Program program(slow(turns));
                 std::thread([] {
                   program.submit_some();
                   std::exit(4);
@@ -69,8 +67,8 @@ TEST(SoakExits, LeaveWithTheirOwnCode) {
               }),
               "exit code 5")
         << "exit() in a host function, while main waits for the step";
-    EXPECT_EQ(outcome_of([us] {
-                static thread_local Program program(slow(us));
+    EXPECT_EQ(outcome_of([turns] {
+                static thread_local Program program(slow(turns));
                 program.submit_some();
               }),
               "exit code 7")

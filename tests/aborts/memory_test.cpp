@@ -214,9 +214,9 @@ TEST(SoakMemory, WaitingForRoomAllocatesNothing) {
   steps.finish();
   open = false;
   for (size_t i = 0; i < steps.in_flight(); ++i) steps.add();
-  std::jthread opener([&] {
+  std::jthread opener([&, waiting = gettid()] {
     waits.wait(false);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(falls_asleep(waiting));
     open = true;
     open.notify_all();
   });
@@ -249,15 +249,10 @@ Plan large_plan() {
   return b.build();
 }
 
-// Threads that have ended give back their stacks a moment later.
+// Threads that end give back their stacks.
 int64_t settled_data_bytes() {
-  int64_t bytes = 0;
-  for (int64_t before = -1; before != bytes;) {
-    before = bytes;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    bytes = bytes_of("/proc/self/status", "VmData");
-  }
-  return bytes;
+  if (!others_fall_asleep()) std::_Exit(9);
+  return bytes_of("/proc/self/status", "VmData");
 }
 
 // Ends the process with 0 when it runs 100 steps of large_plan() in `bytes`, and with 3 when loading is refused, by an

@@ -56,6 +56,25 @@ struct InFlight {
   std::vector<float> inputs;
 };
 
+// The firing of "stage" at which a plan is ended, or the end of one that submits, where that is earlier.
+class Moment {
+ public:
+  explicit Moment(int firing) : left_(firing) {}
+  void fired() {
+    if (left_.fetch_sub(1) == 1) left_.notify_all();
+  }
+  void come() {
+    left_ = 0;
+    left_.notify_all();
+  }
+  void wait() const {
+    for (int left = left_; left > 0; left = left_) left_.wait(left);
+  }
+
+ private:
+  std::atomic<int> left_;
+};
+
 // No machine is so busy that what ends by itself takes so long.
 constexpr std::chrono::seconds kStopTimeout(60);
 constexpr double kSoon = 30;
@@ -85,7 +104,7 @@ void run_case(const Case& c, std::unique_ptr<Engine>& engine, size_t idle_thread
   const auto allocator = engine->allocator(host), device = engine->allocator(sim);
   const uint64_t before = allocator->stats().current_bytes, device_before = device->stats().current_bytes;
 
-  const int pause_us = static_cast<int>(random() % 3) * 50;
+  const int turns = static_cast<int>(random() % 3) * 100;
   const float bad =
       c.abort == Abort::kFailing || c.abort == Abort::kForeignException ? static_cast<float>(random() % 12) : -1.0F;
   const bool foreign = c.abort == Abort::kForeignException;
@@ -95,13 +114,12 @@ void run_case(const Case& c, std::unique_ptr<Engine>& engine, size_t idle_thread
     if (x == bad) fail(ErrorKind::kValue, "stage: {} is not accepted; give another", x);
     return x;
   });
-  if (pause_us > 0) {
-    f["stage"] = [inner = f["stage"], pause_us](const KernelArgs& a, const std::vector<TensorSpec>& i,
-                                                const std::vector<TensorSpec>& o) {
-      std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
-      inner(a, i, o);
-    };
-  }
+  Moment moment(static_cast<int>(random() % 40));
+  f["stage"] = [&moment, inner = giving_way(turns, f["stage"])](const KernelArgs& a, const std::vector<TensorSpec>& i,
+                                                                const std::vector<TensorSpec>& o) {
+    moment.fired();
+    inner(a, i, o);
+  };
   const bool updating = c.kind == 4;
   VariableBindings variables;
   if (updating) variables = {{"w", variable(*engine, 0)}, {"v", variable(*engine, 0)}};
@@ -127,9 +145,11 @@ void run_case(const Case& c, std::unique_ptr<Engine>& engine, size_t idle_thread
   for (InFlight& flight : flights) {
     threads.emplace_back([&, n = 4 + static_cast<int>(random() % 30), some = random() % 2 == 0] {
       submit_all(session, n, some, flight);
+      moment.come();
     });
   }
-  std::this_thread::sleep_for(std::chrono::microseconds(random() % 1500));
+  moment.wait();
+  for (uint64_t turn = random() % 100; turn > 0; --turn) std::this_thread::yield();  // in the middle of a firing
 
   // Destroying the session object needs its callers to be through; ending it does not.
   const auto start = Clock::now();

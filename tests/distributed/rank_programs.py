@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 import sluice as sl
-from jobs import Job
+from jobs import TALK, Job
 
 HEADER = """
 import os, signal, sys, time
@@ -16,7 +16,7 @@ import numpy as np
 import sluice as sl
 import sluice.distributed as dist
 rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-"""
+""" + TALK
 
 
 @pytest.fixture
@@ -41,9 +41,7 @@ def start(tmp_path, environment):
 
     yield begin
     for job in jobs:
-        if job.process.poll() is None:
-            job.process.kill()
-            job.process.communicate()
+        job.close()
 
 
 @pytest.fixture

@@ -136,10 +136,9 @@ def test_works_run_in_order_beside_the_program(ranks):
     if rank == 0:
         works = [dist.all_reduce(x, async_op=True), dist.all_reduce(x, "product", async_op=True), dist.broadcast(y, 1, async_op=True)]
         assert works[0].began is None or not works[0].is_completed()  # rank 1 has not come
-        open("go", "w").close()
+        let_go()
     else:
-        while not os.path.exists("go"):
-            time.sleep(0.01)
+        wait_to_go()
         works = [dist.all_reduce(x, async_op=True), dist.all_reduce(x, "product", async_op=True), dist.broadcast(y, 1, async_op=True)]
     z = sl.ones(3)
     dist.all_reduce(z)  # behind them

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -11,6 +12,7 @@ import pytest
 
 from jobs import LIMIT, PID, gone
 from rank_programs import environment, start  # noqa: F401: fixtures
+from waiting import wait_until
 
 # Rounds of all_reduce until an error; then its text and when it came, less the longest round.
 ROUNDS = """
@@ -24,7 +26,6 @@ try:
     while True:
         begin = time.time()
         dist.all_reduce(x, "max")
-        time.sleep(0.002)
         longest = max(longest, time.time() - begin)
 except sl.Error as e:
     print(time.time() - longest, type(e).__name__, str(e).split("  (")[0], flush=True)
@@ -74,7 +75,7 @@ def test_a_stopped_rank_is_named_within_the_heartbeat_limit(start, n, victim):
 
 
 def test_the_launcher_blames_the_stopped_rank_that_others_name(start):
-    job = start(3, "dist.init(heartbeat=1.5)\ndist.barrier()\n" + PID + "while True:\n    dist.barrier()\n    time.sleep(0.01)\n")
+    job = start(3, "dist.init(heartbeat=1.5)\ndist.barrier()\n" + PID + "while True:\n    dist.barrier()\n")
     pids = job.pids(3)
     os.kill(pids[1], signal.SIGSTOP)
     status, _, err = job.output()
@@ -96,7 +97,8 @@ while x[0].item() > 0:
 """)
     pids = job.pids(2)
     os.kill(pids[1], signal.SIGSTOP)
-    time.sleep(1)
+    with pytest.raises(subprocess.TimeoutExpired):  # nobody gives up meanwhile
+        job.process.wait(1)
     os.kill(pids[1], signal.SIGCONT)
     status, out, err = job.output()
     assert status == 0, out + err
@@ -160,10 +162,12 @@ def test_a_rank_that_does_not_call_is_named_after_the_timeout(start):
         if rank == 0:
             dist.barrier()
         else:
-            time.sleep(2)
+            wait_to_go()  # until rank 0 has waited long enough
             dist.barrier()
     except sl.Error as e:
         print(type(e).__name__, str(e).split("  (")[0])
+        if rank == 0:
+            let_go()
     """).output()
     text = "barrier: rank 0 waited 1000 ms for rank 1, which is alive; all ranks must make the same calls in the same order"
     assert sorted(out.splitlines()) == [f"[{r}] TimeoutError {text}" for r in range(2)]
@@ -172,10 +176,11 @@ def test_a_rank_that_does_not_call_is_named_after_the_timeout(start):
 def test_ranks_that_never_come_are_named(start):
     status, out, _ = start(4, """
     if rank in (1, 3):
-        time.sleep(600)
-    open(f"up_{rank}", "w").close()
-    while not (os.path.exists("up_0") and os.path.exists("up_2")):
-        time.sleep(0.01)
+        signal.pause()
+    if rank == 0:
+        wait_to_go()
+    else:
+        let_go()
     try:
         dist.init(timeout=3)
     except sl.Error as e:
@@ -204,22 +209,30 @@ def test_world_sizes_that_differ_are_named_in_both(start):
 
 def test_ctrl_c_ends_a_collective(start):
     job = start(2, """
+import threading
 dist.init()
 dist.barrier()
+main = threading.main_thread().ident
+def tell_that_it_waits():
+    while sys._current_frames()[main].f_code.co_name == "<module>":
+        os.sched_yield()
+    tell("waits")
 try:
 """ + "    " + PID + """
     if rank == 0:
+        threading.Thread(target=tell_that_it_waits).start()
         dist.barrier()
     else:
         while True:
-            time.sleep(0.1)
+            signal.pause()
 except KeyboardInterrupt:
     print("interrupted")
+    tell("interrupted")
 """)
     pids = job.pids(2)
-    time.sleep(1)
+    job.hear("waits", 1)
     os.kill(pids[0], signal.SIGINT)
-    time.sleep(0.5)
+    job.hear("interrupted", 1)
     os.kill(pids[1], signal.SIGINT)
     status, out, err = job.output()
     assert status == 0 and sorted(out.splitlines()) == ["[0] interrupted", "[1] interrupted"], out + err
@@ -231,28 +244,29 @@ GARBAGE = [b"GET / HTTP/1.1\r\n\r\n", os.urandom(80), os.urandom(100_000), b"1CL
 def test_strangers_are_closed_and_logged_and_disturb_nobody(start):
     job = start(2, PID + """
 if rank == 1:
-    open("port", "w").write(os.environ["MASTER_PORT"] + "\\n")
-    while not os.path.exists("go"):
-        time.sleep(0.01)
+    tell("port", os.environ["MASTER_PORT"])
+    wait_to_go()
 dist.init()
 x = sl.ones(100)
 dist.all_reduce(x)
 print(x.sum().item())
 """)
     job.pids(2)
-    while not (job.directory / "port").exists() or not (job.directory / "port").read_text():
-        time.sleep(0.01)
-    port = int((job.directory / "port").read_text())
-    deadline = time.monotonic() + LIMIT
+    port = int(job.hear("port", 1)[1])
     open_ones, answers = [], []
 
     def connect():
-        while True:
+        connections = []
+
+        def connects():
             try:
-                return socket.create_connection(("127.0.0.1", port), timeout=LIMIT)
+                connections.append(socket.create_connection(("127.0.0.1", port), timeout=LIMIT))
             except ConnectionRefusedError:  # rank 0 is on its way
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+                return False
+            return True
+
+        wait_until(connects, "rank 0 does not come")
+        return connections[0]
 
     def stranger(words):
         with connect() as s:
@@ -271,7 +285,7 @@ print(x.sum().item())
         t.start()
     for t in threads:
         t.join(LIMIT)
-    (job.directory / "go").touch()
+    job.go()
     status, out, err = job.output()
     for s in open_ones:
         s.close()

@@ -83,13 +83,13 @@ for i in range(30):
     print("line", i, file=sys.stderr)
 if rank == 1:
     {end}
-time.sleep(600)
+signal.pause()
 """)
     got, _, err = job.output()
     report = [line for line in err.splitlines() if line.startswith("sluice.distributed.launch: ")]
     assert got == status
     assert re.fullmatch(rf"sluice.distributed.launch: rank 1 failed first: {words}", report[0]), err
-    pids = [int((job.directory / f"pid_{r}").read_text()) for r in range(3) if (job.directory / f"pid_{r}").exists()]
+    pids = [int(pid) for pid in job.heard("pid").values()]
     assert re.search(r"its pid was \d+; the end of its stderr:", report[1])
     assert "sluice.distributed.launch:     line 29" in report and "sluice.distributed.launch:     line 5" not in report
     assert report[-1] == "sluice.distributed.launch:   ranks still running then were ended: 0, 2"
@@ -99,19 +99,19 @@ time.sleep(600)
 def test_processes_that_ignore_sigterm_are_killed_after_the_grace_time(start):
     job = start(2, PID + """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-while rank == 1 and not os.path.exists("pid_0"):
-    time.sleep(0.01)
 if rank == 1:
+    wait_to_go()
     sys.exit(1)
-time.sleep(600)
+let_go()
+signal.pause()
 """, "--grace", "0.3")
     assert job.output()[0] == 1
-    assert gone([int((job.directory / "pid_0").read_text())])
+    assert gone([int(job.heard("pid")[0])])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_launcher_ends_all(start, number):
-    job = start(2, PID + "time.sleep(600)\n")
+    job = start(2, PID + "signal.pause()\n")
     pids = job.pids(2)
     job.process.send_signal(number)
     status, _, err = job.output()
@@ -120,7 +120,7 @@ def test_a_signal_to_the_launcher_ends_all(start, number):
 
 
 def test_when_the_launcher_is_killed_nothing_stays(start):
-    job = start(2, PID + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n")
+    job = start(2, PID + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsignal.pause()\n")
     pids = job.pids(2)
     assert all(map(alive, pids))
     job.process.kill()
@@ -130,12 +130,12 @@ def test_when_the_launcher_is_killed_nothing_stays(start):
 def test_what_a_failed_process_had_started_ends_too(start):
     job = start(1, """
 import subprocess
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-open("child", "w").write(str(child.pid))
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+tell("child", child.pid)
 sys.exit(1)
 """)
     assert job.output()[0] == 1
-    assert gone([int((job.directory / "child").read_text())])
+    assert gone([int(job.heard("child")[0])])
 
 
 def test_nobody_reads_the_output(start):

@@ -10,6 +10,7 @@ import pytest
 
 import sluice as sl
 import sluice.nn as nn
+from waiting import give_way
 
 SOON = 10  # seconds; well below what would be waited for, and above what a busy machine adds
 
@@ -202,7 +203,7 @@ def test_random_aborts_in_one_process(repetitions, count):
     n = repetitions(40, 500)
 
     def stage(a):
-        time.sleep(delay)
+        give_way(turns)
         if a[0] == bad:
             raise ValueError("bad")
         return a.copy()
@@ -210,7 +211,7 @@ def test_random_aborts_in_one_process(repetitions, count):
     settled = None
     for i in range(n):
         how = chosen.choice(["raise", "close", "drop", "interrupt", "close elsewhere", "raise in the loop"])
-        delay, bad = chosen.choice([0, 0.0005, 0.002]), chosen.randrange(8) if how == "raise" else -1
+        turns, bad = chosen.choice([0, 100, 500]), chosen.randrange(8) if how == "raise" else -1
         start = time.perf_counter()
         graph, results = Doubling(stage), []
         other = None
@@ -252,6 +253,7 @@ def test_random_aborts_in_one_process(repetitions, count):
     count("random aborts in Python", n, "graphs in flight")
 
 
+IN_A_DAEMON = "threading.Thread(target=loop, daemon=True).start(); going.wait()"
 EXITS = {
     "falls off the end": ("", 0, ""),
     "sys.exit": ("sys.exit(3)", 3, ""),
@@ -260,21 +262,27 @@ EXITS = {
     "SIGINT": ("signal.raise_signal(signal.SIGINT)", -2, "KeyboardInterrupt"),
     "sys.exit in a host function": ("other = Net(lambda a: sys.exit(4)); y = other(x)\ntry:\n    y.numpy()\nexcept RuntimeError as e:\n"
                                     "    assert 'SystemExit' in str(e)", 0, ""),
-    "a daemon thread that waits": ("import threading\nthreading.Thread(target=lambda: [graph(x).numpy() for _ in range(10**6)], "
-                                   "daemon=True).start(); time.sleep(0.02)", 0, ""),
-    "a daemon thread in eager ops": ("import threading\ndef loop():\n    while True: (sl.rand(300, 300) @ sl.rand(300, 300)).sum()\n"
-                                     "threading.Thread(target=loop, daemon=True).start(); time.sleep(0.02)", 0, ""),
-    "a function that spins": ("stuck = Net(spin); y = stuck(x); time.sleep(0.02)", 0, ""),
-    "a function that sleeps": ("stuck = Net(lambda a: time.sleep(60)); y = stuck(x); time.sleep(0.02)", 0, ""),
+    "a daemon thread that waits": ("def loop():\n    while True: graph(x).numpy(); going.set()\n" + IN_A_DAEMON, 0, ""),
+    "a daemon thread in eager ops": ("def loop():\n    while True: (sl.rand(300, 300) @ sl.rand(300, 300)).sum(); going.set()\n" + IN_A_DAEMON, 0, ""),
+    "a function that spins": ("stuck = Net(spin); y = stuck(x); going.wait()", 0, ""),
+    "a function that waits": ("stuck = Net(wait); y = stuck(x); going.wait()", 0, ""),
 }
 
 PROGRAM = """
-import signal, sys, time
+import signal, sys, threading, time
 import sluice as sl, sluice.nn as nn
+from waiting import give_way
+
+going = threading.Event()
 
 def spin(a):
+    going.set()
     while True:
         sum(range(1000))
+
+def wait(a):
+    going.set()
+    threading.Event().wait()
 
 class Net(nn.Graph):
     def __init__(self, fn):
@@ -284,7 +292,7 @@ class Net(nn.Graph):
         return sl.host_function(self.fn, x, out=((4,), sl.float32)) + 1
 
 x = sl.ones(4)
-graph = Net(lambda a: (time.sleep(DELAY), a.copy())[1])
+graph = Net(lambda a: (give_way(TURNS), a.copy())[1])
 kept = [graph(x) for _ in range(6)]
 print("started", time.time(), flush=True)
 END
@@ -297,7 +305,7 @@ def test_the_interpreter_exits_as_it_should(run_script, repetitions, count, how)
     end, code, stderr = EXITS[how]
     n = repetitions(1, 20)
     for i in range(n):
-        done = run_script(PROGRAM.replace("DELAY", str(0.001 * (i % 4))).replace("END", end), timeout=60)
+        done = run_script(PROGRAM.replace("TURNS", str(300 * (i % 4))).replace("END", end), timeout=60)
         seconds = time.time() - float(done.stdout.split()[1])
         assert done.returncode == code, (done.returncode, done.stderr)
         assert stderr in done.stderr

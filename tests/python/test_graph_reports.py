@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import threading
 import time
 
 import pytest
@@ -157,11 +158,10 @@ def test_compile_time_is_near_linear_in_ops():  # NG-34
 
 
 def test_outputs_buffer_size_is_the_steps_in_flight_and_its_bytes():  # CFG-17
-    gate = {"open": False}
+    gate = threading.Event()
 
     def stuck(array):
-        while not gate["open"]:
-            time.sleep(0.001)
+        gate.wait()
         return array
 
     class Slow(nn.Graph):
@@ -174,13 +174,13 @@ def test_outputs_buffer_size_is_the_steps_in_flight_and_its_bytes():  # CFG-17
 
     output = {}
     for n in (1, 2, 5):
-        gate["open"] = False
+        gate.clear()
         graph, x = Slow(n).compile(sl.ones(256)), sl.ones(256)
         handles = []
         while (y := graph.try_call(x)) is not None:
             handles.append(y)
         assert len(handles) == graph.stats()["in_flight"] == n
-        gate["open"] = True
+        gate.set()
         assert all(h.sum().item() == 512 for h in handles)
         output[n] = graph.memory()["output"]
     assert output[2] - output[1] == 1024 and output[5] - output[2] == 3 * 1024

@@ -1,7 +1,7 @@
 """One graph, several threads: first calls, tries beside blocking calls, shared parameters."""
 
+import sys
 import threading
-import time
 
 import pytest
 
@@ -10,8 +10,8 @@ import sluice.nn as nn
 
 
 def in_threads(n, work):
-    """Runs work(k) in n threads that begin together; raises what one of them raised."""
-    barrier, errors = threading.Barrier(n), []
+    """Runs work(k) in n threads that begin together and take turns often; raises what one of them raised."""
+    barrier, errors, interval = threading.Barrier(n), [], sys.getswitchinterval()
 
     def run(k):
         barrier.wait()
@@ -21,10 +21,12 @@ def in_threads(n, work):
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(k,)) for k in range(n)]
+    sys.setswitchinterval(1e-6)
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    sys.setswitchinterval(interval)
     if errors:
         raise errors[0]
 
@@ -37,7 +39,6 @@ class Net(nn.Graph):
 
     def build(self, x):
         self.traces.append(threading.get_ident())
-        time.sleep(0)  # another thread's turn
         loss = self.model(x).square().mean()
         loss.backward()
         return loss

@@ -1,9 +1,9 @@
 // Many callers, many sessions, many engines; capacity; manual stepping; no allocation in steady state.
-#include <filesystem>
 #include <thread>
 
 #include "runtime/fixture.h"
 #include "support/alloc_counter.h"
+#include "support/threads.h"
 
 namespace sluice::test {
 namespace {
@@ -167,25 +167,15 @@ TEST(Engines, LiveSideBySide) {
   EXPECT_EQ(result(submit(sa, filled(1))), filled(2));
 }
 
-size_t count_entries(const char* directory) {
-  size_t n = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) ++n;
-  return n;
-}
-
 TEST(Engines, EndTheirThreads) {
   std::thread([] {}).join();  // a tool may add a thread of its own at the first
-  const size_t before = count_entries("/proc/self/task");
+  const size_t before = threads_now();
   for (int i = 0; i < 5; ++i) {
     Engine engine({.cores = 2});
     Session session = load_counted(engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
     EXPECT_EQ(result(submit(session, filled(1))), filled(2));
   }
-  // A thread that has been joined is gone from /proc a moment later.
-  for (int i = 0; i < 1000 && count_entries("/proc/self/task") > before; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_EQ(count_entries("/proc/self/task"), before);
+  EXPECT_EQ(threads_now(), before);
 }
 
 TEST(ManualStepping, StepsOneMessageAtATime) {

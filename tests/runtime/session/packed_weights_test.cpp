@@ -224,7 +224,7 @@ TEST(PackedWeights, AreWholeWhereThreadsCallAndWrite) {
   constexpr int kRounds = 60;
   std::vector<std::thread> callers;
   std::shared_mutex turns;  // submissions together, writes alone; steps are still in flight then
-  std::atomic<int> wrong{0};
+  std::atomic<int> wrong{0}, calls{0};
   int round = 0;
   std::atomic<bool> done{false};
   for (int t = 0; t < 4; ++t) {
@@ -236,17 +236,20 @@ TEST(PackedWeights, AreWholeWhereThreadsCallAndWrite) {
         const StepHandle step = submit(session, filled(0));
         turn.unlock();
         wrong += result(step) != filled(written);
+        ++calls;
+        calls.notify_all();
       }
     });
   }
   for (int i = 1; i <= kRounds; ++i) {
+    const int before = calls;
     {
       const std::lock_guard turn(turns);
       const Writing now(*w);
       std::fill_n(static_cast<float*>(w->data()), kN, static_cast<float>(i));
       round = i;
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(200));  // the mutex is not fair
+    calls.wait(before);  // the mutex is not fair
   }
   done = true;
   for (std::thread& caller : callers) caller.join();

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/fixture.h"
+#include "support/threads.h"
 
 namespace sluice::test {
 namespace {
@@ -17,10 +18,7 @@ using Names = std::multiset<std::string>;
 
 Names thread_names() {
   Names names;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    if (std::getline(std::ifstream(task.path() / "comm"), name)) names.insert(name);
-  }
+  for (const ThreadInfo& thread : live_threads()) names.insert(thread.name);
   return names;
 }
 
@@ -41,11 +39,11 @@ Names settled_thread_names() {
 Names threads_since(const Names& before) {
   std::string own;
   std::getline(std::ifstream("/proc/self/comm"), own);
-  Names added = without(thread_names(), before);
-  for (int i = 0; i < 1000 && added.count(own) > 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  Names added;
+  EXPECT_TRUE(eventually([&] {
     added = without(thread_names(), before);
-  }
+    return added.count(own) == 0;
+  }));
   return added;
 }
 
@@ -118,10 +116,10 @@ TEST(Process, LoadAndUnloadLeaveNothingBehind) {
   };
   const uint64_t bytes = engine.allocator_stats({}).current_bytes;
   for (int i = 0; i < 50; ++i) cycle(i);  // memory pools fill
-  const size_t threads = count_entries("/proc/self/task"), files = count_entries("/proc/self/fd");
+  const size_t threads = threads_now(), files = count_entries("/proc/self/fd");
   [[maybe_unused]] const int64_t resident = resident_bytes();
   for (int i = 0; i < 100; ++i) cycle(i);
-  EXPECT_EQ(count_entries("/proc/self/task"), threads);
+  EXPECT_EQ(threads_now(), threads);
   EXPECT_EQ(count_entries("/proc/self/fd"), files);
   EXPECT_EQ(engine.allocator_stats({}).current_bytes, bytes);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -11,9 +11,9 @@ import numpy as np
 
 import sluice as sl
 from sluice._tools import find_tool
+from waiting import PATIENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-PATIENCE = 120  # seconds; a busy machine is slow, not broken
 
 
 class Served:

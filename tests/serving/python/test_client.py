@@ -1,21 +1,20 @@
 """sluice.serving.Server and sluice.client."""
 
 import json
-import pathlib
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 import torch
 
 import sluice as sl
-from programs import PATIENCE, expected, save
+from programs import expected, save
 from sluice.client import Client, ServingError
 from sluice.serving import Server
 from test_tritonclient import Two, save_graph
+from waiting import all_end
 
 
 @pytest.fixture(scope="module")
@@ -123,10 +122,7 @@ def test_it_ends_with_the_program_that_started_it(repository):
         pid, ready = parent.stdout.readline().split()
         assert ready == "True"
         parent.kill()
-    deadline = time.monotonic() + PATIENCE
-    while pathlib.Path(f"/proc/{pid}/cmdline").exists() and b"sluice-serve" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert all_end([int(pid)])
 
 
 def test_it_stops_and_tells(repository):

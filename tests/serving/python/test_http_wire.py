@@ -6,15 +6,15 @@ import random
 import socket
 import struct
 import threading
-import time
 import zlib
 
 import numpy as np
 import pytest
 
 import sluice as sl
-from programs import PATIENCE, expected, save, served
+from programs import expected, save, served
 from test_tritonclient import Echo, Two, save_bags, save_graph
+from waiting import PATIENCE, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -458,10 +458,7 @@ def test_clients_that_go_away(server):  # TRI-13
         if i % 2:
             w.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset instead of end
         w.close()
-    deadline = time.monotonic() + PATIENCE
-    while server.fds() > before:
-        assert time.monotonic() < deadline, (before, server.fds())
-        time.sleep(0.05)
+    wait_until(lambda: server.fds() <= before, lambda: (before, server.fds()))
     w = Wire(server)
     assert w.send(get("/v2/health/ready")).answer()[0] == 200
     w.close()

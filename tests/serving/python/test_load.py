@@ -21,8 +21,9 @@ import time
 import numpy as np
 import pytest
 
-from programs import PATIENCE, expected, save, save_heavy, served
+from programs import expected, save, save_heavy, served
 from sluice._tools import find_tool
+from waiting import PATIENCE, wait_until
 
 LONG = os.environ.get("SLUICE_LONG", "0") not in ("", "0")
 MIB = 1 << 20
@@ -62,13 +63,6 @@ class Client:
 
     def close(self):
         self.connection.close()
-
-
-def wait_until(condition, what):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def perf(server, tmp_path, model, *arguments):
@@ -215,9 +209,9 @@ def test_a_second_signal_ends_it_at_once(models, tmp_path):
 
 
 def test_clients_that_are_killed_in_mid_body_leave_nothing_behind(models, tmp_path):
-    script = ("import socket, sys, time\nhost, port = sys.argv[1].rsplit(':', 1)\ns = socket.create_connection((host, int(port)))\n"
+    script = ("import signal, socket, sys\nhost, port = sys.argv[1].rsplit(':', 1)\ns = socket.create_connection((host, int(port)))\n"
               "s.sendall(b'POST /v2/models/net/infer HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 1000000\\r\\n\\r\\n' + b'x' * 5000)\n"
-              "print('sent', flush=True)\ntime.sleep(3600)\n")
+              "print('sent', flush=True)\nsignal.pause()\n")
     repository, graph = models
     with served(repository, folder=tmp_path) as server:
         client = Client(server.http)

@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 
 import sluice as sl
-from programs import PATIENCE, save, served
-from test_load import LONG, MIB, Client, wait_until
+from programs import save, served
+from test_load import LONG, MIB, Client
+from waiting import PATIENCE, wait_until
 
 CONNECTION = 48 << 10  # bytes that one may cost beside its requests
 LEFT = 2 << 10         # and leave behind in the allocator, for the next

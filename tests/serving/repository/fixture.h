@@ -18,6 +18,7 @@
 #include "serving/core/log.h"
 #include "serving/repository/server.h"
 #include "sluice/compile.h"
+#include "support/eventually.h"
 
 namespace sluice::serving::test {
 
@@ -33,11 +34,7 @@ inline std::shared_ptr<void> memory_of(const void* data, size_t bytes) {
 
 // `f` until it is true. The server's state changes by itself, so there is something to wait for.
 inline void eventually(const std::function<bool()>& f, const std::string& what) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-  while (!f()) {
-    ASSERT_LT(std::chrono::steady_clock::now(), until) << what;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  ASSERT_TRUE(sluice::test::eventually(f)) << what;
 }
 
 // The text of what `f` throws, as "<text>"; "" where it throws nothing.

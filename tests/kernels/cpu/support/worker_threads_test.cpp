@@ -17,6 +17,7 @@
 #include "kernels/cpu/strides/strided.h"
 #include "kernels/cpu/support/core_use.h"
 #include "support/processes.h"
+#include "support/threads.h"
 
 namespace sluice::test {
 namespace {
@@ -27,18 +28,18 @@ void kernel_on_two_cores() {
   cpu::parallel_ranges(2, 1 << 14, 64, [](int64_t, int64_t) { asm volatile(""); });
 }
 
-double process_cpu_ms() {
+double cpu_ms(clockid_t clock) {
   timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  clock_gettime(clock, &t);
   return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) * 1e-6;
 }
 
-// The time that this process burns in the 20 ms after a kernel, when nothing is left to do.
+// The time that the other threads burn after a kernel, when nothing is left to do, until they sleep.
 double burnt_after_a_kernel_ms() {
   kernel_on_two_cores();
-  const double before = process_cpu_ms();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // measured, not waited for
-  return process_cpu_ms() - before;
+  const double before = cpu_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu_ms(CLOCK_THREAD_CPUTIME_ID);
+  EXPECT_TRUE(others_fall_asleep());
+  return cpu_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu_ms(CLOCK_THREAD_CPUTIME_ID) - before;
 }
 
 TEST(WorkerThreads, ThatNeverSpinBurnNothingAfterAKernel) {
@@ -123,7 +124,7 @@ TEST(WorkerThreads, StopSpinningWhenOthersWantTheCores) {
 TEST(CoreUse, DoesNotCountThisProcessAmongTheOthers) {
   CoreUse before, after;
   if (!CoreUse::read(&before)) GTEST_SKIP() << "the system does not tell who uses the cores";
-  const double own_before = process_cpu_ms();
+  const double own_before = cpu_ms(CLOCK_PROCESS_CPUTIME_ID);
   std::vector<std::thread> own;
   for (unsigned i = 0; i < std::thread::hardware_concurrency(); ++i) {
     own.emplace_back([begin = Clock::now()] {
@@ -133,7 +134,7 @@ TEST(CoreUse, DoesNotCountThisProcessAmongTheOthers) {
   }
   for (std::thread& thread : own) thread.join();
   ASSERT_TRUE(CoreUse::read(&after));
-  const double own_ms = process_cpu_ms() - own_before;
+  const double own_ms = cpu_ms(CLOCK_PROCESS_CPUTIME_ID) - own_before;
   const auto all_ms = static_cast<double>(after.all_ns - before.all_ns) * 1e-6;
   const auto others_ms = static_cast<double>(after.others_ns - before.others_ns) * 1e-6;
   EXPECT_GT(all_ms, 0);
