@@ -10,8 +10,11 @@ namespace sluice::actors {
 class Node;
 struct Call;
 
-// kFire: the node has something to do. Tokens and acks within a stream are counted at once, in the sender's firing, and
-// travel as no message; what they make possible waits its turn on the ring.
+// kFire: the node has something to do. A token or an ack for a node of the same stream is no message: its receiver
+// counts it in the sender's firing, and a firing that it makes possible waits its turn on the ring. Two turns of the
+// ring for each would make an act cost half as much again. Acks that make their receiver do more than count (those of
+// registers in place, of devices, of feeds) stay messages, since they could nest as deep as the plan is long. The
+// firing rule does not depend on when a message is delivered, so this changes no result.
 enum class ItemKind : uint8_t { kFire, kReady, kAck, kEnd, kStart, kStop, kCall };
 
 struct Item {

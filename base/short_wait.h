@@ -20,12 +20,14 @@ inline void cpu_pause() {
 // A place where threads wait. Before a thread sleeps there it looks for a moment, about as long as a sleep and a
 // wake-up take, but only while waits here tend to end within it. So threads whose waits are long sleep at once, and
 // where others want the cores nobody spins: a thread that lost its core while it looked stops all of them for a while.
-// It gives way again and again: who brings what it waits for may have been woken on its core.
+// It gives way every half microsecond or so: the thread that brings what it waits for may have been woken on its core.
+// That costs a system call where nobody else wants the core, and lets the other thread run at once where one does.
 //
 // Thread safety: every method; what one thread learns holds for all that wait here.
 class ShortWait {
  public:
-  static constexpr int64_t kLongestLookNs = 100'000;  // on a virtual machine, whose cores have to be woken, too
+  // A round through another process, with two cores that have to be woken, is within this on a virtual machine.
+  static constexpr int64_t kLongestLookNs = 100'000;
   // `allowed`: false where nobody may ever spin.
   explicit ShortWait(bool allowed = true) : score_(allowed ? kPays : kNever) {}
 

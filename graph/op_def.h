@@ -26,7 +26,7 @@ struct Param {
   bool nullable = false;  // accepts none (NoAttr)
 };
 
-// What a gradient rule is given. Undefined values mean: absent input, output without gradient.
+// The arguments of a gradient rule. Undefined values mean: absent input, output without gradient.
 struct GradContext {
   std::span<const Value> inputs;
   std::span<const Value> outputs;
@@ -72,15 +72,15 @@ struct OpDef {
   Attrs (*localize)(const Attrs& attrs, Types local_outputs) = nullptr;
   // Null: bytes of all operands, one flop per output element. Read through cost_of().
   Cost (*cost)(Types inputs, Types outputs, const Attrs& attrs) = nullptr;
-  // Of a view op: how the output lies in the input's memory; nullopt when this input cannot be viewed so (a copy is
-  // made). offset is in elements.
+  // For a view op it says how the output lies in the input's memory; nullopt when this input cannot be viewed so (a
+  // copy is made). offset is in elements.
   struct ViewSpec {
     Shape shape;
     Strides strides;
     int64_t offset = 0;
   };
   std::optional<ViewSpec> (*view)(const TensorSpec& input, const Attrs& attrs) = nullptr;
-  // Of a view op: `base` with the elements that the view shows replaced by `value`, which has the view's type.
+  // For a view op it gives `base` with the elements that the view shows replaced by `value`, which has the view's type.
   Value (*unview)(const Value& base, const Attrs& attrs, const Value& value) = nullptr;
   // An axis of an output that may be shorter in a step than its type says (ADR 25).
   struct Varying {
@@ -95,8 +95,8 @@ struct OpDef {
   bool host = false;       // runs code of the program around it, on the host, as preparing data does
   bool of_all = false;     // its outputs come of all micro-batches of a step, of which attribute 0 is the number
   bool relays = false;     // its output is its input, which lies on other devices
-  // What it is to the settings of precision. Its kernels of float32 then know the attribute "precision", which is none
-  // of its params: a plan has it where a setting asks for less than the highest.
+  // The part that the op has in the settings of precision. Its kernels of float32 then know the attribute "precision",
+  // which is none of its params: a plan has it where a setting asks for less than the highest.
   enum class Precision : uint8_t { kNone, kMatmul, kConv } precision = Precision::kNone;
   std::vector<Sample> samples = {};
   std::string extension = {};  // "name version" of the extension that defines it; "" for a built-in op

@@ -109,7 +109,8 @@ def glossary_words():
     places = [text.lower() for text in prose().values()]
     result = {}
     for word in (word.strip() for row in rows if row not in ("word", "---") for word in row.split(",")):
-        pattern = re.compile(rf"\b{re.escape(word.lower())}(s|es|d|ed|ing)?\b")
+        forms = [re.escape(part) + "(s|es|d|ed|ing)?" for part in re.split(r"[-\s]", word.lower())]
+        pattern = re.compile(rf"\b{'[-_ ]'.join(forms)}\b")
         result[word] = sum(1 for text in places if pattern.search(text))
     return result
 

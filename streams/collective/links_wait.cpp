@@ -1,5 +1,8 @@
 // Waiting for transfers. The thread that waits for something of a rank reads its connection, so that no thread stands
-// between.
+// between. A connection stays with the reader that has left it for a millisecond, because that reader mostly comes back
+// for the next token: to give it to the thread of the links and take it again would change the set of watched
+// connections twice and wake up to three threads. After that time, or at once where others wait for that rank, the
+// thread of the links reads it; so the end of a peer for which nobody waits is noticed a millisecond later.
 #include <sys/socket.h>
 #include <unistd.h>
 

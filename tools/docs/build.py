@@ -19,7 +19,7 @@ import headers
 import reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MAPPED = {"README.md": "index.md", "examples/README.md": "examples.md", "docs/adr": "adr/index.md"}
+MAPPED = {"README.md": "index.md", "examples/README.md": "examples.md", "docs/adr": "adr/index.md", "docs/adr/README.md": "adr/index.md"}
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -60,9 +60,7 @@ def pages():
         if not any(name.startswith(pattern) for name in result):
             contents = contents.replace(f"\n{pattern}*\n", "\n")
     result["index.md"] += "\n" + contents
-    result["adr/index.md"] = ("# Decisions\n\nEach page says why something is as it is: what the question was, what was decided, and what "
-                              "follows. A decision is not edited; a later one takes its place.\n\n"
-                              "```{toctree}\n:glob:\n:maxdepth: 1\n\n[0-9]*\n```\n")
+    result["adr/index.md"] += "\n```{toctree}\n:glob:\n:hidden:\n\n[0-9]*\n```\n"
     return result
 
 
