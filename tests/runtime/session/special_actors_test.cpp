@@ -1,6 +1,6 @@
 // Special actors of other dataflow runtimes, as plans say them here: registers, rates and initial tokens in their
 // place. ACT-14; docs/coming-from-oneflow.md has the table.
-#include "plan/simulator.h"
+#include "plan/time/simulator.h"
 #include "plan/verify.h"
 #include "runtime/fixture.h"
 
