@@ -7,3 +7,4 @@ echo "== layers";  python3 tools/check_layers.py
 echo "== sizes";   python3 tools/check_sizes.py
 echo "== headers"; tools/check_headers.sh
 echo "== feature table"; python3 tools/check_features.py
+echo "== words";   python3 tools/check_words.py
