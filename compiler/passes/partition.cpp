@@ -124,7 +124,7 @@ class Partitioner {
     Key key = key_of(wanted);
     if (const auto it = known.find(key); it != known.end()) return it->second;
     if (plan_.values[value].mesh == Lay::kFree) return make_free(value, wanted);
-    // As often as it is there; of a variable, as often as it is read.
+    // It is converted as often as it is there; a variable, as often as it is read.
     const int reader = builder_.context.every, there = source().every(value);
     if (there == 0) std::get<3>(key) = reader;
     if (const auto it = known.find(key); it != known.end()) return it->second;
