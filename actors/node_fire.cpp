@@ -63,6 +63,8 @@ void Node::fire_program() {
   const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
   const Host host{*this};
   rule_.begin();
+  // The order of what follows matters: slots are acquired before the stream's firing begins, tokens are taken before
+  // anything runs, and an emit or a release may start another actor at once, so each comes where the program has it.
   sent_ = false;
   acquire_slots(flags);
   // Only now: the failure of a reader, which its ack's event carries, must not fail the writer's next firing.
@@ -84,6 +86,7 @@ void Node::fire_program() {
   for (const Step& instr : steps_) {
     switch (instr.kind) {
       case InstrKind::kRun:
+        // Kernels that have not begun are skipped when the caller has given the step up.
         if (status.ok() && run_->given_up.contains(step)) status = give_up();
         if (status.ok()) {
           const KernelRun& first = program.kernels[instr.index];
@@ -93,11 +96,13 @@ void Node::fire_program() {
             return rule_.abandon(host);
           }
         } else if (const int kernel = program.kernels[instr.index].index; run_->plan->kernels[kernel].collective >= 0) {
+          // The other ranks would wait for this call in vain.
           run_->listener->on_missed_collective(kernel, status);
         }
         break;
       case InstrKind::kEmit:
         sent_ = true;
+        // Registers that only order steps are emitted behind the program, so that they carry no failure.
         if (program.outs[instr.index].late) {
           late = true;
         } else if (program.outs[instr.index].spans) {

@@ -35,8 +35,8 @@ struct GlobalPlacement {
   std::string str() const { return sbp.str() + " on " + mesh.str(); }
 };
 
-// As the attributes `mesh` (its devices), `sbp` ("split", "broadcast", "partial_sum") and `axis`, in this order, and
-// back. Throws kValue.
+// Converts to the attributes `mesh` (its devices), `sbp` ("split", "broadcast", "partial_sum") and `axis`, in this
+// order, and back. Throws kValue.
 NamedAttrs placement_attrs(const GlobalPlacement& placement);
 GlobalPlacement placement_of(const Strings& mesh, const std::string& sbp, int64_t axis);
 

@@ -48,7 +48,7 @@ float to_float(Float16 v);
 BFloat16 to_bfloat16(float v);  // round to nearest even
 Float16 to_float16(float v);    // round to nearest even
 
-// As a floating dtype holds the number.
+// The number as a floating dtype holds it.
 double round_to(DType dtype, double number);
 // The largest number that a floating dtype holds.
 double largest(DType dtype);

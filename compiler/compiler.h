@@ -94,7 +94,7 @@ struct CompileOptions {
   // no mesh.
   int ranks = 1;
   std::map<std::string, GlobalPlacement> components;  // inputs and variables of which each rank has what lies on it
-  // By module, as it or an outer one is named: which stage of a pipeline its micro-batches pass there.
+  // Says for each module, by its name or that of an outer one, which stage of a pipeline its micro-batches pass there.
   std::map<std::string, int> stages;
   std::string dump_dir;  // IR before and after each pass; "" = SLUICE_DUMP_IR or none
   std::string until;     // stop after this one of stage_names(), with its graph and no plan; "" = make the plan

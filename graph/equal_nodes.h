@@ -6,8 +6,8 @@
 
 namespace sluice::graph {
 
-// By node: the first one before it that computes the same, by its op, attributes, inputs, placement and rate; -1: none.
-// Random and effectful ones equal none, nor does what is computed again on purpose.
+// Gives for each node the first one before it that computes the same, by its op, attributes, inputs, placement and
+// rate; -1: none. Random and effectful ones equal none, nor does what is computed again on purpose.
 std::vector<int> equal_nodes(const Graph& graph);
 
 }  // namespace sluice::graph

@@ -29,7 +29,7 @@ class Extents {
   // Finds the extents of what `value` depends on, in a graph that may be unfinished. Throws the same of ops.
   Extents(const Graph& graph, ValueId value);
 
-  // By axis.
+  // The axes of the value that vary, in their order.
   const std::vector<VaryingAxis>& of(ValueId value) const { return axes_[value]; }
 
  private:

@@ -95,7 +95,8 @@ struct KernelDef {
   PrepareFn prepare;                                                                  // throws Error when unsupported
   std::function<plan::LayoutPreference(const plan::KernelQuery&)> layouts = nullptr;  // null: contiguous operands
   std::vector<plan::InPlacePair> in_place = {};                                       // output may overwrite input
-  // By name, the usual one first; of those that a query can ask for by plan::kImplementation. Null: there is one.
+  // The implementations by name, the usual one first, of those that a query can ask for by plan::kImplementation. Null:
+  // there is one.
   std::function<std::vector<std::string>(const plan::KernelQuery&, const PrepareContext&)> implementations = nullptr;
   bool (*can_fuse)(const plan::KernelQuery&) = nullptr;                   // plan::Target::can_fuse; null: never
   Ints (*padded_sizes)(const plan::KernelQuery&) = nullptr;               // plan::Target::padded_sizes; null: none

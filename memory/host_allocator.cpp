@@ -61,7 +61,7 @@ class HostAllocator final : public Allocator {
     } catch (const std::exception& error) {
       thrown = error.what();
     } catch (...) {
-      thrown = "what is no std::exception";
+      thrown = "something that is no std::exception";
     }
     fail(ErrorKind::kMemory,
          "memory: out of memory in host: {} bytes requested; the program's allocate() threw: {}; it must return null",
@@ -73,7 +73,8 @@ class HostAllocator final : public Allocator {
     } catch (const std::exception& error) {
       log(LogLevel::kError, LogArea::kMemory, "host: the program's release() threw: {}; it must not", error.what());
     } catch (...) {
-      log(LogLevel::kError, LogArea::kMemory, "host: the program's release() threw what is no std::exception");
+      log(LogLevel::kError, LogArea::kMemory,
+          "host: the program's release() threw something that is no std::exception");
     }
   }
 

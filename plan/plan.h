@@ -81,8 +81,8 @@ struct PackedCopy {
 enum class BaseKind : uint8_t { kBuffer, kRegister, kVariable };
 const char* base_kind_name(BaseKind kind);
 
-// A strided window. An output of base kRegister is the slot that this firing writes. As an input: the token taken,
-// where the actor consumes the register (also where it produces it); otherwise the slot it writes.
+// A strided window. An output of base kRegister is the slot that this firing writes. An input is the token taken, where
+// the actor consumes the register (also where it produces it); otherwise the slot it writes.
 struct View {
   BaseKind base = BaseKind::kBuffer;
   int index = 0;        // of the buffer, register or variable; -1: an absent optional input (kernels get null)

@@ -73,7 +73,7 @@ class Target {
     (void)query;
     return {};
   }
-  // By which implementation the kernel is fastest, found by trial: plan::kImplementation; "": the usual one.
+  // Names the implementation by which the kernel is fastest, found by trial: plan::kImplementation; "": the usual one.
   virtual std::string implementation(const KernelQuery& query) const {
     (void)query;
     return {};

@@ -53,7 +53,7 @@ auto call_extension(const std::string& where, F&& f) -> decltype(f()) {
   } catch (const std::exception& error) {
     throw Error(ErrorKind::kRuntime, where + ": " + error.what());
   } catch (...) {
-    throw Error(ErrorKind::kRuntime, where + ": threw what is no std::exception; derive from that");
+    throw Error(ErrorKind::kRuntime, where + ": threw something that is no std::exception; derive from that");
   }
 }
 

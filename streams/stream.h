@@ -26,7 +26,7 @@ class Event {
 class Chain {
  public:
   virtual ~Chain() = default;
-  // Queues what `work` queues. That may be by repeating what it queued under an equal `key`: the addresses, and
+  // Queues what `work` queues. It may do so by repeating what it queued under an equal `key`: the addresses, and
   // whatever else it depends on, that are not always the same. Throws what `work` and the device throw.
   virtual void run(std::span<void* const> key, const std::function<void()>& work) = 0;
 };

@@ -18,7 +18,7 @@ void add_extension_ops(OpRegistry& ops, const LoadedExtension& extension);
 // Throws as add_extension_ops() would, and changes nothing.
 void check_extension_ops(const OpRegistry& ops, const LoadedExtension& extension);
 
-// As ops take them.
+// The attributes as ops take them.
 NamedAttrs named_attrs(const api::Attributes::Items& items);
 
 // Loads an extension's kernels into the executor's engine and its ops into the executor's registry. Returns the ops.

@@ -123,7 +123,7 @@ bool written_by_calls(const Value& target) {
          !static_cast<const EagerImpl&>(impl).global && target.device() == DeviceId();
 }
 
-// By their addresses: storages of one NumPy array are several.
+// Compares their addresses: storages of one NumPy array are several.
 bool may_share(const Value& a, const Value& b) {
   if (b.impl()->traced() || b.device() != a.device()) return false;
   const Storage &x = *static_cast<const EagerImpl&>(*a.impl()).storage(),

@@ -40,7 +40,8 @@ ValueId Extraction::read(ValueId value) const {
   return found == instead_.end() ? value : found->second;
 }
 
-// As they were made; what is read instead of earlier values was made after those that read it.
+// The nodes in the order in which they were made, but each behind what it reads: a value that is read in place of an
+// earlier one was made after its readers.
 std::vector<int> Extraction::in_order() const {
   std::map<int, std::vector<int>> readers;
   std::map<int, int> missing;

@@ -106,8 +106,8 @@ class ModuleScope {
 // Says what is kept nevertheless of the values in a CheckpointScope: nothing; products and convolutions, which take
 // longest to compute; of these, no products of many matrices by as many; everything.
 enum class CheckpointPolicy : uint8_t { kNothing, kDots, kDotsWithoutBatch, kEverything };
-// By JAX's name: "nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable", "everything_saveable". Throws
-// kValue naming them.
+// The policy by JAX's name: "nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable",
+// "everything_saveable". Throws kValue naming them.
 CheckpointPolicy checkpoint_policy(std::string_view name);
 
 // Values that nodes made inside give to each other need not be kept for the backward pass: it computes them again. The

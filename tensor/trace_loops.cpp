@@ -191,7 +191,8 @@ class LoopTrace {
     return found;
   }
 
-  // As op scan has it: states are the gradients of states and the sums of those of what every turn reads.
+  // The loop backwards is one as op scan has it: states are the gradients of states and the sums of those of what every
+  // turn reads.
   void trace_backward() {
     const size_t states = states_.size();
     std::vector<Value> outputs, seeds, inputs;

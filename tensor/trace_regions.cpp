@@ -41,7 +41,7 @@ bool TraceExecutor::outside(ValueId id) const {
   return info.kind != ValueKind::kNode || static_cast<size_t>(info.index) < regions_.back()->first;
 }
 
-// As the innermost region reads it. Called by bring() in turn, for the regions around that one.
+// The value as the innermost region reads it. Called by bring() in turn, for the regions around that one.
 Value TraceExecutor::route(const Value& value) {
   if (!value.defined()) return value;
   TraceRegion& region = *regions_.back();

@@ -9,3 +9,4 @@ echo "== readmes"; python3 tools/check_readmes.py
 echo "== tests";   python3 tools/check_tests.py
 echo "== headers"; tools/check_headers.sh
 echo "== feature table"; python3 tools/check_features.py
+echo "== words";   python3 tools/check_words.py

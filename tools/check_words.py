@@ -17,7 +17,7 @@ import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WIDTH = 160  # of a screen
-FIRST_HELD = "7765f904"  # subjects up to this commit may be longer
+FIRST_HELD = "fa4b7456"  # subjects up to this commit may be longer
 DIVIDED = ("compiler", "graph", "kernels", "python", "python_bindings", "serving")  # the others are one line of the table
 OPENER = re.compile(r"(What|Who|Whose|Whom|Where|Of|That of)\b")
 TOKEN = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/', re.S)
@@ -25,18 +25,20 @@ TOKEN = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\
 
 def cpp_comments(text):
     """The comments of a C++ source as (line, text); lines of `//` that follow each other at the same column are one."""
-    result = []
+    result, ends = [], {}  # the column of the `//` that ends at a line
     for match in TOKEN.finditer(text):
         if not match[0].startswith(("//", "/*")):
             continue
         start = text.rfind("\n", 0, match.start()) + 1
         line, column = text.count("\n", 0, match.start()) + 1, match.start() - start
         body = re.sub(r"^//[/!<]*|^/\*+|\*+/$|^\s*\*(?= )", "", match[0], flags=re.M)
-        if result and match[0].startswith("//") and result[-1][1:3] == (line - 1, column):
+        if match[0].startswith("//") and ends.get(line - 1) == column:
             first, _, _, said = result[-1]
             result[-1] = (first, line, column, said + "\n" + body)
         else:
             result.append((line, line + match[0].count("\n"), column, body))
+        if match[0].startswith("//"):
+            ends[line] = column
     return [(first, last - first + 1, said) for first, last, _, said in result]
 
 

@@ -188,7 +188,7 @@ ValueId CopyingRewriter::copy_aside(const OpDef& op, ValueId value, ValueId from
   return id;
 }
 
-// As often as there is something new to copy; of what does not change, as often as it is read.
+// A copy is made as often as there is something new to copy; for a value that does not change, as often as it is read.
 int CopyingRewriter::every_of_copy(ValueId value, int reader_every) const {
   if (const int every = source_.every(value); every != 0) return every;
   const ValueInfo& root = source_.values()[root_[value]];

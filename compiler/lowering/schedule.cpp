@@ -17,7 +17,7 @@ using graph::ValueId;
 
 class Scheduler {
  public:
-  // As written: nodes that free memory are not moved up.
+  // With `as_written`, nodes that free memory are not moved up.
   Scheduler(const graph::Graph& graph, bool as_written)
       : graph_(graph),
         as_written_(as_written),

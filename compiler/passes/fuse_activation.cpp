@@ -16,7 +16,7 @@ bool takes_activation(const graph::Node& node) {
   return i >= 0 && node.attrs[i] == Attr(std::string("none"));
 }
 
-// As linear calls it; "" of other ops.
+// The name by which linear calls the activation; "" for other ops.
 std::string activation_of(const graph::Node& node, bool all) {
   const std::string_view name = node.op->name;
   if (name == "relu") return "relu";

@@ -72,6 +72,8 @@ class Clusters {
         if (input == kNoValue) continue;
         readers_[input].push_back(i);
         const int from = cluster_of(input);
+        // Somebody outside reads a value of the cluster. If a later node joined it, the cluster would run behind that
+        // node, and this reader might have to wait for something that waits for it.
         if (from != kAlone && from != of_[i]) clusters_[from].open = false;
       }
     }
@@ -89,6 +91,7 @@ class Clusters {
   const Cluster* of(int node) const { return of_[node] == kAlone ? nullptr : &clusters_[of_[node]]; }
 
   // Tells for each member whether somebody outside reads it, also as a view that is a member.
+  // The members are visited from the last one: a view passes on what its own readers need to the value that it shows.
   std::vector<bool> read_outside(const Cluster& cluster) const {
     std::vector<bool> read(cluster.members.size(), false);
     for (size_t k = cluster.members.size(); k-- > 0;) {
@@ -102,6 +105,7 @@ class Clusters {
     return read;
   }
 
+  // Counts the additions that are fused here, which the option of fused additions reports.
   int adds_in(const Cluster& cluster) const {
     return static_cast<int>(std::count_if(cluster.members.begin(), cluster.members.end(), [&](const Member& member) {
       const Node& node = graph_.nodes()[member.node];
@@ -145,6 +149,8 @@ class Clusters {
   void place_view(int i) {
     const Node& node = graph_.nodes()[i];
     const int c = cluster_of(node.inputs[0]);
+    // A view may be a member only if it changes a row's result between its two forms, with and without the reduced
+    // axes.
     if (c == kAlone || !goes_with(i, clusters_[c]) || clusters_[c].axes == 0) return;
     const Cluster& cluster = clusters_[c];
     const Shape& shape = shape_of(node.outputs[0]);
@@ -166,6 +172,8 @@ class Clusters {
     int c = cluster_of(x);
     if (c != kAlone) {
       Cluster& cluster = clusters_[c];
+      // All reductions of a cluster go over the same last axes, since its kernel walks over rows. A cluster that has no
+      // reduction yet takes the axes of its first one, if all its inputs go with such rows.
       const bool fits = goes_with(i, cluster) && form_of(x) == Form::kWhole &&
                         (cluster.axes == axes || cluster.axes == 0) && rows_fit(cluster.inputs, cluster, axes) &&
                         cluster.calls() < kMostSteps;
@@ -186,6 +194,7 @@ class Clusters {
     if (shape.rank() == 0 && node.op->random) return;
     int into = kAlone;
     Form form = Form::kWhole;
+    // An addition that must stay by itself neither joins nor merges, but may begin a cluster.
     const bool apart = !context_.options.fuse_add && is_add(node);
     for (ValueId input : node.inputs) {
       const int c = cluster_of(input);
@@ -193,6 +202,8 @@ class Clusters {
       Cluster& cluster = clusters_[c];
       Form here = Form::kWhole;
       if (!goes_with(i, cluster) || !form_in(node, cluster, c, here)) continue;
+      // The node joins the first cluster that it reads, and then takes in the clusters of its other operands: this is
+      // how the two sides of a quotient become one kernel.
       if (into == kAlone && fits(node, cluster, here)) {
         into = c;
         form = here;
@@ -209,6 +220,7 @@ class Clusters {
       const ValueId input = node.inputs[k];
       if (cluster_of(input) == into) continue;
       add_input(clusters_[into], input);
+      // The state of a generator is an input, but has no elements that would have to go with rows.
       if (node.op->random && k == 0) clusters_[into].states.insert(input);
     }
     join(i, into, Kind::kStep, form);
@@ -291,6 +303,7 @@ class Clusters {
     form_[i] = form;
   }
 
+  // A cluster without a reduction is left to fuse_elementwise, and one call needs no fusing.
   bool is_worth_it(const Cluster& cluster) const {
     if (cluster.axes == 0 || cluster.calls() < 2 || cluster.inputs.size() > kMostFusedInputs) return false;
     const std::vector<bool> read = read_outside(cluster);
@@ -359,6 +372,7 @@ void rewrite(graph::Rewriter& rewriter, const Cluster& cluster, const std::vecto
       rewriter.take(i);
       continue;
     }
+    // The kernel gives every row result with its reduced axes; a reader that wants it without them gets a view.
     ValueId result = rewriter.target().nodes()[index].outputs[output++];
     if (form == Form::kSqueezed) {
       Node view = node;

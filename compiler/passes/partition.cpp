@@ -35,6 +35,7 @@ class Partitioner {
     for (size_t i = 0; i < source().nodes().size(); ++i) {
       const Node& node = source().nodes()[i];
       builder_.context = graph::Rewriter::context_of(node);
+      // A node that depends on nothing is made later, by the first reader, on that reader's mesh.
       if (plan_.calls[i].mesh != Lay::kFree) split(node, plan_.calls[i]);
     }
     for (const graph::Output& output : source().outputs()) {
@@ -53,6 +54,7 @@ class Partitioner {
       const Shards& old = made_[v.value].at(key_of(plan_.values[v.value]));
       for (size_t i = 0; i < contents.size(); ++i) {
         const ValueId content = builder_.id(contents[i]), before = builder_.id(old[i]);
+        // A shard that keeps its old content has no update, so that the plan does not copy it to itself.
         if (content != before) target_.set_update(target_.values()[before].index, content);
       }
     }
@@ -63,6 +65,8 @@ class Partitioner {
   using Key = std::tuple<int, Sbp::Kind, int, int>;  // a Lay, and how often it is made of a variable; 0: of no other
   const graph::Graph& source() const { return plan_.graph; }
 
+  // Two lays have one key if they put the same bytes in the same places: on a single device every sbp is a broadcast,
+  // and an axis counts only for a split. So nothing is converted that lies as it is wanted already.
   Key key_of(const Lay& lay) const {
     const bool one = !lay.on_mesh() || plan_.meshes[lay.mesh].size() == 1;
     const bool split = !one && lay.sbp.kind == Sbp::Kind::kSplit;
@@ -120,10 +124,12 @@ class Partitioner {
     Key key = key_of(wanted);
     if (const auto it = known.find(key); it != known.end()) return it->second;
     if (plan_.values[value].mesh == Lay::kFree) return make_free(value, wanted);
-    // As often as it is there; of a variable, as often as it is read.
+    // It is converted as often as it is there; a variable, as often as it is read.
     const int reader = builder_.context.every, there = source().every(value);
     if (there == 0) std::get<3>(key) = reader;
     if (const auto it = known.find(key); it != known.end()) return it->second;
+    // The conversion runs as often as its source is made, not as often as its first reader runs: later readers may run
+    // more often.
     if (there != 0) builder_.context.every = there;
     const TensorType& type = source().type(value);
     const Spread from = spread(plan_.values[value]), to = spread(wanted);
@@ -133,6 +139,7 @@ class Partitioner {
     return known[key] = shards;
   }
 
+  // Notes the conversion and the bytes that it moves, for the report on the partition.
   void report(const TensorType& type, const Lay& from, const Lay& to) {
     const Spread source = spread(from), target = spread(to);
     const double bytes = static_cast<double>(bytes_of(type));
@@ -162,6 +169,7 @@ class Partitioner {
     const auto lay = [&](const Sbp& sbp) { return Lay{call.mesh, sbp}; };
     const auto in = [&](size_t i) { return call.mesh >= 0 ? lay(call.row.inputs[i]) : kOff; };
     const auto out = [&](size_t o) { return call.mesh >= 0 ? lay(call.row.outputs[o]) : kOff; };
+    // These ops compute nothing: their result is their operand, converted.
     if (node.op == &ops::to_global_op() || node.op == &ops::global_like_op()) {
       made_[node.outputs[0]][key_of(out(0))] = get(node.inputs[0], in(0));
       return;
@@ -173,6 +181,8 @@ class Partitioner {
       if (node.inputs[i] != kNoValue) inputs[i] = get(node.inputs[i], in(i));
     for (int shard = 0; shard < n; ++shard) {
       std::optional<DeviceId>& device = builder_.context.placement.device;
+      // On a mesh the shard's device counts. Outside, a node that names a device keeps its kind and number, on the rank
+      // of the copy that is made.
       if (call.mesh >= 0 || (where.devices[shard] && !device))
         device = where.devices[shard];
       else if (device)  // of each rank

@@ -46,6 +46,8 @@ class Matcher {
  private:
   const Graph& before() const { return pattern_.before; }
 
+  // Compares backwards from the result. Each value of the pattern stands for one value of the graph; where the pattern
+  // names it again, the graph must have the same value there. An input of the pattern stands for anything.
   bool is(ValueId wanted, ValueId value, Match& match) const {
     if (wanted == kNoValue || value == kNoValue) return wanted == value;
     if (before().type(wanted).dtype != graph_.type(value).dtype) return false;
@@ -59,6 +61,7 @@ class Matcher {
     return info.output == found.output && is_node(info.index, found.index, match);
   }
 
+  // Operands are compared in their order. A pattern that is to fit sums in either order has to be given twice.
   bool is_node(int wanted, int node, Match& match) const {
     const auto [known, added] = match.nodes.emplace(wanted, node);
     if (!added) return known->second == node;
@@ -69,6 +72,7 @@ class Matcher {
     return true;
   }
 
+  // Constants are equal if their bytes are, since a pattern may hold a number such as the 3 of `x ** 3`.
   bool same_constant(int wanted, int found) const {
     const graph::Variable &w = before().variables()[wanted], &f = graph_.variables()[found];
     const void* const data = f.constant ? context_.constant_data(f.name) : nullptr;
@@ -85,6 +89,8 @@ class Matcher {
     for (const auto& [wanted, node] : match.nodes) {
       const Node& n = graph_.nodes()[node];
       if (n.placement != last.placement || n.every != last.every || n.quota != last.quota) return false;
+      // The reads within the match are counted, and below compared with all reads: a value with more of them is read
+      // outside.
       for (ValueId input : n.inputs)
         if (input != kNoValue) ++reads[input];
     }
@@ -101,6 +107,8 @@ class Matcher {
 };
 
 // Whether the ops of `after` take what is there where the pattern was found, and give the type that was there.
+// The types of the pattern were those of its example inputs, so all types are inferred anew from the operands that were
+// found.
 bool fits(const Pattern& pattern, const Match& match, const Graph& graph) {
   const Graph &before = pattern.before, &after = pattern.after;
   std::vector<TensorType> types;
@@ -167,6 +175,7 @@ class Application {
   graph::Rewriter& rewriter() { return rewriter_; }
 
  private:
+  // One constant of the pattern becomes one variable of the graph, however often the pattern is applied.
   ValueId constant(const std::string& of, const TensorType& type) {
     const auto [made, added] = made_.emplace(of, kNoValue);
     if (!added) return made->second;
@@ -184,6 +193,8 @@ class Application {
 };
 
 int apply(const Pattern& pattern, Graph& graph, PassContext& context) {
+  // All matches are found before the graph is changed. A node belongs to one match: where two overlap, the one that
+  // ends first counts.
   std::map<int, Match> matches;  // by last node
   std::vector<bool> claimed(graph.nodes().size(), false);
   const Matcher matcher(pattern, graph, context);

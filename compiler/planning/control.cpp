@@ -19,6 +19,8 @@ Channel control(const ActorSet& actors, const char* kind, int from, int task, in
           .consumers = {{.actor = to}}};
 }
 
+// Actors of a stream share bytes of its arena by the order in which they fire, so that order must be forced wherever
+// they have buffers or workspaces there. Collectives need it because all ranks must call them in one order.
 bool needs_order(const Lowered& lowered, const ActorSet& actors, const DataChannels& data, int stream) {
   if (actors.of_stream[stream].size() < 2) return false;
   if (actors.streams[stream].kind == plan::StreamKind::kCollective) return true;
@@ -43,6 +45,8 @@ std::vector<Channel> variable_order(const Lowered& lowered, const ActorSet& acto
     for (const Operand& in : lowered.tasks[t].inputs) {
       if (in.store < 0 || lowered.stores[in.store].kind != Store::Kind::kVariable) continue;
       const int variable = lowered.stores[in.store].index;
+      // A task before the writer reads the variable's old content; one behind it reads what the writer makes, by a
+      // register.
       if (lowered.writer[variable] > static_cast<int>(t)) readers[variable].push_back(static_cast<int>(t));
     }
   }
@@ -52,6 +56,7 @@ std::vector<Channel> variable_order(const Lowered& lowered, const ActorSet& acto
     for (int read : readers[v]) {
       if (lowered.tasks[read].stream == lowered.tasks[write].stream) continue;
       const std::pair key(actors.actor_of[read], actors.actor_of[write]);
+      // One pair of registers serves all variables of two actors: it says that the last of them was read, or written.
       auto& last = pairs.emplace(key, std::pair(read, write)).first->second;
       last.first = std::max(last.first, read);
       last.second = std::max(last.second, write);
@@ -59,6 +64,8 @@ std::vector<Channel> variable_order(const Lowered& lowered, const ActorSet& acto
   }
   std::vector<Channel> channels;
   for (const auto& [pair, tasks] : pairs) {
+    // The writer waits until this step's readers have read, and the readers of the next step wait until it has written.
+    // The initial token lets the first step's readers go.
     channels.push_back(control(actors, "read", pair.first, tasks.first, pair.second, 0));
     channels.push_back(control(actors, "written", pair.second, tasks.second, pair.first, 1));
   }
@@ -80,10 +87,12 @@ std::vector<Channel> stream_order(const Lowered& lowered, const ActorSet& actors
     if (!needs_order(lowered, actors, data, static_cast<int>(s))) continue;
     const std::vector<int>& row = actors.of_stream[s];
     for (size_t i = 0; i + 1 < row.size(); ++i)
+      // A register with data already forces the order of the two.
       if (!linked.contains({row[i], row[i + 1]})) add(row[i], row[i + 1], 0);
     // The micro-batches' among themselves, and with those of the step, if any.
     std::vector<int> of_batches;
     std::copy_if(row.begin(), row.end(), std::back_inserter(of_batches), [&](int a) { return actors.every[a] == 1; });
+    // The tokens that go back to the front let as many micro-batches be under way as the stage may have.
     if (of_batches.size() > 1) add(of_batches.back(), of_batches.front(), stages.depth[s]);
     if (of_batches.size() < row.size()) add(row.back(), row.front(), 1);
   }
@@ -121,6 +130,8 @@ std::vector<Channel> width_order(const ActorSet& actors, int width, const std::v
   const auto add = [&](int from, int to, int tokens) {
     if (from != to) channels.push_back(control(actors, "width", from, -1, to, tokens));
   };
+  // Each row is a chain of every width-th actor, and no two actors of a chain run at the same time: so at most `width`
+  // actors do.
   for (size_t row = 0; row < std::min(order.size(), static_cast<size_t>(width)); ++row) {
     std::vector<int> of_row, of_batches;
     for (size_t i = row; i < order.size(); i += static_cast<size_t>(width)) of_row.push_back(order[i]);
@@ -147,9 +158,12 @@ std::vector<Channel> start_and_finish(const Lowered& lowered, const ActorSet& ac
     const Task& task = lowered.tasks[t];
     bool writes = task.effectful;
     for (const Operand& out : task.outputs) writes = writes || lowered.stores[out.store].kind == Store::Kind::kVariable;
+    // A step is over only when its effects are there, even if somebody on the way to the sink has heard of this actor.
     if (writes) heard[actors.actor_of[t]] = false;
   }
   std::vector<Channel> channels;
+  // An actor that nobody waits for tells the sink of its rank that it is done: otherwise a step could end before it has
+  // fired.
   for (int a = actors.ranks; a < actors.sink(0); ++a) {
     if (heard[a]) continue;
     const int end = actors.sink(actors.rank_of(a));
@@ -162,6 +176,8 @@ std::vector<Channel> start_and_finish(const Lowered& lowered, const ActorSet& ac
   }
   std::vector<int> start(actors.ranks, -1);
   for (int a = actors.ranks; a < static_cast<int>(actors.actors.size()); ++a) {
+    // An actor without inputs of the step would fire at any time: it waits for the feed of its rank, which fires once
+    // it is told to.
     if (fed[a]) continue;
     const int from = actors.feed(actors.rank_of(a));
     int& channel = start[from];

@@ -52,7 +52,7 @@ class Layer {
   int64_t last_read(int input) const { return actors_.position[uses_[input].consumers[0].second]; }
   bool after(int input, int output) const { return actors_.position[uses_[output].writer] > last_read(input); }
 
-  // By a kernel that may write its output over this input, which it reads for the last time, and once.
+  // The output is made by a kernel that may write it over this input, which it reads for the last time, and once.
   bool made_of(int input, int output) const {
     if (actors_.position[uses_[output].writer] != last_read(input)) return false;
     const Task& task = lowered_.tasks[uses_[output].writer];

@@ -15,6 +15,8 @@ class Placing {
   int stream_arena(int stream, int space) {
     const plan::Stream& s = actors_.streams[stream];
     const auto& [kind, device] = lowered_.spaces[space];
+    // A stream has an arena in each space that its actors write: its device's own, and others for memory that copies
+    // need, such as pinned memory.
     const bool own = kind != plan::SpaceKind::kPinned && device == s.device;
     return arena(stream, space, own ? s.name : s.name + "/" + plan::space_kind_name(kind));
   }
@@ -39,6 +41,7 @@ class Placing {
       plan::Arena& arena = memory.arenas[index];
       std::vector<plan::Interval> lives;
       for (const Item& item : items) lives.push_back(item.life);
+      // Without reuse each buffer has bytes of its own; the lower bound still says how much reuse would save.
       if (!options.reuse_memory) {
         arena.lower_bound = plan::max_live_bytes(lives);
         for (const Item& item : items) put_at_end(item.buffer);
@@ -101,6 +104,8 @@ Place place_of(const Lowered& lowered, const std::vector<StoreUse>& uses, const 
   return uses[store].writer >= 0 ? Place::kBuffer : Place::kUnused;
 }
 
+// A value that stays on one stream lies in the stream's arena, packed by the order of its firings. A value that another
+// stream reads may be alive at any time, so each slot of its register has bytes of its own.
 Memory place_memory(const Lowered& lowered, const ActorSet& actors, const std::vector<StoreUse>& uses,
                     const DataChannels& data, const std::vector<plan::Register>& registers, const Sharing& sharing,
                     const CompileOptions& options) {
@@ -124,6 +129,7 @@ Memory place_memory(const Lowered& lowered, const ActorSet& actors, const std::v
         memory.slots[data.of_store[s]].push_back(
             placing.add_apart(name, placing.shared_arena(store.space), store.bytes));
       }
+      // Stores that share bytes are one buffer, which lives until the last of them is read.
     } else if (arena[s] >= 0 && sharing.with[s] == static_cast<int>(s)) {
       memory.buffer_of[s] = placing.add_packed(store.name, arena[s], store.bytes, uses[s].begin, sharing.end[s]);
     }
@@ -140,6 +146,7 @@ Memory place_memory(const Lowered& lowered, const ActorSet& actors, const std::v
     memory.workspace.push_back(-1);
     if (task.workspace_bytes == 0) continue;
     const int arena_index = placing.stream_arena(actors.stream_of[t], lowered.stream_space[task.stream]);
+    // A workspace is alive while its task runs, and at no other time.
     memory.workspace.back() = placing.add_packed(task.name + "/workspace", arena_index, task.workspace_bytes,
                                                  actors.position[t], actors.position[t] + 1);
   }

@@ -25,7 +25,7 @@ struct CompileOptions {
   // session with device_ports takes and gives them there. Off: all of them in the host's. Throws kUnsupported for a
   // graph over a mesh of devices.
   bool device_ports = false;
-  // That kernels on the CPU use; sessions of plans made for few run at the same time. 0: all of the engine's.
+  // The cores that kernels on the CPU use; sessions of plans made for few run at the same time. 0: all of the engine's.
   int cores = 0;
 };
 

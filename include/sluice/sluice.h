@@ -104,7 +104,8 @@ SLUICE_API sluice_status* sluice_tensor_from_device_memory(sluice_dtype dtype, c
 SLUICE_API void sluice_tensor_destroy(sluice_tensor* tensor);
 /* The address of the elements; for a tensor on a device it is an address there. */
 SLUICE_API void* sluice_tensor_data(const sluice_tensor* tensor);
-/* In whose memory it lies: "cpu:0", "cuda:0"; "" of no live handle. The text lives as long as the process. */
+/* The device in whose memory it lies: "cpu:0", "cuda:0"; "" of no live handle. The text lives as long as the
+ * process. */
 SLUICE_API const char* sluice_tensor_device(const sluice_tensor* tensor);
 /* A copy on another device, "cpu" for host memory, made by now, or another handle where it is there already. It may
  * outlive the engine. */
@@ -305,7 +306,8 @@ typedef struct sluice_step_options {
 } sluice_step_options;
 #define SLUICE_STEP_OPTIONS_INIT \
   { sizeof(sluice_step_options), NULL, NULL, 0, NULL, NULL, 0, 0 }
-/* As sluice_session_submit, sluice_session_try_submit and sluice_session_hand_over. `options` may be NULL. */
+/* These do the same as sluice_session_submit, sluice_session_try_submit and sluice_session_hand_over. `options` may be
+ * NULL. */
 SLUICE_API sluice_status* sluice_session_submit_with(sluice_session* session, sluice_tensor* const* inputs,
                                                      size_t num_inputs, const sluice_step_options* options,
                                                      sluice_step** step);

@@ -18,7 +18,7 @@ std::vector<LibraryVersion> cuda_libraries();
 KernelDef copy_kernel();
 bool copies_bytes(const plan::KernelQuery& query);  // whether copy_kernel() serves it
 
-// As Backend::prepare_collective, by NCCL; null where there is none.
+// The same as Backend::prepare_collective, by NCCL; null where there is none.
 using PrepareCollective = std::unique_ptr<PreparedKernel> (*)(const plan::KernelQuery&, collective::Communicator&);
 PrepareCollective nccl_collectives();
 

@@ -192,7 +192,7 @@ Generated update(const plan::KernelQuery& query) {
   return {{Sweep(query, body, 1).source()}};
 }
 
-// As many calls to a launch as its parameters have room for.
+// A launch updates as many parameters as its arguments have room for.
 Generated multi_update(const plan::KernelQuery& query) {
   const UpdateCalls calls(query);
   const size_t outputs = query.outputs.size() / calls.count;

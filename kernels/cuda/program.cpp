@@ -65,7 +65,7 @@ std::string ProgramCache::read(const std::string& path, const std::string& key) 
     // Then it is compiled again.
   }
   ++stats_.ignored;
-  log(LogLevel::kWarn, LogArea::kKernels, "program cache: {}: not what it should be; it is made again", path);
+  log(LogLevel::kWarn, LogArea::kKernels, "program cache: {}: the file is damaged; it is made again", path);
   return {};
 }
 

@@ -63,6 +63,7 @@ bool has_axis(const FamilyPort& port, int dim) {
 
 // Results are cut along the axes of dims that are padded, and joined along those of one that is split.
 void check_cuts(const Family& family) {
+  // If no dim varies, every call runs a member as it is, and nothing has to be cut or joined.
   bool any = false;
   for (const Dim& dim : family.dims) any = any || varies(dim);
   if (!any) return;
@@ -153,6 +154,8 @@ std::vector<Extents> all_extents(const std::vector<Extents>& buckets) {
   return members;
 }
 
+// With a single extent of a dim nobody can tell which axes of outputs follow it: an axis of 8 may be the dim's or
+// fixed. A probe is one more set of extents that is traced, and not compiled, to find out.
 std::vector<Extents> probes_of(const std::vector<Dim>& dims, const std::vector<Extents>& members) {
   std::vector<Extents> probes;
   for (size_t d = 0; d < dims.size(); ++d) {
@@ -172,6 +175,7 @@ std::vector<FamilyPort> outputs_of(const Family& family, const std::vector<Exten
     FamilyPort port{first.name, first.type.dtype, {}};
     check_alike(family.name, "output", types, o);
     for (int a = 0; a < first.type.shape.rank(); ++a) {
+      // An axis is fixed if it has one size in all members, and of a dim if it has the dim's extent in all of them.
       const auto is_always = [&](auto size_in) {
         for (size_t m = 0; m < types.size(); ++m)
           if (types[m][o].type.shape[a] != size_in(m)) return false;

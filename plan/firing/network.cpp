@@ -31,6 +31,8 @@ Network::Network(const Plan& plan)
   }
 }
 
+// A firing is the program without its kernels: emits and releases are all that other actors notice. The order of the
+// program is kept, since a register in place of an edge must be emitted before that edge's slot goes back.
 void Network::fire(int actor, std::vector<int>& touched) {
   DirectDelivery host{*this, touched};
   FiringRule& rule = rules[actor];
@@ -55,6 +57,8 @@ void Network::blame_register(int reg, const FiringRule::Wait& wait, std::vector<
       if (plan_->registers[r].in_place_of == e) in_place = r;
     }
     // A deferred ack is owed by those who read the register in place, unless the consumer has not even written it.
+    // The consumer has taken a free slot of the register in place: so it has written there, and its readers hold the
+    // slot.
     const bool written =
         in_place >= 0 && rules[consumer].free_slots(out_port_[in_place]) < plan_->registers[in_place].quota;
     if (written) {
@@ -67,6 +71,7 @@ void Network::blame_register(int reg, const FiringRule::Wait& wait, std::vector<
 
 std::vector<Network::Blame> Network::blames(int actor) const {
   std::vector<Blame> blames;
+  // A missing token is the producer's fault. A missing slot is the fault of those who have not given it back.
   for (const FiringRule::Wait& wait : rules[actor].waits()) {
     if (wait.index < 0) continue;
     if (wait.credit) {
@@ -91,6 +96,8 @@ std::vector<int> shortest_cycle(const std::vector<std::vector<int>>& arcs) {
   int64_t visits = 0;
   std::vector<int> best;
   std::vector<int> distance(n), parent(n), seen(n, -1);
+  // The shortest cycle through `start` is the shortest path from it back to it. `seen` holds the start for which a node
+  // was reached, so that it need not be cleared for each of them.
   for (int start = 0; start < n && best.size() != 1 && visits < kMaxVisits; ++start) {
     std::deque<int> queue{start};
     seen[start] = start;
@@ -99,6 +106,7 @@ std::vector<int> shortest_cycle(const std::vector<std::vector<int>>& arcs) {
     while (!queue.empty() && closing < 0) {
       const int a = queue.front();
       queue.pop_front();
+      // A cycle that is closed from here on would not be shorter than the best one.
       if (!best.empty() && distance[a] + 1 >= static_cast<int>(best.size())) break;
       for (const int next : arcs[a]) {
         ++visits;
@@ -128,6 +136,7 @@ std::vector<BlockedHop> shortest_blocking_cycle(const Network& network, const st
   std::vector<std::vector<Network::Blame>> blames(n);
   std::vector<std::vector<int>> arcs(n);
   for (int a = 0; a < n; ++a) {
+    // An actor that has done its firings waits for nothing, and an arc to it could not be part of a cycle that blocks.
     if (left[a] == 0) continue;
     blames[a] = network.blames(a);
     for (const Network::Blame& blame : blames[a]) {
@@ -158,6 +167,8 @@ std::string blocking_cycle_str(const Plan& plan, const std::vector<BlockedHop>& 
   return text;
 }
 
+// The queue has each actor at most once. An actor that cannot fire leaves it, and comes back when a message reaches it:
+// only a message can make it able to fire.
 std::vector<int> run_greedily(Network& network, const std::vector<int>& repetitions, std::vector<int>& schedule) {
   std::vector<int> left = repetitions;
   std::vector<int> touched;

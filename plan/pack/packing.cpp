@@ -52,6 +52,8 @@ struct Sweep {
   }
 };
 
+// The most bytes that are alive at one moment: no packing can need less. The dead are taken off first, since an
+// interval that ends where another begins may share its bytes.
 uint64_t most_live(const std::vector<Item>& items) {
   const Sweep sweep(items);
   uint64_t live = 0, most = 0;
@@ -74,6 +76,7 @@ struct Packed {
 class BestFit {
  public:
   uint64_t allocate(uint64_t bytes) {
+    // The smallest hole that is large enough leaves the large ones to large items.
     auto hole = by_size_.lower_bound({bytes, 0});
     uint64_t offset = 0, size = 0;
     if (hole != by_size_.end()) {
@@ -95,6 +98,7 @@ class BestFit {
     if (size > bytes) insert(offset + bytes, size - bytes);
     return offset;
   }
+  // Neighbouring holes are joined at once, so that no two holes touch and the largest stay usable.
   void release(uint64_t offset, uint64_t bytes) {
     auto next = by_offset_.lower_bound(offset);
     if (next != by_offset_.end() && next->first == offset + bytes) {
@@ -154,6 +158,8 @@ Packed along_time(const std::vector<Item>& items) {
   return layout;
 }
 
+// The same with time reversed: values that die together are then placed together, which suits graphs whose backward
+// pass frees in the reverse order of the forward pass.
 Packed against_time(const std::vector<Item>& items) {
   std::vector<Item> mirrored = items;
   for (Item& item : mirrored) {
@@ -213,12 +219,15 @@ Packed first_fit(const std::vector<Item>& items, const std::vector<int>& order) 
   const auto below = [&](int a, int b) { return layout.offsets[a] < layout.offsets[b]; };
   for (const int i : order) {
     const Item& item = items[i];
+    // Only items that live at the same time can be in the way. For one that lives long nearly all do, and then the list
+    // that is sorted already is faster.
     const bool few = index.near(item, i, near);
     if (few) std::sort(near.begin(), near.end(), below);
     uint64_t offset = 0;
     for (const int p : few ? near : placed) {
       const Item& other = items[p];
       if (other.begin >= item.end || item.begin >= other.end) continue;
+      // The items come by offset, so `offset` is the lowest place that is free beneath `other`.
       if (layout.offsets[p] >= offset + item.bytes) break;  // the gap before it is large enough
       offset = std::max(offset, layout.offsets[p] + other.bytes);
     }
@@ -265,6 +274,8 @@ class Skyline {
 };
 
 // Each item in `order` above all that are alive with it. n log n; good when long lives come first.
+// Gaps beneath are never used, which is why the order matters: a short life that is placed early would keep bytes from
+// those that come after it.
 Packed on_top(const std::vector<Item>& items, const std::vector<int>& order) {
   std::vector<int64_t> moments;
   for (const Item& item : items) moments.push_back(item.begin);
@@ -324,6 +335,8 @@ Packing pack(std::span<const Interval> intervals, uint64_t alignment, bool every
       {"first fit by life", [&] { return first_fit(items, order_by(items, by_life)); }},
       {"first fit by begin", [&] { return first_fit(items, order_by(items, by_begin)); }},
   };
+  // The first three ways take n log n and are always tried; the others compare pairs. A large plan stops at the first
+  // result that is near the lower bound, since compiling must not take long for little.
   const size_t fast = 3, tried = every || items.size() <= kPairwiseLimit ? std::size(ways) : fast;
   const uint64_t slack = every || items.size() <= kTryAllLimit ? 0 : packing.lower_bound / kNearParts;
   Packed best;
@@ -365,6 +378,8 @@ std::string packing_fault(std::span<const Interval> intervals, const Packing& pa
   std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
     return std::tuple(a.time, a.birth, a.index) < std::tuple(b.time, b.birth, b.index);
   });
+  // Live ranges do not overlap as long as no clash was found, so a new one has to be compared with its two neighbours
+  // only.
   std::map<uint64_t, int> live;  // by offset
   const auto clash = [&](int a, int b) {
     return fmt::format("intervals {} and {} overlap: bytes {} to {} and {} to {} are alive at the same time",

@@ -23,10 +23,10 @@ struct QuotaChoice {
 };
 
 // Quotas with the shortest period in the simulator, of those with the fewest bytes, within the budget; never less than
-// minimal_quotas(), which throws as it says there. By search: from the least quotas on, whoever makes the critical
-// cycle wait for a slot gets one more, as long as that helps; then what turned out needless is taken away. When some
-// stream is busy all the time, no quotas can be faster, and the search keeps the least at once. `plan` has kernels with
-// their costs and programs; slots are not looked at.
+// minimal_quotas(), which throws as it says there. It searches: from the least quotas on, a register that makes the
+// critical cycle wait for a slot gets one more, as long as that helps; then slots that turned out needless are taken
+// away. When some stream is busy all the time, no quotas can be faster, and the search keeps the least at once. `plan`
+// has kernels with their costs and programs; slots are not looked at.
 QuotaChoice fast_quotas(const Plan& plan, const QuotaOptions& options);
 
 // Shows the price of speed: choices with ever more bytes and ever shorter periods, from the fewest bytes with which the

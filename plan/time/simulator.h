@@ -61,7 +61,7 @@ struct DeviceUse {
   double bubble = 0;         // neither
   uint64_t bytes = 0;        // of its memory that loading the plan takes, and nothing later; the host's count for cpu:0
 };
-// By device. `plan` is the one simulated.
+// The use of each device. `plan` is the one simulated.
 std::vector<DeviceUse> device_use(const Plan& plan, const Simulation& simulation);
 
 // "'feed' -(data 'images')-> 'net' -(stream)-> 'feed'" : who made whom wait, in the order of time.

@@ -34,6 +34,9 @@ Meetings::Meetings(const Plan& plan, const std::vector<int>& repetitions, int pe
   run();
 }
 
+// Causes are a vector of counts, one per chain: entry c is the number of segments of chain c that must have come
+// before. The union of two sets of causes is then the maximum of each entry, because a chain's segments come in its
+// order.
 void Meetings::join(std::vector<int>& to, const std::vector<int>& causes) {
   if (to.size() < causes.size()) to.resize(causes.size());
   for (size_t c = 0; c < causes.size(); ++c) to[c] = std::max(to[c], causes[c]);
@@ -71,6 +74,8 @@ void Meetings::add_stream_causes(int stream, std::vector<int>& causes) const {
 // Puts a segment at the end of a chain of its stream whose last segment is among its causes, or opens one.
 void Meetings::place(int segment, int stream) {
   Segment& s = segments_[segment];
+  // A later segment of a firing goes behind the one before it. A first segment may go behind any chain whose last
+  // segment it waits for; if it waits for none, nothing orders it against them, and it needs a chain of its own.
   if (s.part > 0) s.chain = segments_[last_[s.actor]].chain;  // nothing else has begun on the stream since
   for (const int c : stream_chains_[stream]) {
     if (s.chain >= 0) break;
@@ -95,14 +100,18 @@ void Meetings::open(Running& run, int part) {
   s.actor = a;
   s.part = part;
   s.firing = static_cast<int64_t>(network_.rules[a].firings());
+  // The firings of an actor come in order, and so do the segments of a firing.
   if (last_[a] >= 0) s.causes = segments_[last_[a]].causes;
   if (part > 0) {
+    // A collective returns when all ranks have come to it: so what brought the others there is a cause of all that
+    // follows it here.
     for (const int call : meetings_[calls_[segments_[last_[a]].call].meeting])
       join(s.causes, segments_[calls_[call].segment].causes);
   } else {
     for (const int e : network_.adjacency().in_edges[a]) {
       const Edge& edge = plan_.edges[e];
       for (int t = 0; t < edge.take; ++t) {
+        // The firing reads tokens that it has taken now, or holds since an earlier firing.
         const int from = emitted_[edge.reg][s.firing / edge.hold * edge.take + t];
         if (from >= 0) join(s.causes, segments_[from].causes);
       }
@@ -110,6 +119,7 @@ void Meetings::open(Running& run, int part) {
     for (const int r : network_.adjacency().out_registers[a]) {
       const Register& reg = plan_.registers[r];
       const int initial = network_.adjacency().register_edges[r].empty() ? 0 : reg.initial_tokens;
+      // A token goes to the slot of the token that is `quota` before it, once all readers have given that one back.
       const int64_t before = initial + s.firing / reg.emit_every - reg.quota;
       if (before >= 0) add_slot_causes(r, before, s.causes);
     }
@@ -145,6 +155,7 @@ bool Meetings::advance(Running& run) {
   for (; run.pc < program.size(); ++run.pc) {
     const Instr& i = program[run.pc];
     if (i.kind == InstrKind::kEmit) {
+      // Only the last firing of a group emits a token or returns what it holds; the others count.
       if ((firing + 1) % plan_.registers[i.index].emit_every == 0) emitted_[i.index].push_back(run.segment);
       rule.emit(network_.out_port(i.index), host);
     }

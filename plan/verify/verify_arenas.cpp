@@ -107,6 +107,8 @@ class Arenas {
   }
 
   // Registers that share slots must form a chain, each in place of an edge of the one before.
+  // The number of steps is bounded by the number of registers, because a plan that is checked may have a circle of
+  // them.
   bool related(int r, int other, const std::vector<int>& all) const {
     const auto parent = [&](int reg) {
       const int e = plan_.registers[reg].in_place_of;
@@ -139,6 +141,8 @@ class Arenas {
     std::vector<std::vector<int64_t>> starts;  // per actor: time of the first instruction of each firing
     int64_t end = 0;
   };
+  // The certificate is one order in which the firings of a period can come. order() shows afterwards that those which
+  // share bytes come in this order only.
   const Timeline& timeline(int stream) {
     Timeline& t = timelines_[stream];
     if (!t.starts.empty()) return t;
@@ -186,6 +190,7 @@ class Arenas {
     bool local = reg.initial_tokens == 0 && plan_.actors[reg.producer].role != ActorRole::kFeed &&
                  plan_.actors[reg.producer].stream == stream;
     for (const int e : adjacency_.register_edges[r]) local &= plan_.actors[plan_.edges[e].consumer].stream == stream;
+    // A token that another stream reads, or that is there from the start, may be alive at any time of the period.
     if (!local) {  // no order of this stream says when it is free
       lives.push_back({0, time.end});
       return;
@@ -215,6 +220,7 @@ class Arenas {
         return;
       }
       const Touch& t = touches_[b];
+      // A buffer that is read before it is written holds something from an earlier firing.
       if (users_[b].size() > 1 || t.read_first) {  // its content outlives a firing
         lives.push_back({0, time.end});
         return;
@@ -245,6 +251,8 @@ class Arenas {
       buffer_lives(b, stream, lives);
       for (const int a : users_[b]) uses[a] = true;
       std::sort(lives.begin(), lives.end(), [](const Life& x, const Life& y) { return x.begin < y.begin; });
+      // Lives of one buffer that touch or overlap count as one life, since several registers in place of each other
+      // share its bytes at the same time.
       Life open{0, -1};
       const auto close = [&] {
         if (open.end < 0) return;

@@ -21,6 +21,7 @@ class Structure {
     schema_version();
     names();
     indices();
+    // Each check may rely on what the ones before it have found to hold.
     if (!report_.ok()) return;  // the rest follows indices
     const Adjacency adjacency(plan_);
     edges(adjacency);
@@ -169,6 +170,8 @@ class Structure {
   }
 
   // The register takes over the edge's slots one by one, so both must move in step.
+  // A writer in place of another register's token destroys that token. So nobody else may read it, and it must be given
+  // back only when the new token has been read.
   void in_place(const Adjacency& adjacency) {
     std::set<int> taken;
     for (const Register& r : plan_.registers) {
@@ -200,6 +203,8 @@ class Structure {
   void program(const Adjacency& adjacency, int a) {
     const Actor& actor = plan_.actors[a];
     const std::string where = "actor '" + actor.name + "'";
+    // The program is followed once, in order: a kernel may write a register until it is emitted, and read a token until
+    // it is released. After that another actor may have the slot.
     std::set<int> written, emitted, released;  // registers, registers, edges
     std::set<int> to_emit(adjacency.out_registers[a].begin(), adjacency.out_registers[a].end());
     std::set<int> to_release(adjacency.in_edges[a].begin(), adjacency.in_edges[a].end());
@@ -244,6 +249,7 @@ class Structure {
               const std::set<int>& released) {
     const Kernel& kernel = plan_.kernels[k];
     const std::string where = fmt::format("kernel '{}' of actor '{}'", kernel.name, plan_.actors[a].name);
+    // The edge by which this actor consumes the register; -1: it does not.
     const auto edge_of = [&](int reg) {
       for (const int e : adjacency.in_edges[a]) {
         if (plan_.edges[e].reg == reg) return e;

@@ -71,7 +71,7 @@ std::shared_ptr<Storage> storage_of(const Tensor& tensor);
 Tensor tensor_of(const OutputTensor& output);
 // The space of its memory; the host's unless Sluice has made it elsewhere, or was told.
 plan::Space space_of(const Tensor& tensor);
-// As the API calls it: "cpu:0" for all of the host's memory.
+// The device's name in the API: "cpu:0" for all of the host's memory.
 std::string device_of(const plan::Space& space);
 
 inline void check_on_host(const Tensor& tensor) {

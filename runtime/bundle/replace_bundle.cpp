@@ -158,7 +158,7 @@ int exchange_folders(const fs::path& fresh, const fs::path& place, FolderExchang
   return error;
 }
 
-// As the folder before it, so that those who may read it still may.
+// The folder gets the rights of the one before it, so that those who may read it still may.
 void take_rights(const fs::path& fresh, const fs::path& place) {
   struct stat of {};
   if (::stat(place.c_str(), &of) != 0) return;

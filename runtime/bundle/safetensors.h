@@ -33,7 +33,7 @@ using InPlace = std::function<std::shared_ptr<Storage>(uint64_t offset, uint64_t
 std::map<std::string, BundleTensor> read_safetensors(InputFile& file, const std::shared_ptr<Allocator>& allocator,
                                                      const InPlace& in_place,
                                                      std::map<std::string, std::string>* metadata = nullptr);
-// By mapping it, where it can be.
+// Maps the file where it can be mapped.
 InPlace pages_of(const InputFile& file);
 
 }  // namespace sluice

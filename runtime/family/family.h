@@ -71,7 +71,7 @@ class SessionFamily {
   // Resets every member: Session::reset().
   void reset();
   void stop();
-  // As Session's, of all members. Switching it off waits for nothing.
+  // The same as Session's, for all members. Switching it off waits for nothing.
   void set_trace(bool on);
   FamilyTrace take_trace();
   // Counts of all members together; actors, streams and registers of several are called "<n>/<name>".

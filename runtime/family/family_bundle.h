@@ -30,7 +30,7 @@ struct FamilyPlans {
 // Loads the plans of a bundle, without what it takes to run them. Throws kIo, kValue.
 FamilyPlans load_family_plans(const BundleSource& source);
 
-// As save_bundle() and load_bundle(). Throws kUnsupported for members over several devices.
+// The same as save_bundle() and load_bundle(). Throws kUnsupported for members over several devices.
 void save_family_bundle(const std::string& directory, const FamilyBundle& bundle);
 FamilyBundle load_family_bundle(const BundleSource& source, const std::shared_ptr<Allocator>& allocator,
                                 const Weights& given = {});

@@ -121,7 +121,7 @@ class Engine {
   // Manual stepping: delivers one message, chosen by the seed among those that may come next (the order of each edge
   // is kept), and runs what it makes ready. False when nothing is pending. REQUIRES: options().manual_stepping.
   bool step();
-  // As if the engine had been made with this seed. REQUIRES: options().manual_stepping, nothing pending.
+  // Goes on as if the engine had been made with this seed. REQUIRES: options().manual_stepping, nothing pending.
   void reseed(uint64_t seed);
 
   // For sessions. An executor of each stream, made with its thread on first use. A stream of the CPU has as many

@@ -45,7 +45,7 @@ struct ExecutorSpec {
 class Executor {
  public:
   virtual ~Executor() = default;
-  // As Server::infer. The request's names have been resolved; inputs and outputs have not been checked.
+  // The same as Server::infer. The request's names have been resolved; inputs and outputs have not been checked.
   virtual std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) = 0;
   virtual inference::ModelStatistics statistics() const = 0;
   virtual std::map<std::string, uint64_t> failures() const { return {}; }  // by reason, as the metrics name them

@@ -23,7 +23,7 @@ struct LatencyHistogram {
 };
 
 struct Latencies {
-  // By what takes the time ("request", "queue", ..): quantiles, and their microseconds; NaN where there was nothing.
+  // Quantiles and their microseconds, by what takes the time ("request", "queue", ..); NaN where there was nothing.
   std::map<std::string, std::vector<std::pair<double, double>>> summaries;
   std::optional<LatencyHistogram> first_response;
 };

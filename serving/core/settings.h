@@ -31,9 +31,9 @@ class Tracing {
   Tracing(const TraceOptions& trace, const RequestLogOptions& log);
   ~Tracing();
 
-  // As apply_log_settings, for the model that `request` names, or the server: trace_level, trace_rate, trace_count,
-  // log_frequency; an empty value clears, back to the server's, or to what it was started with. trace_file and
-  // trace_mode cannot be changed. Whether there is such a model is the caller's affair.
+  // Does the same as apply_log_settings, for the model that `request` names, or the server: trace_level, trace_rate,
+  // trace_count, log_frequency; an empty value clears, back to the server's, or to what it was started with. trace_file
+  // and trace_mode cannot be changed. Whether there is such a model is the caller's affair.
   inference::TraceSettingResponse settings(const inference::TraceSettingRequest& request);
 
   // To be called once for each request whose model and version are known, before it is run. A request that is chosen

@@ -5,6 +5,7 @@
 
 namespace sluice::serving {
 
+// Requests share a step if their tensors differ in the first axis alone, along which the rows are laid together.
 bool mergeable(const Job& a, const Job& b) {
   for (size_t i = 0; i < a.inputs.size(); ++i) {
     const std::vector<int64_t>&x = a.inputs[i].shape(), &y = b.inputs[i].shape();
@@ -35,6 +36,7 @@ Batcher::Batcher(const inference::ModelConfig& config, int64_t step_rows, std::v
     preferred_.push_back(size);
   }
   std::sort(preferred_.begin(), preferred_.end());
+  // The plan may have room for fewer rows than the config allows.
   most_ = std::min(most_, step_rows);
   std::erase_if(preferred_, [&](int64_t size) { return size > most_; });
 }
@@ -50,6 +52,8 @@ BatchChoice Batcher::choose(const RequestQueue& queue, Clock::time_point now, bo
       if (job.ragged[r].rows > room[r]) return false;
     return true;
   };
+  // Requests are taken in the order of the queue, and none is passed over: the first one that does not fit ends the
+  // batch, so that nobody waits for ever behind requests that suit better.
   queue.visit([&](const JobPtr& job) {
     if (first == nullptr) {
       first = job;
@@ -69,6 +73,8 @@ BatchChoice Batcher::choose(const RequestQueue& queue, Clock::time_point now, bo
   // The largest of the preferred sizes is worth no waiting; smaller ones run as soon as somebody is idle.
   if (preferred.jobs > 0 && (full || preferred.rows == preferred_.back() || idle)) return preferred;
   if (full || (idle && now >= oldest + delay_)) return choice;
+  // While an instance is idle and the batch is not full, it waits for more requests, but no longer than the oldest
+  // one's delay.
   BatchChoice later;
   if (idle) later.wait = oldest + delay_;
   return later;

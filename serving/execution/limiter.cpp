@@ -33,6 +33,8 @@ std::shared_ptr<RateLimiter::Client> RateLimiter::join(const inference::ModelRat
       throw Error(Code::kInvalidArgument, "rate_limiter: resource '" + name + "': a step takes " +
                                               std::to_string(count) + "; the server has " +
                                               std::to_string(given->second));
+    // A resource for which the server has no limit has as much as the largest step takes, so that any step can run, and
+    // two of the largest cannot run at once.
     limit_[name] = given != limits_.end() ? given->second : std::max(limit_[name], count);
   }
   // A client that comes late does not get all turns until it has caught up.
@@ -73,6 +75,7 @@ void RateLimiter::grant() {
 
 bool RateLimiter::acquire(Client& client) {
   const std::lock_guard lock(mutex_);
+  // A turn may be granted while the client does something else: it is kept for the client, which is woken to fetch it.
   if (!client.kept) {
     if (!client.waits) waiting_.push_back(&client);
     client.waits = true;
@@ -97,6 +100,7 @@ void RateLimiter::give_up(Client& client) {
 
 void RateLimiter::release(Client& client) {
   const std::lock_guard lock(mutex_);
+  // leave() may have given the turns back already.
   if (client.taken == 0) return;
   --client.taken;
   for (const auto& [name, count] : client.need) used_[name] -= count;

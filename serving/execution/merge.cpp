@@ -84,6 +84,8 @@ class Merger {
   MergedGraph run(const std::string& name, const std::vector<std::string>& outputs) {
     text_ = "graph " + in_quotes(name) + " {\n";
     std::vector<bool> done(parts_.size(), false);
+    // A step is added when all tensors that it takes have been made. If no step can be added in a whole round, the rest
+    // wait for each other.
     for (size_t left = parts_.size(); left > 0;) {
       const size_t before = left;
       for (size_t p = 0; p < parts_.size(); ++p) {
@@ -132,6 +134,8 @@ class Merger {
     }
   }
 
+  // Values are numbered anew and variables get the step's number in front, so that equal names of two graphs stay
+  // apart. The rest of a line is taken as it is.
   void statement(size_t number, const GraphPart& part, const std::string& line) {
     const auto known = [&](int64_t id) { return std::to_string(ids_.at(id)); };
     if (line.starts_with("output ")) return output(part, line);
@@ -220,6 +224,7 @@ class Merger {
       id = of_part;
       return "";
     });
+    // The step's input is a value that another step has made, or an input of the ensemble.
     auto found = made_.find(mapped->second);
     if (found == made_.end()) {  // an input of the whole, which is met first here
       text_ += fmt::format("  %{} = input {}{}\n", next_, in_quotes(mapped->second), what.substr(at));

@@ -65,6 +65,7 @@ std::map<uint64_t, inference::ModelQueuePolicy> RequestQueue::policies() const {
 
 size_t RequestQueue::waiting(uint64_t level) const { return levels_.at(level).size(); }
 
+// A client may shorten the model's time limit, but not extend it.
 bool RequestQueue::push(JobPtr job) {
   const uint64_t at = level_of(job->options);
   Level& level = levels_.at(at);
@@ -95,6 +96,8 @@ JobPtr RequestQueue::front() const {
   return first;
 }
 
+// Levels come in the order of their priority. Within a level, requests in time come before those that were delayed, in
+// the order of their arrival.
 JobPtr RequestQueue::pop() {
   for (auto& [at, level] : levels_) {
     for (auto* part : {&level.fresh, &level.delayed}) {
@@ -121,6 +124,8 @@ bool RequestQueue::remove(const Job& job) {
   return false;
 }
 
+// A request whose time is over is refused, or, if the model's policy says so, waits behind all others of its level
+// without a limit.
 std::vector<JobPtr> RequestQueue::expire(Clock::time_point now) {
   std::vector<JobPtr> refused;
   for (auto& [at, level] : levels_) {

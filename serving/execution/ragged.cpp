@@ -103,7 +103,7 @@ void RaggedBatch::check(const Made& made, const std::string& where) const {
   }
 }
 
-// By port: what it is told.
+// The values that a port is told.
 std::vector<int64_t> RaggedBatch::values_of(const Made& made, const Batch& batch) const {
   std::vector<int64_t> values;
   int64_t sum = 0, longest = 0;

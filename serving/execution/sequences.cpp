@@ -23,6 +23,7 @@ void Sequences::admit(const JobPtr& job, Clock::time_point now) {
     throw Error(Code::kInvalidArgument, "infer: the model is stateful: sequence_id: none; every request needs one");
   const std::string id = id_of(job->options);
   const auto open = open_.find(id);
+  // A request that continues an unknown sequence is refused, since the state that it counts on is not there.
   if (!job->options.sequence_start && open == open_.end())
     throw Error(Code::kInvalidArgument,
                 fmt::format("infer: sequence {}: its first request must have sequence_start; it "
@@ -69,6 +70,7 @@ void Sequences::give_places() {
     if (found == sequences_.end()) continue;
     found->second.place = free_.back();
     free_.pop_back();
+    // A sequence is due at most once: its requests run one after the other, each from the state that the last one left.
     if (found->second.busy || found->second.jobs.empty()) continue;
     found->second.busy = true;
     due_.push_back(found->first);
@@ -115,6 +117,7 @@ void Sequences::finished(const Job& job, std::optional<std::vector<api::Tensor>>
 void Sequences::end(uint64_t number) {
   const auto found = sequences_.find(number);
   if (found == sequences_.end()) return;
+  // The place goes to the sequence that has waited for one the longest.
   if (found->second.place) free_.push_back(*found->second.place);
   const auto open = open_.find(found->second.id);
   if (open != open_.end() && open->second == number) open_.erase(open);

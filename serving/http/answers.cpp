@@ -150,7 +150,7 @@ inference::SystemSharedMemoryRegisterRequest register_request(const Route& route
   return request;
 }
 
-// As TensorFlow Serving tells of a model's versions.
+// The status of a model's versions as TensorFlow Serving tells it.
 std::string status_json(const inference::RepositoryIndexResponse& index, const Route& route) {
   json::array versions;
   for (const auto& model : index.models()) {

@@ -48,7 +48,7 @@ class ClientStream {
                                    redirect_error(boost::asio::use_awaitable, error));
     co_return !error;
   }
-  // That nothing more is sent, where the client has to be told.
+  // Tells the client that nothing more is sent, where it has to be told.
   boost::asio::awaitable<void> say_goodbye() {
     if (!tls_) co_return;
     boost::system::error_code ignored;

@@ -38,7 +38,7 @@ using boost::system::error_code;
 
 namespace {
 
-// Which take some hundred microseconds: of tensors to write as JSON, of a body to pack.
+// Work on more than this takes some hundred microseconds: writing tensors as JSON, packing a body.
 constexpr size_t kLongTensors = size_t{16} << 10, kLongBody = size_t{64} << 10;
 constexpr uint64_t kOfResponse = 512;                  // bytes, beside its tensors, which the server counts
 constexpr size_t kSmallReply = 4096;                   // needs no count beside its connection

@@ -32,7 +32,7 @@ struct AnswerForm {
 
 struct InferHead {
   InferRequest request;
-  // By input: the bytes to be read behind the head, in this order; their memory is to be made. Others need none.
+  // The bytes of each input to be read behind the head, in this order; their memory is to be made. Others need none.
   std::vector<size_t> binary;
   AnswerForm form;
   size_t binary_bytes() const;

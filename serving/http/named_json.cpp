@@ -17,7 +17,7 @@ namespace json = boost::json;
 using inference::ModelMetadataResponse;
 using TensorInfo = ModelMetadataResponse::TensorMetadata;
 
-// {"b64": ".."} stands for the bytes. As deep as the parser allows.
+// {"b64": ".."} stands for the bytes. It goes as deep as the parser allows.
 void decode_bytes(json::value& value) {
   if (value.is_array())
     for (json::value& item : value.get_array()) decode_bytes(item);

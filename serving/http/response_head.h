@@ -17,7 +17,7 @@ struct ResponseHead {
 std::string text_of(const ResponseHead& head);
 // The head of a body in chunks, each an event.
 std::string events_head(bool keep_alive);
-// To whom there is no place for: "HTTP/1.1 503 .." and a body of JSON.
+// The answer to a client for whom there is no place: "HTTP/1.1 503 .." and a body of JSON.
 std::string no_place_answer();
 
 }  // namespace sluice::serving

@@ -52,7 +52,7 @@ void give(const void* server, const std::function<void(Response, bool)>& respond
   } catch (const std::exception& error) {
     core::log_error(std::string("start: respond() of the program threw: ") + error.what());
   } catch (...) {
-    core::log_error("start: respond() of the program threw what is no std::exception");
+    core::log_error("start: respond() of the program threw something that is no std::exception");
   }
 }
 

@@ -172,7 +172,7 @@ class Check {
                                             : who(model, number) + ": it is not there");
   }
 
-  // As the server would: looks for what it refuses, or loads it, warm-up included.
+  // Does as the server would: looks for what it refuses, or loads it, warm-up included.
   void use(const ExecutorSpec& spec) {
     if (!engine_) {
       engine_ = std::make_unique<api::Engine>();

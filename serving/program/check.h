@@ -8,7 +8,7 @@ namespace sluice::serving {
 
 struct CheckArguments {
   std::vector<std::string> repositories, models;
-  // As the server will be given them.
+  // The limits that the server will be given.
   uint64_t memory_limit = 0, response_cache_bytes = 0;
   std::map<std::string, uint32_t> rate_limits;
   bool follow_links = false;

@@ -39,7 +39,7 @@ class Folder {
   // kInvalidArgument, with the name, for links, for files that have another name too, and for what is neither file nor
   // folder. `skip` tells of a name directly in the folder whether it is left out.
   std::string fingerprint(const std::function<bool(const std::string&)>& skip = {}) const;
-  // By which this process can open it, as long as a copy lives.
+  // The path by which this process can open it, as long as a copy lives.
   std::string path() const;
 
   struct Handle;  // of folder.cpp

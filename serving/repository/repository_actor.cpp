@@ -339,7 +339,7 @@ void RepositoryState::stop() {
 bool RepositoryState::ended(const caf::actor_addr& who, const caf::error& reason) {
   for (auto& [name, model] : models_) {
     if (model.actor == nullptr || model.actor.address() != who) continue;
-    log_error(fmt::format("model '{}': it is begun anew after: {}", name, self_->system().render(reason)));
+    log_error(fmt::format("model '{}': its actor is started again after: {}", name, self_->system().render(reason)));
     model.actor = nullptr;
     model.asked = model.done = 0;
     asking_.erase(name);

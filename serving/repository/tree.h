@@ -53,7 +53,7 @@ struct Load {
   std::string print() const { return draft->fingerprint + files.fingerprint; }
   std::string where() const { return who(draft->source.name, files.number); }
 
-  // By the version, as it goes on.
+  // The version completes it as it goes on.
   ExecutorSpec spec;
   uint64_t bytes = 0;
   Ledger::Share share;  // by the model

@@ -38,7 +38,7 @@ LoadPtr guarded(const LoadPtr& load, Work&& work) {
   } catch (const Error& error) {
     load->error = error;
   } catch (...) {
-    load->error = Error(Code::kInternal, load->where() + ": it threw what is no std::exception");
+    load->error = Error(Code::kInternal, load->where() + ": it threw something that is no std::exception");
   }
   return load;
 }

@@ -118,7 +118,7 @@ class Reception {
     const ssize_t n = read_some(caller.socket, bytes + caller.got, sizeof(Hello) - caller.got);
     if (n == 0) return Words::kWrong;
     if (n > 0) caller.got += static_cast<size_t>(n);
-    // As soon as it can be told: a stranger may leave the rest open.
+    // A stranger is refused as soon as it can be told: it may leave the rest open.
     if (caller.got >= sizeof kMagic && caller.hello.magic != kMagic) return Words::kWrong;
     if (caller.got == sizeof(Hello)) return same_token(caller.hello, own_) ? Words::kHello : Words::kWrong;
     return Clock::now() < caller.deadline ? Words::kMore : Words::kWrong;

@@ -311,7 +311,7 @@ Value combinations(const Value& x, int64_t r, bool with_replacement) {
   return ops::reshape(ops::index_select(x, indices_of(rows), 0), {count, r});
 }
 
-// By a number of parts, or the indices at which they begin.
+// Splits by a number of parts, or by the indices at which they begin.
 std::vector<Value> tensor_split_by(const Value& x, const Value& by, int64_t dim) {
   SLUICE_CHECK_KIND(
       kRuntime, by.dtype() == DType::kInt64 && by.rank() <= 1,

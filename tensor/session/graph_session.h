@@ -32,7 +32,7 @@ struct GraphSessionOptions {
   CompileOptions compile;
   HostFunctions functions;  // by the `name` of host_function nodes
   bool trace = false;       // record firings, kernels and waits from the start
-  // As in SessionOptions.
+  // These are as in SessionOptions.
   bool check_numerics = false, memory_guard = false, sync_check = false;
   std::string dump;           // as in SessionOptions
   bool cuda_graphs = true;    // as in SessionOptions

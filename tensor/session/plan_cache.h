@@ -23,8 +23,9 @@ class PlanCache {
       : files_(std::move(directory), most_bytes), use_(use), ops_(ops) {}
 
   FileCache& files() { return files_; }
-  // As sluice::compile(), whose errors it throws. Not kept are graphs over several devices, graphs with ops or devices
-  // that do not come with Sluice, whose builds it cannot tell apart, and what is dumped while it is compiled.
+  // Compiles as sluice::compile() does, whose errors it throws. Not kept are graphs over several devices, graphs with
+  // ops or devices that do not come with Sluice, whose builds it cannot tell apart, and what is dumped while it is
+  // compiled.
   CompileResult compile(graph::Graph graph, const plan::Target& target, const CompileOptions& options,
                         const ConstantLookup& constants, const ConstantEvaluator& evaluate);
 

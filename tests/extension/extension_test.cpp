@@ -141,14 +141,14 @@ TEST_F(ExtensionTest, WhatAnOpThrowsReachesTheCaller) {
   const std::pair<const char*, const char*> calls[] = {
       {"infer", "faulty: x is not liked"},
       {"infer_type", "faulty: x is of no type"},
-      {"infer_int", "faulty: threw what is no std::exception; derive from that"},
+      {"infer_int", "faulty: threw something that is no std::exception; derive from that"},
       {"attribute", "faulty: parameter 'at' has another type"},
       {"count", "faulty: infer gave 0 outputs; its definition says 1"},
       {"dtype", "faulty: infer gave dtype 77; there are 12"},
       {"prepare", "faulty: not on a Friday"},
       {"null", "faulty: prepare() gave no kernel; it must give one, or throw"},
       {"run", "faulty: kernel is tired"},
-      {"run_int", "faulty: threw what is no std::exception; derive from that"},
+      {"run_int", "faulty: threw something that is no std::exception; derive from that"},
   };
   for (const auto& [place, message] : calls) EXPECT_EQ(error_of([&] { faulty(place, x); }), message) << place;
   EXPECT_TRUE(error_of([&] { faulty("shape", x); }).starts_with("faulty: ")) << error_of([&] { faulty("shape", x); });

@@ -70,7 +70,7 @@ std::complex<double> number_at(const api::Tensor& tensor, int64_t i) {
 
 bool is_floating(api::DType dtype) { return dtype >= api::DType::kFloat16; }
 
-// As they are printed: shortest decimals that are read back as the same value.
+// Prints elements as shortest decimals that are read back as the same value.
 std::string text_at(const api::Tensor& tensor, int64_t i) {
   const auto part = [&](double value) {
     if (tensor.dtype() == api::DType::kFloat64 || tensor.dtype() == api::DType::kComplex128)

@@ -51,7 +51,7 @@ Answer answer(serving::Server& server, const std::string& method, const std::str
   return {reply.status, reply.body};
 }
 
-// As little of HTTP as an example needs: one request of a connection.
+// This is as little of HTTP as an example needs: one request of a connection.
 void serve(serving::Server& server, int connection) {
   std::string data;
   const auto more = [&] {

@@ -84,7 +84,7 @@ const OpDef view_as_complex_def{
                 {.inputs = {{.shape = {3, 4, 2}, .dtype = DType::kFloat64}}},
                 {.inputs = {{.shape = {0, 2}, .dtype = DType::kFloat64}}}}};
 
-// As many elements of `to` bytes as n of `from` bytes are; both are powers of two.
+// Counts the elements of `to` bytes that are as long as n of `from` bytes; both are powers of two.
 int64_t elements_in(int64_t n, int64_t from, int64_t to) { return from < to ? n / (to / from) : numel({n, from / to}); }
 
 // The layout of the elements of `input` as ones of another dtype: the last dim has more, or fewer, of them.

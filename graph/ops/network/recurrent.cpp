@@ -82,7 +82,7 @@ std::vector<Value> decompose_recurrent_backward(std::span<const Value> in, const
   return {before_activation(in[0], concat(parts, 1)), mul(dc, a[1])};
 }
 
-// By rows.
+// The rows may be split.
 std::vector<SbpRow> sbp_cell(Types in, const Attrs&) {
   const size_t outputs = in.size() == 3 ? 3 : 2;
   std::vector<SbpRow> rows;

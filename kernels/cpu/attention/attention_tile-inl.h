@@ -45,8 +45,8 @@ struct RowTile {
   HWY_INLINE C* sums(int i) const { return at(s.scratch.sums) + i * kRows; }
   HWY_INLINE int64_t key_end() const { return s.causal ? std::min(s.keys, first + rows) : s.keys; }
 
-  // An operand's rows of this tile as (cols, lanes), times `factor`; rows that are missing are zeros. As (rows, cols)
-  // in whole vectors too where `rows_to` is given.
+  // An operand's rows of this tile as (cols, lanes), times `factor`; rows that are missing are zeros. It also gives
+  // them as (rows, cols) in whole vectors where `rows_to` is given.
   HWY_INLINE void take(const void* from, const MatrixPlaces& places, int64_t cols, C factor, C* lanes_to, C* rows_to) {
     Matrix<C> m = widened(static_cast<const T*>(from) + places.at(n, h, first), places, rows, cols, at(s.scratch.wide));
     if (m.col == 1) {

@@ -101,7 +101,7 @@ class Loop final : public PreparedKernel {
     run_copies(args, layout_.after, after_, row);
   }
 
-  // As an actor does (ADR 24): who reads a void value is left out, and what it would have made is void.
+  // A loop does here as an actor does (ADR 24): a call that reads a void value is left out, and its results are void.
   void run_unless_void(const LoopCall& call, KernelArgs& own, bool* voids) const {
     const auto is_void = [&](int value) { return value >= 0 && voids[value]; };
     if (!call.branches) {

@@ -69,6 +69,8 @@ class LoopLayouts {
   bool is_state(int root) const { return root < out_.states; }
   bool is_input(int root) const { return root < program_.inputs; }
 
+  // States lie in the loop's outputs, where the last turn leaves them. Rows are read where they lie in the whole
+  // tensor, one row further each turn.
   void add_inputs() {
     for (int i = 0; i < program_.inputs; ++i) {
       TensorSpec spec = query_.inputs[static_cast<size_t>(i)];
@@ -92,6 +94,7 @@ class LoopLayouts {
     for (const AttrCall& call : program_.calls) {
       for (const TensorSpec& result : call.results) {
         LoopValue value{static_cast<int>(values_.size()), 0, result};
+        // A window is no value of its own: it is its operand's memory from an offset on.
         if (call.op == plan::kWindow) {
           const LoopValue& of = values_.at(static_cast<size_t>(call.operands.at(0)));
           value.root = of.root;
@@ -171,6 +174,8 @@ class LoopLayouts {
     return -1;
   }
 
+  // The cheapest place comes first: the state whose next value this is, if its old content is no longer read; then the
+  // row of a stacked result; then an operand that the kernel may write over; and else new memory in the workspace.
   int buffer_for(int value, int output, const AttrCall& call, const KernelDef& def, int64_t at,
                  const std::vector<int>& taken) {
     const int state = state_of(value);
@@ -233,6 +238,7 @@ class LoopLayouts {
   }
 
   // Until pack(), a place in the workspace names its buffer.
+  // Buffers are packed only when all their lives are known.
   LoopPlace place_later(int value) const {
     const LoopValue& lying = values_[static_cast<size_t>(value)];
     LoopPlace place = buffers_[static_cast<size_t>(buffer_of_[static_cast<size_t>(lying.root)])].place;
@@ -250,11 +256,15 @@ class LoopLayouts {
       const TensorSpec& as = values_[static_cast<size_t>(value)].spec;
       const TensorSpec plain = TensorSpec::contiguous({as.dtype, as.shape});
       LoopPlace to = state ? buffers_[o].place : buffers_[static_cast<size_t>(row_buffer(o))].place;
+      // A result that is another state's old value has to be copied before this turn changes that state; the others are
+      // copied when the turn has made them.
       if (!copied_before(o)) {
         (state ? states : out_.after).push_back({place_later(value), to, as});
       } else if (!state) {
         out_.before.push_back({place_later(value), to, as});
       } else {
+        // A state whose next value is another state's old one: the old content is kept aside first, since both may
+        // change in this turn.
         const int kept = new_buffer(kBeforeCalls, end_, loop_bytes(as));
         out_.before.push_back({place_later(value), buffers_[static_cast<size_t>(kept)].place, as});
         states.push_back({buffers_[static_cast<size_t>(kept)].place, to, plain});

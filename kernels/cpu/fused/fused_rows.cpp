@@ -131,6 +131,8 @@ class FusedRows final : public PreparedKernel {
   void lay_out() {
     const auto& values = program_.values();
     const int64_t whole = is_long_ ? length_ : block_ * length_, run = is_long_ ? kRun : whole;
+    // A long row is computed in runs, which several threads share where there are few rows. `shared` is memory for the
+    // whole row, or for a block of short rows; `local` is for one run of one thread.
     WorkspaceLayout shared, local;
     place_.assign(values.size(), -1);
     spread_.assign(values.size(), -1);
@@ -140,6 +142,8 @@ class FusedRows final : public PreparedKernel {
       const auto add = [&](WorkspaceLayout& to, int64_t n) {
         return static_cast<int64_t>(to.add(static_cast<uint64_t>(n * value.size())));
       };
+      // A value of each row has an element per row of the block. Where steps of elements read it, it is spread over as
+      // many elements as a tile has, so that their loops see operands of one length.
       if (value.row && value.home != Home::kState) {
         if (value.home != Home::kOutput) place_[v] = add(shared, block_);
         if (value.in_elements && !program_.alone()) spread_[v] = add(shared, block_ * spread_length());
@@ -315,6 +319,7 @@ class FusedRows final : public PreparedKernel {
             for (size_t v = 0; v < program_.values().size(); ++v)
               if (program_.values()[v].home == Home::kRun) mine.at[v] += mine.local - before;
             for_runs([&](int64_t number, int64_t part, int64_t at, int64_t n) {
+              // Each worker has a fixed share of the runs, so results do not depend on the number of threads.
               if (number >= runs * worker / workers_ && number < runs * (worker + 1) / workers_)
                 run_piece(p, mine, part, at, n, error);
             });

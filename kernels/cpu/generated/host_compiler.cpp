@@ -89,7 +89,7 @@ std::string found(const std::string& name) {
   return "";
 }
 
-// As the library's kernels are compiled for processors (SLUICE_CLONES), with its flags, so that bits are the same.
+// The flags with which the library's kernels are compiled for processors (SLUICE_CLONES), so that bits are the same.
 std::vector<std::string> flags() {
   std::vector<std::string> flags = {"-std=c++20",       "-O3",      "-fno-math-errno", "-fno-trapping-math",
                                     "-falign-loops=64", "-DNDEBUG", "-fno-gnu-unique", "-fPIC",

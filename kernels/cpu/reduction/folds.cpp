@@ -32,6 +32,8 @@ SLUICE_INLINE int64_t folded_fours(const float* x, int64_t step, int64_t n, floa
       c = joined<kind>(c, four_at<kind>(x + 2 * step + i));
       d = joined<kind>(d, four_at<kind>(x + 3 * step + i));
     }
+    // Each vector holds the four lanes of one row. The shuffles join lane 0 with 2 and 1 with 3 of every row, and then
+    // the two sums: the order that a row by itself has, so that results have the same bits.
     const Four ab = joined<kind>(__builtin_shufflevector(a, b, 0, 4, 1, 5), __builtin_shufflevector(a, b, 2, 6, 3, 7)),
                cd = joined<kind>(__builtin_shufflevector(c, d, 0, 4, 1, 5), __builtin_shufflevector(c, d, 2, 6, 3, 7));
     Four total = joined<kind>(__builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
@@ -55,6 +57,7 @@ SLUICE_INLINE void folded_short_rows(const T* x, int64_t step, int64_t n, T* out
     T total = share_of<kind>(x[0]);
     int64_t i = 1;
     if (!std::is_integral_v<T> && n >= kWide) {
+      // Lanes break the chain of joins, each of which would wait for the one before it.
       T lanes[kWide];
       for (int64_t l = 0; l < kWide; ++l) lanes[l] = share_of<kind>(x[l]);
       for (i = kWide; i + kWide <= n; i += kWide)

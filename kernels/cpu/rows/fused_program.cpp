@@ -72,7 +72,7 @@ class FusedProgram::Builder {
     return made_by(load, value, is_one, tile_element_size(type));
   }
 
-  // As memory has it.
+  // The value as memory has it.
   int as_elements(int value) {
     const Places& v = values_[static_cast<size_t>(value)];
     if (!v.is_one) return v.memory;

@@ -21,6 +21,9 @@ class RowProgram::Builder {
       value.home = Home::kOutput;
       value.index = static_cast<int>(k);
     }
+    // A phase is one walk over a row. A reduction ends a phase, because its result is known only when the whole row has
+    // been folded; steps that need the result are in a later phase. Homes follow from the phases: a value that a later
+    // phase reads has to be kept.
     choose_phases();
     choose_homes();
     for (int p = 0; p < num_phases_; ++p) program.phases_.push_back(make_phase(p));
@@ -42,6 +45,7 @@ class RowProgram::Builder {
     const std::vector<int>& factors = call_of(from).operands;
     return factors[0] == factors[1] && is_as_computed(values_[static_cast<size_t>(from)].dtype);
   }
+  // A sum of squares reads the operand of the product itself, so that the product need not be made at all.
   std::vector<int> read_by(int value) const {
     return folds_squares(value) ? std::vector<int>{call_of(call_of(value).operands[0]).operands[0]}
                                 : call_of(value).operands;
@@ -71,6 +75,8 @@ class RowProgram::Builder {
       ++level;
     } else {
       const int n = static_cast<int>(dtypes.size());
+      // The dtype of a step is the one that a fused program of this step alone would give, so that both agree on
+      // rounding.
       made = Value(FusedProgram({n, {alone}, {n}}, dtypes).outputs()[0]);
     }
     made.row = row;
@@ -88,6 +94,8 @@ class RowProgram::Builder {
   // as they can.
   void choose_phases() {
     const size_t count = values_.size();
+    // Values that no output needs are not computed. Readers come behind what they read, so one walk from the end finds
+    // all that is used.
     std::vector<bool> used(count, false);
     for (int output : body_.outputs) used[static_cast<size_t>(output)] = true;
     for (int v = static_cast<int>(count) - 1; v >= body_.inputs; --v) {
@@ -101,6 +109,7 @@ class RowProgram::Builder {
       const auto at = static_cast<size_t>(v);
       if (!used[at]) continue;
       if (folds(call_of(v)))
+        // A reduction folds in the phase before the first one that can read it.
         phase_[at] = level_of(v) - 1;
       else if (values_[at].row)
         phase_[at] = level_of(v);
@@ -109,6 +118,7 @@ class RowProgram::Builder {
       for (int operand : read_by(v)) {
         const auto from = static_cast<size_t>(operand);
         last_[from] = std::max(last_[from], phase_[at]);
+        // An operand of elements must be made in the earliest phase that reads it.
         if (is_full(operand)) phase_[from] = phase_[from] < 0 ? phase_[at] : std::min(phase_[from], phase_[at]);
         if (is_full(v) && !folds(call_of(v))) values_[from].in_elements = true;
       }
@@ -124,6 +134,8 @@ class RowProgram::Builder {
       value.made = phase_[v];
       value.read = last_[v];
       if (!is_full(static_cast<int>(v)) || phase_[v] < 0) continue;
+      // A value that only steps of its own phase read passes in a tile. One that is folded is needed for a run of
+      // tiles, and one that a later phase reads for the whole row.
       value.read_again = value.folded || last_[v] > phase_[v];
       if (value.home == Home::kPassing && value.read_again)
         value.home = last_[v] > phase_[v] ? Home::kKept : Home::kRun;
@@ -144,6 +156,7 @@ class RowProgram::Builder {
     for_steps([&](int v) {
       for (int operand : call_of(v).operands) {
         const auto at = static_cast<size_t>(operand);
+        // Operands that are made in this phase are values of the new body; all others become its inputs.
         const bool here =
             operand >= body_.inputs && phase_[at] == phase && values_[at].row == rows && !folds(call_of(operand));
         if (here || number[at] >= 0) continue;
@@ -177,6 +190,8 @@ class RowProgram::Builder {
     return steps;
   }
 
+  // A kept value may lie in the memory of an output that is written last and has elements of the same size: the row's
+  // memory then stays within what the kernel writes anyway. An output lends to one value only.
   int lender_of(const Value& value) const {
     for (const Phase& phase : program_.phases_) {
       const int last = phase.elements ? phase.elements->out[0] : -1;

@@ -45,7 +45,7 @@ SLUICE_INLINE void turn_block(const E* x, int64_t x_step, int64_t rows, int64_t 
   }
 }
 
-// As turn_block, of any numbers of rows and columns.
+// The same as turn_block, for any numbers of rows and columns.
 template <class E>
 void turn_part(const E* x, int64_t x_step, int64_t rows, int64_t columns, const E* next, E* y, int64_t y_step) {
   constexpr bool kTurns = sizeof(E) == 4 || sizeof(E) == 8;

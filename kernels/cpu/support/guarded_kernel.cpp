@@ -12,7 +12,7 @@
 namespace sluice::cpu {
 namespace {
 
-// As far as errors of a few elements, of a row or of a whole operand go.
+// Errors of a few elements, of a row or of a whole operand reach this far.
 constexpr uint64_t kLeastAround = 4 << 10, kMostAround = 1 << 20;
 constexpr unsigned char kCanary = 0xa7;
 

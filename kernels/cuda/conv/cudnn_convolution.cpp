@@ -140,7 +140,7 @@ uint64_t coefficient_bytes(const plan::KernelQuery& query) {
   return ConvTail(query).norm ? ConvCoefficients(query).bytes : 0;
 }
 
-// As each_cudnn_plan.
+// The same as each_cudnn_plan.
 void each_plan(const CudnnMaker& maker, const CudnnTarget& target, const plan::KernelQuery& query, int64_t alignment,
                const CudnnRules& rules, const std::string& name, const std::function<bool(CudnnPlan&&)>& take) {
   const Operation o = operation_of(query);

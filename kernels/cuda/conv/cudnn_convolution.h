@@ -8,7 +8,8 @@ namespace sluice::cuda {
 std::optional<CudnnPlans> cudnn_convolution_plans(const CudnnMaker& maker, const CudnnTarget& target,
                                                   const plan::KernelQuery& query);
 
-// By plan::kImplementation, the usual one first: plans that it has, at most 8. Empty where it has none.
+// The plans that it has, at most 8, by their names for plan::kImplementation, the usual one first. Empty where it has
+// none.
 std::vector<std::string> cudnn_convolution_names(const plan::KernelQuery& query);
 
 // The kernel; null where cuDNN is not to be had, or has none.

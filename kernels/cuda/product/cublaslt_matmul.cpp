@@ -72,7 +72,7 @@ std::unique_ptr<GeneratedKernel> activation_kernel(const plan::KernelQuery& prod
   return std::make_unique<GeneratedKernel>(query, Generated{{elementwise_source(query)}});
 }
 
-// That an algorithm may take, of what the plan is to give it.
+// The workspace that an algorithm may take, of what the plan is to give it.
 uint64_t most_workspace(const plan::KernelQuery& query) {
   const uint64_t limit = plan::workspace_limit(query.attrs);
   if (limit < kWorkspacePadding) return 0;

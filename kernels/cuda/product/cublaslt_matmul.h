@@ -40,8 +40,8 @@ class CublasLtDescriptors {
     cublasLtMatmulAlgo_t algo{};
     size_t workspace_bytes = 0;
   };
-  // By the library's estimate the fastest first, of those that take operands of such alignment, at most so much
-  // workspace, and sum in an order of their own and in the compute type: two runs give the same bits.
+  // The algorithms that are fastest by the library's estimate, of those that take operands of such alignment, at most
+  // so much workspace, and sum in an order of their own and in the compute type: two runs give the same bits.
   // REQUIRES: the handle's context is current.
   std::vector<Algorithm> choose(cublasLtHandle_t handle, uint32_t alignment, uint64_t workspace_bytes, int most);
 

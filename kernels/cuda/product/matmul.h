@@ -27,7 +27,8 @@ MatmulProblem matmul_problem(const plan::KernelQuery& query);
 // cuBLASLt's kernel of a matmul or linear. Null where the library is not to be had, has no words for the problem, or
 // has no algorithm for it: then tiles are generated. Decided here alone, when a kernel is prepared.
 std::unique_ptr<PreparedKernel> cublaslt_matmul(const plan::KernelQuery& query);
-// By plan::kImplementation, the usual one first: "proposal 1" and so on, at most 8. Empty where it has none.
+// The proposals by their names for plan::kImplementation, the usual one first: "proposal 1" and so on, at most 8. Empty
+// where it has none.
 std::vector<std::string> cublaslt_matmul_names(const plan::KernelQuery& query);
 // The sizes of a matmul or linear for tensor cores, with rows that they load: plan::Target::padded_sizes.
 Ints cublaslt_sizes(const plan::KernelQuery& query);

@@ -67,6 +67,7 @@ class Traced(Graph):
         """(arguments, the trace) for inputs like these, tensors or families.Example. REQUIRES: the tracing lock."""
         n = len(tensors)
         structure = Structure("dict", ("tensors",), (Structure("tuple", None, (Structure("tensor"),) * n),))
+        # The cache of casts holds traced values, which belong to one graph.
         sluice.clear_autocast_cache()  # what one trace has cast is no value of another
         try:
             return {"tensors": tuple(tensors)}, self._traced(structure, list(tensors), [f"tensors.{i}" for i in range(n)])
@@ -129,6 +130,8 @@ class Run:
     def __call__(self, inputs: Any) -> Any:
         self.inputs = list(inputs)[:len(self.arguments.tensors)]
         args, kwargs = self.arguments.build(iter(self.inputs))
+        # Versions tell what the function writes in place: those of inputs, and below those of saved tensors, which a
+        # backward pass must not read after a write.
         before = [t._version for t in self.inputs]
         with refusing(), draws_of_python(), flags_kept(), compiling():
             if self.differentiate:
@@ -148,6 +151,8 @@ class Run:
         return self.of_plan + [self.saved[n] for n in self.saved_at]
 
     def _check_arguments(self, args: Any, kwargs: Any) -> None:
+        # The function has run on traced tensors. If it put some of them into a list of the caller's, they would be
+        # there after the trace, with no value.
         now = Arguments(args, kwargs)
         if now.key != self.arguments.key or any(a is not b for a, b in zip(now.tensors, self.inputs)):
             raise Break("argument", f"{self.where} changes a list or dict that it was given")
@@ -201,6 +206,8 @@ class Aliases(Run):
         return ()
 
     def _try(self, tensor: Tensor, before: Any, what: str) -> None:
+        # To write a tensor's own values back changes nothing but its version, and the version of everything that
+        # shares its memory.
         tensor.copy_(tensor.clone())
         if any(t._version != version for t, version in zip(self.plan_results, before)):
             raise Break("alias", f"{self.where} returns a view of {what}; return a clone() of it")

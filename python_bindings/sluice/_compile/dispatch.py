@@ -74,6 +74,8 @@ class Region:
         self._bound: Any = None  # of the program that ran last
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # The short way: the program that ran last looks at its guards in C++, and runs if they hold. All else is for
+        # calls that it does not fit.
         bound = self._bound
         if bound is not None and not kwargs and not eager.is_eager() and not guards.is_disabled():
             made = bound(args)
@@ -99,6 +101,8 @@ class Region:
         return self._missed(arguments, args, kwargs)
 
     def _missed(self, arguments: Arguments, args: Any, kwargs: Any) -> Any:
+        # Everything is looked at again under the lock, because another thread may have compiled this very call
+        # meanwhile.
         with tracing_lock:
             environment = Environment(self.function, arguments.objects)
             self.modules = [m for module in environment.modules.values() for m in module.modules()]
@@ -110,6 +114,8 @@ class Region:
             if program is None and found is None:
                 if self._is_full(key, fitted):
                     self._limited[key] = fitted.objects
+                # Filled-up rows would give other results than the code itself: one graph for all these sizes is refused from
+                # now on, and the call is looked at anew.
                 elif not self.sizes.check(self, fitted):
                     return self._missed(arguments, args, kwargs)
                 else:
@@ -128,6 +134,8 @@ class Region:
         except BackendError:
             raise
         except Exception as error:
+            # Whatever fails while tracing is a break, and the code runs eagerly: if the fault is the code's own, it
+            # fails there again, with the traceback that its author expects.
             found = as_break(error)
             if self.settings.fullgraph and found.kind == "error":
                 raise  # what the code itself raises
@@ -140,6 +148,7 @@ class Region:
         return self._eager(*args, **kwargs)
 
     def _ran(self, program: Program, fitted: Any, args: Any, kwargs: Any) -> Any:
+        # The plan computes as if the memory that it writes were in nobody else's hands.
         if program.writes_to_shared(fitted.tensors):
             return self._run_eagerly(args, kwargs)
         if self.settings.backend == "debug":
@@ -183,6 +192,7 @@ class Region:
         """Whether nothing more is compiled; it warns once."""
         limit = self.settings.options["recompile_limit"]
         for programs in self.programs.values():
+            # Programs of objects that are gone can never be called again, and do not count.
             programs[:] = [p for p in programs if not p.is_stale()]
         owners = frozenset(id(o) for o in fitted.objects if isinstance(o, Module))  # a method has programs for each instance
         there = self.sizes.count(self.programs, owners) + len(self._broken)
@@ -210,6 +220,8 @@ class Region:
     def _run_eagerly(self, args: Any, kwargs: Any, found: Break | None = None) -> Any:
         self.counter.count("eager_calls")
         outer = trace_state.regions
+        # While the code runs eagerly, the modules that it calls are compiled: that is how a break costs only its own
+        # surroundings.
         if self.children is None:
             self.children = Children(self, self.modules, outer)
         try:

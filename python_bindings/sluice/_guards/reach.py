@@ -65,6 +65,7 @@ class Reach(Held):
         if isinstance(thing, types.FunctionType):
             self.function(thing, where)
             return
+        # The object is kept, not its id alone: an id may be used again once its object is gone.
         self._seen[id(thing)] = thing
         if isinstance(thing, Tensor):
             self.tensors[where or "tensor"] = thing
@@ -127,8 +128,11 @@ class Reach(Held):
             return
         self.class_(type(cls), read)
         own = {name for base in cls.__mro__ if is_users_class(base) for name in vars(base)}
+        # Python calls special methods without their names being in the code: `a + b` reads `__add__`. Methods that
+        # only make or show objects are left out.
         special = {name for name in own - _NOT_CALLED if name.startswith("__")}
         called = {name for name in special if isinstance(in_class(cls, name), types.FunctionType)}
+        # A name that the class does not have yet is guarded as missing, so that one that comes later is seen.
         missing = frozenset() if issubclass(cls, Module) else read - own  # Watch sees what modules get
         for name in sorted(own & {*read, *_CALLED_BY_US} | called | missing):
             self.of_class(cls, name)
@@ -168,6 +172,8 @@ class Reach(Held):
         if isinstance(function, types.FunctionType):
             self._functions.append((f"{function.__name__}()", function, made_of(function)))
         names = names_of(code, self._without)
+        # Attributes are matched by name: if any code that is reached says `.scale`, the `scale` of every object that
+        # is reached is guarded. This finds too much rather than too little.
         self._read |= names.attributes
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
             if name not in names.cells:
@@ -203,6 +209,8 @@ class Reach(Held):
                 self._entry(f"{name}.{attribute}", vars(module), attribute, 1)
                 if isinstance(vars(module)[attribute], types.ModuleType):
                     self._namespace(vars(module)[attribute], f"{name}.{attribute}", attributes)
+            # Other code may read other attributes of the module, so it may be visited again; `_seen` only ends circles
+            # of modules that import each other.
             del self._seen[id(module)]
 
     def _part(self, where: str, thing: Any, read: Any, depth: int) -> None:

@@ -185,6 +185,8 @@ def if_(test: Any, true: Callable[..., tuple], false: Callable[..., tuple], valu
     merged: list[Structure | None] = []
     sides: list[list[Any]] = [[], []]
     for before, structures in zip(values, zip(*(structures for structures, _ in taken))):
+        # A branch may leave a name without a value. Then the name has none behind the branches, unless it is the
+        # function's result, which the code behind never reads on that path.
         known = [s for s in structures if s is not None]
         found = [None if s is None else s.build(iterator) for s, iterator in zip(structures, iterators)]
         # Only the result of a function may be set in one branch alone: nobody reads it where it is not.
@@ -197,6 +199,8 @@ def if_(test: Any, true: Callable[..., tuple], false: Callable[..., tuple], valu
         merged.append(_merge(known[0], known[-1], values_, pairs))
         for pair in pairs:
             for k in range(2):
+                # A side that does not set the result gives zeros in its place: both branches of a graph have the same
+                # outputs.
                 sides[k].append(pair[k] if given[k] else sluice.zeros_like(pair[k].detach()))
     outside = [branches.run(k, lambda side=side: side) for k, side in enumerate(sides)]
     joined = iter(branches.join(outside))
@@ -242,6 +246,8 @@ def _alike(a: Any, b: Any) -> tuple[Tensor, Tensor]:
 
 def while_(test: Callable[..., Any], step: Callable[..., tuple], values: tuple) -> tuple:
     goes_on = test(*values)
+    # As long as Python decides, the turns are unrolled as Python runs them. The first condition that is a value of the
+    # graph makes a loop of the rest.
     while not _decides(goes_on):
         if not goes_on:
             return values
@@ -253,6 +259,8 @@ def while_(test: Callable[..., Any], step: Callable[..., tuple], values: tuple) 
 def _loop(test: Callable[..., Any], step: Callable[..., tuple], values: tuple) -> tuple:
     """A loop of the graph. Names that are not set before are a step's own, but for results, which begin as zeros."""
     states = [_as_state(value) for value in values]
+    # A result that is set only within the loop has no state before it. The first trace finds its structure, and the
+    # second one starts it with zeros.
     for _ in range(2):
         made: list[Any] = []
 
@@ -346,6 +354,7 @@ def for_(items: Any, test: Callable[..., Any], step: Callable[..., tuple], value
 
 def _for(item: Callable[[Tensor], Any], ahead: Callable[[Tensor], Any], start: Tensor, stride: int, test: Callable[..., Any],
          step: Callable[..., tuple], values: tuple) -> tuple:
+    # The number of the turn is a state in front of the others. It is not shown to the code behind the loop.
     go_on = lambda i, *v: both((lambda: test(*v), True), (lambda: ahead(i), True))
     after = lambda i, *v: (i + stride, *step(item(i), *v))
     return _loop(go_on, after, (start, *values))[1:]
@@ -378,6 +387,8 @@ def assert_(test: Any, message: Callable[[], Any]) -> None:
             raise AssertionError(*(() if text is None else (text,)))
         return value
 
+    # A step checks the value when it is there. The function runs on the stream of the computation, so that the steps'
+    # checks come in order.
     sluice.host_function(checked, _truth(test), out=((), sluice.bool), stream="compute")
 
 

@@ -25,6 +25,8 @@ class _Level:
         tracked = [t.requires_grad for t in self.inputs.tensors]
         self.recording = _C.is_grad_enabled()
         with enable_grad():
+            # Each level differentiates by tensors of its own. A view keeps the history of an argument that an outer
+            # level tracks; others become leaves, so that nothing is added to the caller's `.grad`.
             self.given = [t.view_as(t) if r else t.detach().requires_grad_() for t, r in zip(self.inputs.tensors, tracked)]
             made = call(self.inputs.build(self.given))
         self.aux = None
@@ -69,6 +71,7 @@ def _reads_others(outputs: Any, given: Any) -> bool:
     for t in given:
         if t.is_leaf:
             own.add(t.view_as(t).grad_fn.next_functions[0][0])
+    # Walks back from the results; a leaf that is none of the given tensors belongs to somebody outside.
     stack, seen = [o.grad_fn for o in outputs if o.grad_fn is not None], set()
     if any(o.is_leaf and o.requires_grad and all(o._impl != t._impl for t in given) for o in outputs):
         return True

@@ -327,7 +327,7 @@ TEST_F(StepCalls, MemoryThatIsNotGivenIsAnError) {
   none.allocate = [](size_t, size_t) -> void* { throw std::runtime_error("not today"); };
   EXPECT_THAT(load(), HasSubstr("the program's allocate() threw: not today; it must return null"));
   none.allocate = [](size_t, size_t) -> void* { throw 7; };
-  EXPECT_THAT(load(), HasSubstr("threw: what is no std::exception"));
+  EXPECT_THAT(load(), HasSubstr("threw: something that is no std::exception"));
 }
 
 TEST_F(StepCalls, FunctionsForMemoryThatThrowFailWhatAskedForIt) {

@@ -406,7 +406,7 @@ TEST_F(ControlTest, WhatIsNoExceptionIsAFailedLoadToo) {
   put("m", 1, 2);
   executors_.make = [](const Machine&, const ExecutorSpec&) -> std::shared_ptr<Executor> { throw 7; };
   serve();
-  EXPECT_EQ(refused_load("m"), "model 'm' version 1: it threw what is no std::exception");
+  EXPECT_EQ(refused_load("m"), "model 'm' version 1: it threw something that is no std::exception");
 }
 
 // Its folder is gone, so the server does not wait for it.

@@ -42,6 +42,7 @@ def saved(graph: Any, destination: Any, with_eager: bool) -> dict[str, Any]:
     change = graph._watch.changed(graph)
     if change is not None:
         raise RuntimeError(f"runtime_state_dict: graph '{graph.name}': the plan is of before a change of {change}; call the graph first")
+    # Steps under way may still write the variables that are saved.
     graph.synchronize()
     own = dict(graph._variables())
     options = {name: repr(value) for name, value in graph.config.options.items() if name not in _FREE}
@@ -103,6 +104,7 @@ def _misshapen(value: Any, form: Any, where: str) -> str:
 def _load(graph: Any, state: Any) -> None:
     start = time.perf_counter()
     _check_same(graph, state)
+    # The state of optimizers is made before variables are looked up by name, as it was before build() was traced.
     graph._updates.prepare(None)
     own = dict(graph._variables())
     if state["eager"] is not None:
@@ -112,6 +114,7 @@ def _load(graph: Any, state: Any) -> None:
     cache = {"one": lambda: None, "layouts": lambda: LayoutCache(graph),
              "shapes": lambda: ShapeCache(graph, *graph._several_shapes)}[state["kind"]]()
     call = None
+    # Each plan gets the graph's own variables by their names; other tensors that build() captured come from the state.
     for plan in state["plans"]:
         call = _resumed(graph, plan, own, state["device"], cache and cache.arenas)
         if cache is not None:

@@ -71,6 +71,7 @@ class Updates:
     def prepare(self, zero: Any) -> None:
         """Makes all state, before it is traced."""
         for optim, lr_sch in self.pairs:
+            # To read param_groups here forgets the driver, which the call under way still needs.
             driver = optim._driver  # of a call under way, which needs a plan of another shape
             optim.init_state()
             if zero is not None:
@@ -86,6 +87,8 @@ class Updates:
         if self.scaling() is not None:
             yield from zip(("grad_scaler.scale", "grad_scaler.growth_tracker"), self.scaler.tensors())
         known = {id(t): n for block, m in blocks.items() for n, t in m.named_parameters(prefix=block)}
+        # Names begin with the number of the optimizer, since two optimizers may have state of one name for the same
+        # parameter.
         seen: set[int] = set()
         for i, (optim, lr_sch) in enumerate(self.pairs):
             owner, number = f"optimizer{i}", itertools.count()
@@ -179,6 +182,8 @@ class _Compiled:
 
     def _watch(self) -> None:
         """Remembers objects: as long as all are the same ones, nothing has changed."""
+        # To compare objects by identity at each call is cheap; their values are compared only if some object is
+        # another one.
         sources = [group.values for group in self.optim._groups] + (self._schedule.watched() if self._schedule else [])
         self._objects = [(source, list(source())) for source in sources]
 
@@ -213,6 +218,8 @@ class _Compiled:
         changes = [(i, path, was, now.get(path)) for i, (old, now) in enumerate(zip(self._constants, self._constants_now()))
                    for path, was in old.items() if not _same(was, now.get(path))]
         for change in changes:
+            # A number that was set by hand once is expected to change again. The next plan has it as a variable, so
+            # that it need not be compiled for each value.
             self.optim.numbers.vary(*change, self.optim.defaults, self.optim.structural)
         if changes:
             i, path, was, is_now = changes[0]
