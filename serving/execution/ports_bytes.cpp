@@ -138,8 +138,8 @@ api::Tensor ModelPorts::input_bytes(const ShownPort& port, const Tensor& given) 
   return tensor;
 }
 
-// Lays the files as base/packed_files.h does: for each, where its name and its content begin, and how long they are.
-// Without names.
+// Lays the files as base/files/packed_files.h does: for each, where its name and its content begin, and how long they
+// are. Without names.
 api::Tensor ModelPorts::pack_files(const ShownPort& port, const Tensor& given,
                                    const std::vector<std::pair<size_t, uint32_t>>& elements) const {
   const std::string here = fmt::format("infer: input '{}' for model '{}'", given.name, model_);
