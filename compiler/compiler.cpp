@@ -90,75 +90,7 @@ class Stages {
   CompileResult& result_;
 };
 
-void check_options(const CompileOptions& options) {
-  const auto refuse = [](const std::string& message, Fix fix) {
-    throw FixableError(ErrorKind::kValue, message, std::move(fix));
-  };
-  const auto option = [](const char* name, int64_t value) -> Fix {
-    return {{"option", std::string(name)}, {"value", value}};
-  };
-  if (options.outputs_buffer_size < 1) {
-    refuse(fmt::format("outputs_buffer_size: {}; must be at least 1", options.outputs_buffer_size),
-           option("outputs_buffer_size", 1));
-  }
-  if (!options.devices.empty() && options.ranks > 1) {
-    refuse(fmt::format("devices: an order of devices with {} ranks; place tensors with to_global()", options.ranks),
-           {});
-  }
-  if (options.cores < 0) {
-    refuse(fmt::format("cores: {}; must be at least 0 (0 = what the target has)", options.cores), option("cores", 0));
-  }
-  const auto check_precision = [&](const char* name, const std::string& precision, bool medium) {
-    if (precision == "highest" || precision == "high" || (medium && precision == "medium")) return;
-    refuse(
-        fmt::format("{}: \"{}\"; must be {}", name, precision, medium ? "highest, high or medium" : "highest or high"),
-        {{"option", std::string(name)}, {"value", std::string("highest")}});
-  };
-  check_precision("float32_matmul_precision", options.float32_matmul_precision, true);
-  check_precision("float32_conv_precision", options.float32_conv_precision, false);
-  if (options.packing != "quick" && options.packing != "every" && options.packing != "search") {
-    refuse(fmt::format("packing: \"{}\"; must be quick, every or search", options.packing),
-           {{"option", std::string("packing")}, {"value", std::string("quick")}});
-  }
-  if (!contains({"disable", "slight", "moderate", "heavy", "adaptive"}, options.auto_memory)) {
-    refuse(
-        fmt::format("auto_memory: \"{}\"; must be disable, slight, moderate, heavy or adaptive", options.auto_memory),
-        {{"option", std::string("auto_memory")}, {"value", std::string("disable")}});
-  }
-  if (options.auto_memory == "adaptive" && options.memory_budget == 0) {
-    refuse("auto_memory: \"adaptive\" without a memory_budget; say what the plan has to fit into",
-           {{"option", std::string("auto_memory")}, {"value", std::string("moderate")}});
-  }
-  if (options.activations != "exact" && options.activations != "all") {
-    refuse(fmt::format("activations: \"{}\"; must be exact or all", options.activations),
-           {{"option", std::string("activations")}, {"value", std::string("exact")}});
-  }
-  if (options.updates != "single" && options.updates != "all") {
-    refuse(fmt::format("updates: \"{}\"; must be single or all", options.updates),
-           {{"option", std::string("updates")}, {"value", std::string("single")}});
-  }
-  if (!contains({"memory", "program", "speed", "overlap", "short_last"}, options.order)) {
-    refuse(fmt::format("order: \"{}\"; must be memory, program, speed, overlap or short_last", options.order),
-           {{"option", std::string("order")}, {"value", std::string("memory")}});
-  }
-  if (options.concurrency < 0 || (options.concurrency > 0 && options.ranks > 1)) {
-    refuse(fmt::format("concurrency: {}{}; must be at least 0 (0 = no limit), and 0 where several ranks run the plan",
-                       options.concurrency, options.ranks > 1 ? fmt::format(" with {} ranks", options.ranks) : ""),
-           option("concurrency", 0));
-  }
-  SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
-  for (const std::string& name : options.disabled_passes) {
-    const std::vector<std::string> known = pass_names();
-    if (contains(known, name)) continue;
-    refuse(fmt::format("disabled_passes: unknown pass: '{}'; the passes are {}", name, fmt::join(known, ", ")),
-           {{"option", std::string("disabled_passes")}, {"key", name}, {"value", Attr()}});
-  }
-  const std::vector<std::string> stages = stage_names();
-  SLUICE_CHECK(options.until.empty() || contains(stages, options.until),
-               "until: unknown stage: '{}'; the stages are {}", options.until, fmt::join(stages, ", "));
-}
-
-// Every port that an option names must be among `all`, which are inputs or outputs.
+// What an option names must be there: of `all`, which are inputs or outputs.
 template <class Ports>
 void check_ports(const CompileOptions& options, const char* option, const std::vector<std::string>& named,
                  const char* kind, const Ports& all) {
@@ -167,56 +99,6 @@ void check_ports(const CompileOptions& options, const char* option, const std::v
   for (const std::string& name : named)
     SLUICE_CHECK(contains(known, name), "{}: '{}' is no {} of '{}'; its {}s are {}", option, name, kind, options.name,
                  kind, fmt::join(known, ", "));
-}
-
-// Records the options that differ from the defaults, so that a plan says what was asked for and no more.
-NamedAttrs record(const CompileOptions& options) {
-  const CompileOptions defaults;
-  NamedAttrs attrs;
-  const auto add = [&](const char* name, const auto& value, const auto& usual, Attr written) {
-    if (!(value == usual)) attrs.emplace_back(name, std::move(written));
-  };
-  add("device", options.device, defaults.device, options.device.str());
-  for (const DeviceId& device : options.devices) attrs.emplace_back(plan::kDeviceOrder + device.str(), true);
-  add("granularity", options.granularity, defaults.granularity, std::string("op"));
-  add("outputs_buffer_size", options.outputs_buffer_size, defaults.outputs_buffer_size,
-      int64_t{options.outputs_buffer_size});
-  add("fast_quotas", options.fast_quotas, defaults.fast_quotas, options.fast_quotas);
-  add("reuse_memory", options.reuse_memory, defaults.reuse_memory, options.reuse_memory);
-  add("packing", options.packing, defaults.packing, options.packing);
-  add("in_place", options.in_place, defaults.in_place, options.in_place);
-  add("pack_weights", options.pack_weights, defaults.pack_weights, options.pack_weights);
-  add("memory_budget", options.memory_budget, defaults.memory_budget, static_cast<int64_t>(options.memory_budget));
-  add("auto_memory", options.auto_memory, defaults.auto_memory, options.auto_memory);
-  add("workspace_limit", options.workspace_limit, defaults.workspace_limit,
-      static_cast<int64_t>(options.workspace_limit));
-  add("generated_kernels", options.generated_kernels, defaults.generated_kernels, options.generated_kernels);
-  add("kernel_trials", options.kernel_trials, defaults.kernel_trials, options.kernel_trials);
-  add("cores", options.cores, defaults.cores, int64_t{options.cores});
-  add("ranks", options.ranks, defaults.ranks, int64_t{options.ranks});
-  add("float32_matmul_precision", options.float32_matmul_precision, defaults.float32_matmul_precision,
-      options.float32_matmul_precision);
-  add("float32_conv_precision", options.float32_conv_precision, defaults.float32_conv_precision,
-      options.float32_conv_precision);
-  add("deterministic_convs", options.deterministic_convs, defaults.deterministic_convs, options.deterministic_convs);
-  add("deterministic_attention", options.deterministic_attention, defaults.deterministic_attention,
-      options.deterministic_attention);
-  for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
-  for (const auto& [name, stage] : options.stages) attrs.emplace_back("stage." + name, int64_t{stage});
-  for (const std::string& name : options.donated) attrs.emplace_back("donated." + name, true);
-  for (const std::string& name : options.any_order) attrs.emplace_back("any_order." + name, true);
-  add("device_ports", options.device_ports, defaults.device_ports, options.device_ports);
-  for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
-  add("activations", options.activations, defaults.activations, options.activations);
-  add("concurrency", options.concurrency, defaults.concurrency, int64_t{options.concurrency});
-  add("updates", options.updates, defaults.updates, options.updates);
-  add("scaled_updates", options.scaled_updates, defaults.scaled_updates, options.scaled_updates);
-  add("fuse_add", options.fuse_add, defaults.fuse_add, options.fuse_add);
-  add("cast_updates", options.cast_updates, defaults.cast_updates, options.cast_updates);
-  add("prims", options.prims, defaults.prims, options.prims);
-  add("order", options.order, defaults.order, options.order);
-  for (const Pattern& pattern : options.patterns) attrs.emplace_back("pattern." + pattern.name, true);
-  return attrs;
 }
 
 // Gives tasks what they are known to take; returns of how many it is known.
@@ -328,7 +210,7 @@ CompileResult compile_as_said(graph::Graph graph, const plan::Target& target, co
     return static_cast<int>(result.plan.registers.size());
   });
   stages.run("certificate", [&] {
-    result.plan.options = record(asked);
+    result.plan.options = recorded_options(asked);
     if (asked.auto_memory != options.auto_memory) {
       result.plan.options.emplace_back("auto_memory.chosen", options.auto_memory);
       result.plan.options.emplace_back("auto_memory.steps_in_flight", int64_t{options.outputs_buffer_size});

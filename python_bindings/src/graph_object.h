@@ -1,5 +1,6 @@
 #pragma once
 // Declarations that the graph binding files share.
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "bindings.h"
 #include "compiler/compiler.h"
 #include "kernels/kernel.h"
+#include "plan/machine.h"
 #include "plan/plan.h"
 #include "tensor/trace.h"
 
@@ -17,6 +19,7 @@ class GraphSession;
 class PlanCache;
 class SharedArenas;
 struct CompileResult;
+struct GraphSessionOptions;
 struct PortInfo;
 }  // namespace sluice
 
@@ -38,6 +41,11 @@ struct PyArenas {
   std::shared_ptr<SharedArenas> arenas;
 };
 
+// The options that Python's graphs set, by the names of the tables, and what their host functions do.
+GraphSessionOptions graph_options_of(const nb::dict& options, const nb::dict& functions);
+std::chrono::nanoseconds nanoseconds_of(double seconds);  // a negative or very large number has no end
+plan::Machine machine_of(const std::string& path);        // a file that is not there yet knows nothing
+
 // The cache of this process, as SLUICE_CACHE says; null: plans are compiled each time.
 std::shared_ptr<PlanCache> process_plans();
 
@@ -54,6 +62,7 @@ nb::list sources_of(const GraphSession& session);
 void bind_bound_call(nb::module_& m);
 void bind_captured(nb::module_& m);
 void bind_family(nb::module_& m);
+void bind_graph_options(nb::module_& m);
 void bind_graph_session(nb::module_& m);
 void bind_host_functions(nb::module_& m);
 void bind_plan_cache(nb::module_& m);

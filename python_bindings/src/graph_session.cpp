@@ -23,107 +23,6 @@
 namespace sluice::python {
 namespace {
 
-template <class T>
-void read(const nb::dict& d, const char* key, T* value) {
-  if (d.contains(key)) *value = nb::cast<T>(d[key]);
-}
-
-std::chrono::nanoseconds nanoseconds_of(double seconds) {
-  using Seconds = std::chrono::duration<double>;
-  if (seconds < 0 || Seconds(seconds) > std::chrono::hours(24 * 365)) return std::chrono::nanoseconds::max();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Seconds(seconds));
-}
-
-// The kernel times that a file holds; none if the file is not there yet.
-plan::Machine machine_of(const std::string& path) {
-  return std::filesystem::exists(path) ? plan::machine_from_json(read_file(path), path) : plan::Machine();
-}
-
-// Graphs that are garbage in a cycle. A graph may have been held by objects that become garbage only then: by a
-// backward pass, by a module.
-void collect_dropped() {
-  constexpr int kRounds = 3;
-  const GilAcquire gil;
-  const nb::object collect = nb::module_::import_("gc").attr("collect");
-  for (int round = 0; round < kRounds && nb::cast<int64_t>(collect()) > 0; ++round) {
-  }
-}
-
-GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
-  GraphSessionOptions o;
-  read(d, "name", &o.compile.name);
-  read(d, "device", &o.compile.device);
-  read(d, "devices", &o.compile.devices);
-  if (d.contains("granularity"))
-    o.compile.granularity = nb::cast<std::string>(d["granularity"]) == "op" ? Granularity::kOp : Granularity::kProgram;
-  read(d, "outputs_buffer_size", &o.compile.outputs_buffer_size);
-  read(d, "quotas", &o.compile.quotas);
-  read(d, "fast_quotas", &o.compile.fast_quotas);
-  if (d.contains("cost_file")) o.compile.machine = machine_of(nb::cast<std::string>(d["cost_file"]));
-  read(d, "reuse_memory", &o.compile.reuse_memory);
-  read(d, "packing", &o.compile.packing);
-  read(d, "in_place", &o.compile.in_place);
-  read(d, "pack_weights", &o.compile.pack_weights);
-  read(d, "memory_budget", &o.compile.memory_budget);
-  read(d, "auto_memory", &o.compile.auto_memory);
-  read(d, "workspace_limit", &o.compile.workspace_limit);
-  read(d, "generated_kernels", &o.compile.generated_kernels);
-  read(d, "kernel_trials", &o.compile.kernel_trials);
-  read(d, "cores", &o.compile.cores);
-  read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
-  read(d, "float32_conv_precision", &o.compile.float32_conv_precision);
-  read(d, "deterministic_convs", &o.compile.deterministic_convs);
-  read(d, "deterministic_attention", &o.compile.deterministic_attention);
-  read(d, "disabled_passes", &o.compile.disabled_passes);
-  read(d, "order", &o.compile.order);
-  read(d, "concurrency", &o.compile.concurrency);
-  read(d, "activations", &o.compile.activations);
-  read(d, "updates", &o.compile.updates);
-  read(d, "scaled_updates", &o.compile.scaled_updates);
-  read(d, "fuse_add", &o.compile.fuse_add);
-  read(d, "cast_updates", &o.compile.cast_updates);
-  read(d, "prims", &o.compile.prims);
-  if (d.contains("patterns"))
-    for (nb::handle pattern : nb::cast<nb::list>(d["patterns"])) o.compile.patterns.push_back(pattern_of(pattern));
-  read(d, "donated", &o.compile.donated);
-  read(d, "any_order", &o.compile.any_order);
-  read(d, "device_ports", &o.compile.device_ports);
-  read(d, "stages", &o.compile.stages);
-  read(d, "dump_dir", &o.compile.dump_dir);
-  std::map<std::string, std::pair<std::string, std::string>> components;
-  read(d, "components", &components);
-  for (const auto& [name, lay] : components)
-    o.compile.components[name] = {parse_mesh(lay.first), parse_sbp(lay.second)};
-  read(d, "trace", &o.trace);
-  read(d, "check_numerics", &o.check_numerics);
-  read(d, "memory_guard", &o.memory_guard);
-  read(d, "sync_check", &o.sync_check);
-  read(d, "dump", &o.dump);
-  o.compile.keep_ops = o.check_numerics || !o.dump.empty();
-  read(d, "cuda_graphs", &o.cuda_graphs);
-  read(d, "zero_copy", &o.zero_copy);
-  read(d, "dry_run", &o.dry_run);
-  read(d, "meta", &o.meta);
-  if (d.contains("arenas")) o.arenas = nb::cast<const PyArenas&>(d["arenas"]).arenas;
-  if (o.trace) o.recorded.emplace_back("trace", true);
-  if (o.check_numerics) o.recorded.emplace_back("check_numerics", true);
-  if (o.memory_guard) o.recorded.emplace_back("memory_guard", true);
-  if (o.sync_check) o.recorded.emplace_back("sync_check", true);
-  if (!o.dump.empty()) o.recorded.emplace_back("dump", o.dump);
-  if (!o.cuda_graphs) o.recorded.emplace_back("cuda_graphs", false);
-  if (d.contains("amp")) o.recorded.emplace_back("amp", nb::cast<std::string>(d["amp"]));
-  for (const char* timeout : {"submit_timeout", "wait_timeout", "stop_timeout", "inline_up_to"})
-    if (d.contains(timeout)) o.recorded.emplace_back(timeout, nb::cast<double>(d[timeout]));
-  if (d.contains("wait_timeout")) o.wait_timeout = nanoseconds_of(nb::cast<double>(d["wait_timeout"]));
-  if (d.contains("stop_timeout")) o.stop_timeout = nanoseconds_of(nb::cast<double>(d["stop_timeout"]));
-  if (d.contains("inline_up_to")) o.inline_up_to = nanoseconds_of(nb::cast<double>(d["inline_up_to"]));
-  o.plans = process_plans();
-  o.collect_dropped = collect_dropped;
-  for (auto [name, function] : functions)
-    o.functions[nb::cast<std::string>(name)] = host_function_of(nb::cast<std::string>(name), nb::borrow(function));
-  return o;
-}
-
 // A trace on its way to a file, and the session that it is of.
 struct PyTraceFile {
   PyTraceFile(std::shared_ptr<GraphSession> of, const std::string& path)
@@ -162,7 +61,7 @@ void save_members(const std::string& dir, const plan::Family& family, const std:
 }
 
 nb::tuple load_members(const BundleSource& source, const nb::dict& options, const nb::dict& functions) {
-  GraphSessionOptions o = options_of(options, functions);
+  GraphSessionOptions o = graph_options_of(options, functions);
   GraphFamily family;
   {
     GilRelease release;
@@ -178,6 +77,7 @@ nb::tuple load_members(const BundleSource& source, const nb::dict& options, cons
 
 void bind_graph_session(nb::module_& m) {
   bind_family(m);
+  bind_graph_options(m);
   bind_plan_cache(m);
   bind_quantization(m);
   nb::class_<PyTraceFile>(m, "TraceFile")
@@ -200,7 +100,7 @@ void bind_graph_session(nb::module_& m) {
   nb::class_<PyGraph>(m, "GraphSession", "A compiled graph that runs on the default engine.")
       .def("__init__",
            [](PyGraph* self, const PyCaptured& captured, const nb::dict& options, const nb::dict& functions) {
-             GraphSessionOptions o = options_of(options, functions);
+             GraphSessionOptions o = graph_options_of(options, functions);
              std::unique_ptr<GraphSession> session;
              {
                GilRelease release;
@@ -211,7 +111,7 @@ void bind_graph_session(nb::module_& m) {
       .def_static(
           "load",
           [](const BundleSource& source, const nb::dict& options, const nb::dict& functions) {
-            GraphSessionOptions o = options_of(options, functions);
+            GraphSessionOptions o = graph_options_of(options, functions);
             std::unique_ptr<GraphSession> session;
             {
               GilRelease release;
@@ -224,7 +124,7 @@ void bind_graph_session(nb::module_& m) {
           "resume",
           [](const std::map<std::string, std::string>& texts, const std::map<std::string, Value>& variables,
              const std::string& name, const nb::dict& options) {
-            GraphSessionOptions o = options_of(options, nb::dict());
+            GraphSessionOptions o = graph_options_of(options, nb::dict());
             SavedPlan saved{texts, {variables.begin(), variables.end()}};
             std::unique_ptr<GraphSession> session;
             {

@@ -15,6 +15,7 @@ import types
 
 import sluice
 from sluice import _C, _tensor_methods  # noqa: F401 (adds methods)
+from sluice.nn.graph.setters import Setters
 
 BUILTINS = "bool int float str type object list tuple dict set slice property".split()
 NAMES = re.compile(r"(?<![\w.\"'])(" + "|".join([*BUILTINS, "dtype", "device"]) + r")(?![\w\"'=:])")
@@ -189,6 +190,16 @@ def ops_lines():
     return lines
 
 
+def setter_lines():
+    """The methods of graph.config that the tables of options make (nn/graph/setters.py)."""
+    lines = [HEADER, "class Setters:"]
+    for name, member in vars(Setters).items():
+        if inspect.isfunction(member):
+            doc = inspect.getdoc(member).replace("\n", "\n        ")
+            lines += [f"    def {name}{python_signature(member)}:", f'        """{doc}"""']
+    return lines
+
+
 def package_lines():
     """sluice itself: what it imports, at once or when first used, and its constants."""
     lines = [HEADER]
@@ -215,7 +226,7 @@ def main(directory):
            "dtypes: tuple[_DType, ...]", *module_lines(_C)]
     stubs = {directory / f"{name}.pyi": [HEADER, "from sluice._C import Tensor", "", *module_lines(module)]
              for name, module in modules.items()}
-    stubs |= {directory / "__init__.pyi": top, directory / "ops.pyi": ops_lines(),
+    stubs |= {directory / "__init__.pyi": top, directory / "ops.pyi": ops_lines(), directory / "setters.pyi": setter_lines(),
               directory.parent / "__init__.pyi": package_lines()}
     for path, lines in stubs.items():
         path.write_text("\n".join(lines) + "\n")

@@ -194,19 +194,25 @@ Session::~Session() = default;
 
 namespace {
 
+// Options of embedders as the session's own; `what` is for errors.
+template <class T>
+void take_option(const T& given, T& option, const std::string& /*what*/) {
+  option = given;
+}
+void take_option(std::chrono::milliseconds given, Timeout& option, const std::string& what) {
+  option = limit_of(given, what.c_str());
+}
+void take_option(std::chrono::microseconds given, Timeout& option, const std::string& what) {
+  SLUICE_CHECK(given.count() >= 0, "{}: {} us; must not be negative", what, given.count());
+  option = given;
+}
+
 sluice::SessionOptions options_of(SessionOptions& options) {
   sluice::SessionOptions o;
-  o.max_in_flight = options.max_in_flight;
-  o.submit_timeout = limit_of(options.submit_timeout, "session: submit_timeout");
-  o.wait_timeout = limit_of(options.wait_timeout, "session: wait_timeout");
-  o.stop_timeout = limit_of(options.stop_timeout, "session: stop_timeout");
-  o.check_numerics = options.check_numerics;
-  o.zero_copy = options.zero_copy;
-  o.device_ports = options.device_ports;
-  SLUICE_CHECK(options.inline_up_to.count() >= 0, "session: inline_up_to: {} us; must not be negative",
-               options.inline_up_to.count());
-  o.inline_up_to = options.inline_up_to;
-  o.on_output_inline = options.on_output_inline;
+#define OPTION(...)
+#define OBJECT(...)
+#define PUBLIC(type, name, ...) take_option(options.name, o.name, "session: " #name);
+#include "runtime/options.inc"
   if (options.on_output) {
     o.on_output = [f = std::move(options.on_output)](uint64_t step, const Status& status,
                                                      const std::vector<OutputTensor>& outputs) {

@@ -32,18 +32,23 @@ auto on_done_of(const sluice_step_options& options) {
   };
 }
 
+// Options of C as those of C++; `what` is for errors.
+void take_option(int32_t given, int& option, const char* /*where*/, const char* /*what*/) { option = given; }
+void take_option(int64_t given, bool& option, const char* /*where*/, const char* /*what*/) { option = given != 0; }
+void take_option(int64_t given, std::chrono::milliseconds& option, const char* where, const char* what) {
+  option = timeout_of(given, where, what);
+}
+void take_option(int64_t given, std::chrono::microseconds& option, const char* /*where*/, const char* /*what*/) {
+  option = std::chrono::microseconds(given);
+}
+
 api::SessionOptions options_of(const sluice_session_options* options, const char* where) {
   const sluice_session_options o = read_options(options, SLUICE_SESSION_OPTIONS_INIT, where);
   api::SessionOptions given;
-  given.max_in_flight = o.max_in_flight;
-  given.check_numerics = o.check_numerics != 0;
-  given.zero_copy = o.zero_copy != 0;
-  given.device_ports = o.device_ports != 0;
-  given.inline_up_to = std::chrono::microseconds(o.inline_up_to_us);
-  given.on_output_inline = o.on_output_inline != 0;
-  given.submit_timeout = timeout_of(o.submit_timeout_ms, where, "submit_timeout_ms");
-  given.wait_timeout = timeout_of(o.wait_timeout_ms, where, "wait_timeout_ms");
-  given.stop_timeout = timeout_of(o.stop_timeout_ms, where, "stop_timeout_ms");
+#define OPTION(...)
+#define OBJECT(...)
+#define PUBLIC(type, name, c_name, ...) take_option(o.c_name, given.name, where, #c_name);
+#include "runtime/options.inc"
   if (o.on_output != nullptr) given.on_output = on_output_of(o);
   if (o.arenas != nullptr) given.arenas = get<ArenasObject>(o.arenas, where, "arenas")->arenas;
   for (size_t i = 0; i < o.num_weights; ++i) {

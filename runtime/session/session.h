@@ -25,16 +25,13 @@
 #include "memory/storage.h"
 #include "plan/plan.h"
 #include "plan/shard.h"
+#include "runtime/options.h"
 
 namespace sluice {
 
 class Engine;
 class SessionCore;
-class SharedArenas;
 class StepState;
-
-using Timeout = std::chrono::nanoseconds;
-inline constexpr Timeout kNoTimeout = Timeout::max();
 
 // Storage of each plan variable, by name: right space, at least the variable's bytes.
 using VariableBindings = std::map<std::string, std::shared_ptr<Storage>>;
@@ -82,44 +79,6 @@ struct PortInfo {
   TensorType type;
   plan::Space space = {};   // of callers' memory; an input may be borrowed from host memory, too
   std::string copied = "";  // why its memory is copied; "": it is exchanged with callers'
-};
-
-struct SessionOptions {
-  HostFunctions functions;  // bodies of the plan's host_function kernels, by name
-  // Steps submitted and not finished, at most. Beyond the smallest quota of the inputs, which is what 0 stands for,
-  // each costs the memory of its inputs.
-  int max_in_flight = 0;
-  Timeout submit_timeout = kNoTimeout;  // of submit() at capacity
-  Timeout wait_timeout = kNoTimeout;    // of wait(), outputs(), wait_all(); of others for variables of the plan
-  Timeout stop_timeout = std::chrono::seconds(5);  // of stop(), and of destroying the session
-  bool check_numerics = false;  // a NaN or infinity in a kernel's output fails the step and is dumped to a file
-  std::string dump_dir = ".";   // where check_numerics writes
-  // Kernels of the host run on copies of what they write, and one that writes beyond them fails the step, and is named
-  // (kernels/guarded_kernel.h). SLUICE_GUARD=1 does so to all kernels of the process.
-  bool memory_guard = false;
-  bool sync_check = false;   // each kernel ends before the next begins, so that it is named when it fails late
-  std::string dump = "";     // what kernels compute goes to files: a text for parse_dump() (runtime/session/dump.h)
-  plan::Shards shards = {};  // of inputs and outputs that are several things to the plan, and one to callers
-  bool trace = false;        // record firings, kernels and waits from the start
-  // Actors of kernels of Sluice's that are predicted to take no longer run in the thread that brings their messages,
-  // also in the one that submits: no thread is woken for them. So long submit() may take, whatever its timeout.
-  std::chrono::nanoseconds inline_up_to = std::chrono::microseconds(2);
-  bool cuda_graphs = true;  // launch kernels of cuda that follow each other as one, where they allow it
-  // Called on a stream thread after each step, in order, and before anybody who waits for the step is told of it. Must
-  // not throw, block or submit.
-  std::function<void(uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs)> on_output =
-      nullptr;
-  bool on_output_inline = false;  // it may also run within submit(), on the thread that submits: see inline_up_to
-  // Ports exchange memory with callers, wherever the plan allows it, and have none of their own: what is handed over
-  // takes the place of a slot, a result is the slot itself. Memory that is only borrowed is copied all the same.
-  bool zero_copy = false;
-  // The same of ports that the plan has in the memory of a device: inputs may lie there, results stay there. Otherwise
-  // these ports, too, copy from and to host memory.
-  bool device_ports = false;
-  // Memory for the plan's arenas that it shares with other sessions of the engine. Then one of them at a time has steps
-  // in flight: submit() waits, as long as its timeout says, until the steps of the others are done, and try_submit()
-  // gives nothing where it would have to.
-  std::shared_ptr<SharedArenas> arenas = nullptr;
 };
 
 // One submitted step. Cheap to copy; may outlive the session. Thread-safe.

@@ -30,7 +30,7 @@ GraphSessionOptions session_options(const std::string& name, const CompileOption
   o.compile.granularity = options.one_actor_per_op ? Granularity::kOp : Granularity::kProgram;
   o.compile.disabled_passes = options.disabled_passes;
   o.compile.donated = options.donated;
-  o.compile.device_ports = o.device_ports = options.device_ports;
+  o.compile.device_ports = o.session.device_ports = options.device_ports;
   o.compile.cores = options.cores;
   o.meta = std::move(meta);
   return o;
@@ -90,7 +90,7 @@ void replan_family(EagerExecutor& eager, const BundleSource& source, const std::
   for (size_t m = 0; m < loaded.members.size(); ++m) {
     CapturedGraph captured = captured_of(eager, loaded.members[m], member_directory(bundle, m), loaded.meta, shared);
     GraphSessionOptions o = session_options(captured.graph.name, options, loaded.meta);
-    o.arenas = arenas;
+    o.session.arenas = arenas;
     members.push_back(
         sessions.emplace_back(std::make_unique<GraphSession>(eager, std::move(captured), std::move(o))).get());
   }

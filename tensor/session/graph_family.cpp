@@ -29,7 +29,7 @@ GraphFamily load_family(EagerExecutor& eager, const BundleSource& source, GraphS
   const std::string& dir = source.name();
   FamilyBundle bundle = load_family_bundle(source, make_host_allocator());
   GraphFamily family{std::move(bundle.family), {}, bundle.meta};
-  if (options.arenas == nullptr) options.arenas = std::make_shared<SharedArenas>(eager.engine());
+  if (options.session.arenas == nullptr) options.session.arenas = std::make_shared<SharedArenas>(eager.engine());
   LoadedTensors tensors;
   // The largest first: what it has room for is not made anew.
   std::vector<size_t> order(bundle.members.size());

@@ -242,7 +242,7 @@ void GraphSession::Impl::check_donated_ports() const {
   for (const PortInfo& port : session.inputs()) {
     if (std::find(donated.begin(), donated.end(), port.name) == donated.end()) continue;
     if (!port.copied.empty()) refuse(port.name, port.copied);
-    if (port.space.kind != plan::SpaceKind::kHost && !options.device_ports)
+    if (port.space.kind != plan::SpaceKind::kHost && !options.session.device_ports)
       refuse(port.name, "the plan reads it in " + port.space.str());
   }
 }
@@ -269,21 +269,9 @@ void GraphSession::Impl::start() {
     if (const auto parts = sharded.find(v.name); parts != sharded.end()) parts->second.updated = true;
     updated.push_back(eager_impl(tensor).version_counter());
   }
-  SessionOptions session_options;
-  session_options.functions = options.functions;
+  SessionOptions session_options = options.session;
   session_options.shards = shards;
-  session_options.trace = options.trace;
-  session_options.check_numerics = options.check_numerics;
-  session_options.memory_guard = options.memory_guard;
-  session_options.sync_check = options.sync_check;
-  session_options.dump = options.dump;
-  session_options.cuda_graphs = options.cuda_graphs;
-  session_options.inline_up_to = options.inline_up_to;
-  session_options.wait_timeout = options.wait_timeout;
-  session_options.stop_timeout = options.stop_timeout;
-  session_options.arenas = options.arenas;
   session_options.zero_copy = options.exchanges();
-  session_options.device_ports = options.device_ports;
   session = Session::load(eager.engine(), result.plan, bindings, std::move(session_options));
   if (!plan::together(result.plan)) {  // with the packed copies of this machine
     plan::Plan loaded = session.plan();
@@ -335,7 +323,7 @@ bool GraphSession::wait_done(std::chrono::nanoseconds timeout) {
 
 void GraphSession::close() {
   if (!impl_->session.valid()) return;
-  static_cast<void>(wait_done(std::min<Timeout>(kGrace, impl_->options.stop_timeout)));
+  static_cast<void>(wait_done(std::min<Timeout>(kGrace, impl_->options.session.stop_timeout)));
   impl_->session.stop();
   for (const auto& [name, variable] : impl_->sharded) variable.parts->gather();
 }
@@ -409,18 +397,18 @@ std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>&
   std::vector<TensorType> types = impl_->results;
   if (impl_->results_vary) {  // a tensor has a shape, which the step makes
     StepHandle done = step;
-    done.wait(impl_->options.wait_timeout).throw_if_error();
+    done.wait(impl_->options.session.wait_timeout).throw_if_error();
     for (size_t i = 0; i < types.size(); ++i) types[i] = done.outputs()[i].type;
   }
   for (size_t i = 0; i < types.size(); ++i) {
-    outputs.emplace_back(Value(
-        std::make_shared<EagerImpl>(std::make_shared<StepOutput>(step, i, impl_->options.wait_timeout), types[i])));
+    outputs.emplace_back(Value(std::make_shared<EagerImpl>(
+        std::make_shared<StepOutput>(step, i, impl_->options.session.wait_timeout), types[i])));
   }
   return outputs;
 }
 
 void GraphSession::reset() { impl_->session.reset(); }
-void GraphSession::synchronize() { impl_->session.wait_all(impl_->options.wait_timeout); }
+void GraphSession::synchronize() { impl_->session.wait_all(impl_->options.session.wait_timeout); }
 const CompileResult& GraphSession::compiled() const { return impl_->result; }
 const CapturedGraph& GraphSession::captured() const { return impl_->captured; }
 compiler::SbpPlan GraphSession::layouts() const {

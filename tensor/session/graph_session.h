@@ -10,7 +10,7 @@
 
 #include "compiler/compiler.h"
 #include "compiler/sbp_infer.h"
-#include "kernels/kernel.h"
+#include "runtime/options.h"
 #include "tensor/trace.h"
 
 namespace sluice {
@@ -19,7 +19,6 @@ class BundleSource;
 class Engine;
 class Session;
 class PlanCache;
-class SharedArenas;
 class Storage;
 struct Bundle;
 struct BundleTensor;
@@ -30,20 +29,10 @@ using LoadedTensors = std::map<const Storage*, Tensor>;
 
 struct GraphSessionOptions {
   CompileOptions compile;
-  HostFunctions functions;  // by the `name` of host_function nodes
-  bool trace = false;       // record firings, kernels and waits from the start
-  // These are as in SessionOptions.
-  bool check_numerics = false, memory_guard = false, sync_check = false;
-  std::string dump;           // as in SessionOptions
-  bool cuda_graphs = true;    // as in SessionOptions
-  bool zero_copy = false;     // as in SessionOptions; donated inputs imply it
-  bool device_ports = false;  // as in SessionOptions. REQUIRES: it is not called, for results are tensors of the host
-  std::chrono::nanoseconds inline_up_to = std::chrono::microseconds(2);  // as in SessionOptions
-  // The limits of reading a result and of synchronize(), and of destroying the session.
-  std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();
-  std::chrono::nanoseconds stop_timeout = std::chrono::seconds(5);
-  std::shared_ptr<SharedArenas> arenas = nullptr;  // as in SessionOptions
-  std::shared_ptr<PlanCache> plans = nullptr;      // compiled before, and to be kept
+  // `functions` by the `name` of host_function nodes; `shards` are the graph's own. Donated inputs imply `zero_copy`.
+  // REQUIRES: with `device_ports` it is not called, for results are tensors of the host.
+  SessionOptions session;
+  std::shared_ptr<PlanCache> plans = nullptr;  // compiled before, and to be kept
   // Lets go of the sessions that nobody can reach any more. Asked before a variable is refused that another one uses.
   std::function<void()> collect_dropped = nullptr;
   NamedAttrs recorded;   // options of the session and of its callers that differ from the defaults, kept in the plan
@@ -52,7 +41,7 @@ struct GraphSessionOptions {
   // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.
   std::map<std::string, std::string> meta;
 
-  bool exchanges() const { return zero_copy || !compile.donated.empty(); }
+  bool exchanges() const { return session.zero_copy || !compile.donated.empty(); }
 };
 
 // Options of a bundle that is not the graph as it is.

@@ -115,6 +115,7 @@ RUN_BY = {
     **{(page, "*"): "tests/serving/python/test_serving_page.py" for page in ("serving.md", "serving-more.md")},
     ("adding-a-device.md", "bash"): "tests/packaging/test_adding_a_device.py",
     ("adding-an-op.md", "cpp"): "tests/python/test_adding_an_op.py",
+    ("adding-an-option.md", "cpp"): "tests/python/test_adding_an_option.py",
     **{(page, language): "tests/packaging/test_embedding.py"
        for page in ("embedding.md", "compiling-in-cpp.md", "custom-ops.md", "sessions-as-actors.md")
        for language in ("bash", "cmake", "c", "cpp", "py")},

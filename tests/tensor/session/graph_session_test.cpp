@@ -34,7 +34,7 @@ class GraphSessions : public TensorTest {
     }
     y = ops::mul(y, 10);
     GraphSessionOptions options;
-    options.functions["f"] = std::move(function);
+    options.session.functions["f"] = std::move(function);
     const MemoryWatch watch(eager.engine(), {plan::Space{}});
     auto session = std::make_unique<GraphSession>(eager, trace.finish({{"y", y}}), options);
     EXPECT_EQ(watch.held_but_for(ledger_bytes(session->compiled().plan, true, false)), "");

@@ -15,16 +15,14 @@ from sluice._dim import Dim
 from sluice._json_file import read_json
 from sluice._precision import check_precision, precisions
 from sluice.amp.autocast_mode import autocast, get_autocast_dtype
+from sluice.nn.graph import setters
 from sluice.nn.graph.micro_batches import MicroBatches
 from sluice.nn.graph.pass_options import PassOptions
 from sluice.nn.graph.zero import Zero
 
 
-DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
-            "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "generated_kernels": False, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "devices": [], "cores": 0, "check_numerics": False, "memory_guard": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
-            "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "concurrency": 0, "activations": "exact", "updates": "single", "scaled_updates": False, "fuse_add": True, "cast_updates": False, "prims": False, "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
-            "float32_conv_precision": "highest", "deterministic_convs": True, "deterministic_attention": True, "zero": None, "dims": {}, "donated": [],
-            "device_ports": False, "amp": None}
+# Options that are of the tracing of a graph, or of its calls, and so are in no table.
+DEFAULTS = {**setters.DEFAULTS, "gradient_accumulation_steps": 1, "zero": None, "dims": {}, "amp": None}
 
 
 def _dump_file(path: Any) -> dict[str, Any]:
@@ -52,7 +50,7 @@ def bytes_of(what: str, given: Any) -> int:
     return int(number * _UNITS[unit])
 
 
-class GraphConfig(PassOptions):
+class GraphConfig(setters.Setters, PassOptions):
     """Set before the first call."""
 
     def __init__(self) -> None:
@@ -66,17 +64,6 @@ class GraphConfig(PassOptions):
         if self._frozen:
             raise RuntimeError(f"graph.config: '{name}' cannot be set after the graph was compiled; set options before the first call")
         self._options[name] = value
-
-    def set_outputs_buffer_size(self, n: int) -> None:
-        """Steps in flight: 1 = no overlap of steps."""
-        if n < 1:
-            raise ValueError(f"set_outputs_buffer_size: got {n}; must be at least 1")
-        self._set("outputs_buffer_size", int(n))
-
-    def enable_fast_quotas(self, mode: bool = True) -> None:
-        """Registers get the slots that make steps faster, by what kernels are predicted to cost, and no more; off, the fewest
-        with which the plan cannot block. `plan-viz show` says what limits a plan, and what one more slot would gain."""
-        self._set("fast_quotas", bool(mode))
 
     def set_cost_file(self, path: Any) -> None:
         """Sets the file in which Graph.save_costs wrote how long kernels took on this machine: the compiler prefers it to
@@ -93,10 +80,6 @@ class GraphConfig(PassOptions):
         """
         self._set("cost_cache", "" if directory is None else os.fspath(directory))
 
-    def enable_reuse_mem(self, mode: bool = True) -> None:
-        """Pack buffers by lifetime; off, each has memory of its own."""
-        self._set("reuse_memory", bool(mode))
-
     def enable_compress_memory(self, mode: bool = True) -> None:
         """Search for a packing of buffers without gaps where the greedy orders leave some: compiling may take some seconds more,
         and graphs of more than 2,000 buffers are not searched. This and enable_choose_best_memory_allocation() replace each other.
@@ -107,22 +90,6 @@ class GraphConfig(PassOptions):
         """Pack buffers in every greedy order, however large the graph, and take the smallest arena; by default a large graph takes
         the first that is near enough. The size that each order needs is in the log (`debug`, area `compiler`)."""
         self._set("packing", "every" if mode else "quick")
-
-    def enable_inplace(self, mode: bool = True) -> None:
-        """Let kernels overwrite inputs that nobody reads afterwards."""
-        self._set("in_place", bool(mode))
-
-    def enable_pack_weights(self, mode: bool = True) -> None:
-        """Weights that a graph reads and does not change are kept a second time, in the order in which its kernels read them
-        fastest. The copies follow when the weights change; results are the same. They cost the memory that memory() calls
-        "packed". Off, kernels reorder such weights in every step."""
-        self._set("pack_weights", bool(mode))
-
-    def set_granularity(self, granularity: Any) -> None:
-        """"program": few actors with many kernels; "op": one actor per kernel, to study a plan."""
-        if granularity not in ("program", "op"):
-            raise ValueError(f"set_granularity: got {granularity!r}; must be 'program' or 'op'")
-        self._set("granularity", granularity)
 
     def set_memory_budget(self, bytes: Any) -> None:
         """The plan is refused when it needs more; the error names the smallest budget that works, and the largest registers. bytes: a
@@ -159,25 +126,9 @@ class GraphConfig(PassOptions):
             raise RuntimeError("enable_generated_kernels: no g++; install it, or name it with the variable CXX")
         self._set("generated_kernels", bool(mode))
 
-    def enable_kernel_trial_run(self, mode: bool = True) -> None:
-        """Each convolution, and on GPUs each product of matrices, is run by all implementations that its device has of it (of a GPU's
-        libraries by up to 8), on memory of its own, before the graph is compiled, and takes the fastest; the usual one unless another is
-        at least 3 % faster. The times that they took are printed to stderr.
-
-        A kernel is searched for once: the choice is known to later graphs of this process, and, in files next to those of sluice.cache,
-        to later processes (`SLUICE_CACHE=off`: it is not). Results may differ in their last bits from those of the usual kernels, and
-        plans from machine to machine.
-        """
-        self._set("kernel_trials", bool(mode))
-
     def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
         """OneFlow's name: True, the default, takes what the library thinks fastest; False is enable_kernel_trial_run()."""
         self.enable_kernel_trial_run(not mode)
-
-    def cudnn_conv_use_deterministic_algo_only(self, mode: bool = True) -> None:
-        """Convolutions give the same bits in every run, the default. False: they may take kernels of the device that add up in an
-        order of the moment, where those are faster. The CPU has none such."""
-        self._set("deterministic_convs", bool(mode))
 
     def enable_cudnn_attention(self, mode: bool = True) -> None:
         """On GPUs, attention of 16-bit floats without a mask and without dropout (`is_causal` may be set) is cuDNN's, forward and
@@ -228,20 +179,6 @@ class GraphConfig(PassOptions):
             raise ValueError(f"enable_amp: dtype is {dtype}; must be sluice.bfloat16 or sluice.float16")
         self._set("amp", chosen.name)
 
-    def enable_check_numerics(self, mode: bool = True) -> None:
-        """Fail the step at the first kernel that writes a NaN or an infinity, and dump it. Elementwise ops are not fused then."""
-        self._set("check_numerics", bool(mode))
-
-    def enable_memory_guard(self, mode: bool = True) -> None:
-        """Fail the step at the first kernel of the CPU that writes beyond its results, its variables or its workspace, and name it
-        with its implementation and line. Each kernel then runs on copies, with bytes around them that are looked at behind it.
-        `SLUICE_GUARD=1` does the same to all kernels of a process, eager calls too."""
-        self._set("memory_guard", bool(mode))
-
-    def enable_sync_check(self, mode: bool = True) -> None:
-        """Wait for each kernel before the next one runs, so that an error which a device reports late names the op that failed."""
-        self._set("sync_check", bool(mode))
-
     def set_dump(self, what: Any = None, *, ops: Any = (), steps: Any = None, tensors: bool = False, directory: Any = "dump") -> None:
         """Write what kernels compute to files, as numbers about each output or as a whole. `plan-viz compare A B` finds where two
         such runs part. MindSpore's dump.
@@ -262,14 +199,6 @@ class GraphConfig(PassOptions):
             raise ValueError(f"set_dump: got {wrong[0]!r}; patterns and the directory must be without commas")
         self._set("dump", ",".join(parts))
 
-    def enable_trace(self, mode: bool = True) -> None:
-        """Record firings, kernels and waits from the first step; see Graph.save_trace."""
-        self._set("trace", bool(mode))
-
-    def enable_cuda_graphs(self, mode: bool = True) -> None:
-        """On a GPU, launch kernels that follow each other as one."""
-        self._set("cuda_graphs", bool(mode))
-
     def set_gradient_accumulation_steps(self, n: int) -> None:
         """A call is a step of n micro-batches: inputs are cut into n equal parts along axis 0 (scalars are given whole),
         build() sees one part, and the optimizers update once, with the mean of the n gradients. Each result has those of
@@ -281,14 +210,6 @@ class GraphConfig(PassOptions):
     def set_submit_timeout(self, seconds: Any) -> None:
         """A call at capacity waits so long, then raises TimeoutError; 0 = raise at once, None = wait."""
         self._set("submit_timeout", seconds)
-
-    def set_wait_timeout(self, seconds: Any) -> None:
-        """Reading a result waits so long, then raises TimeoutError naming the actors that are stuck."""
-        self._set("wait_timeout", float(seconds))
-
-    def set_stop_timeout(self, seconds: Any) -> None:
-        """How long ending the graph waits for what runs; a function stuck for longer keeps its memory. 5 s by default."""
-        self._set("stop_timeout", float(seconds))
 
     def set_inline_up_to(self, seconds: float) -> None:
         """Parts of a step that are predicted to take no longer run in the calling thread; 2e-6 by default.
@@ -350,13 +271,6 @@ class GraphConfig(PassOptions):
         if not names or not all(isinstance(name, str) and name for name in names):
             raise TypeError(f"donate_inputs: got {names!r}; must be names of arguments of build()")
         self._set("donated", [*dict.fromkeys([*self.donated, *names])])
-
-    def enable_device_ports(self, mode: bool = True) -> None:
-        """Inputs lie in the memory of the device that reads them first, and results in that of the device that makes them,
-        instead of all in host memory (torch has none). For bundles: a service in C++ or C that loads one with `device_ports`
-        takes inputs there and gets results there, without a copy through the host. Calls from Python copy from and to host
-        memory all the same. Graphs over a mesh of devices are refused with NotImplementedError when they are compiled."""
-        self._set("device_ports", bool(mode))
 
     def set_arenas(self, arenas: Any) -> None:
         """Memory for what the graph computes that it shares with other graphs: a sluice.SharedArenas, which is as large as the

@@ -70,44 +70,10 @@ class PassOptions:
         read by others."""
         self._switch("allow_fuse_pad_to_conv", "fuse_pad", bool(mode))
 
-    def allow_fuse_add_to_output(self, mode: bool = True) -> None:
-        """An addition is computed by what makes one of its operands, where nothing else reads that: products of matrices, convolutions,
-        batch norms, dropout and other elementwise ops; gradients are added apart from products. It is so by default; off, each
-        addition is a kernel, or begins one. Results in float32 are the same; 16-bit ones are rounded once less. The bias of a layer
-        is no such addition."""
-        self._ask("allow_fuse_add_to_output", "fused additions", bool(mode), "fuse_add", bool(mode))
-
     def allow_fuse_cast_scale(self, mode: bool = True) -> None:
         """A cast and a product with a number are one kernel, as elementwise ops that follow one another are altogether (the pass
         "fuse_elementwise", which this switches). It is so by default."""
         self._switch("allow_fuse_cast_scale", "fuse_elementwise", bool(mode))
-
-    def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
-        """The update of a parameter casts and scales its gradient itself, as clipping and loss scaling have it: a pass over memory
-        less. Not so by default, since on CPUs with large caches it is no faster."""
-        self._ask("allow_fuse_model_update_ops", "fuse_updates", bool(mode), "scaled_updates", bool(mode))
-
-    def enable_fused_model_update_cast(self, mode: bool = True) -> None:
-        """The update of a parameter also writes what the graph casts it to, in mixed precision, so that no step casts parameters. The
-        copies cost half of the parameters' memory; parameters that somebody else has written are cast again before the next step.
-        Results are the same. Not so by default. Such a graph cannot be saved."""
-        self._ask("enable_fused_model_update_cast", "fuse_updates", bool(mode), "cast_updates", bool(mode))
-
-    def enable_multi_tensor_update(self, mode: bool = True) -> None:
-        """One kernel updates up to 64 parameters; on a GPU that is one launch or two. All their gradients are kept until the last one is
-        there. Not so by default: on a CPU a kernel for each parameter costs next to nothing."""
-        self._ask("enable_multi_tensor_update", "fuse_updates", bool(mode), "updates", "all" if mode else "single")
-
-    def enable_fused_activations(self, mode: bool = True) -> None:
-        """gelu, tanh, sigmoid and silu that follow a linear layer are computed by its kernel, as relu is without being asked: one pass
-        over memory less, in graphs that train nothing. Results may differ in their last bits from those of eager calls; in 16 bits
-        they are rounded once less."""
-        self._ask("enable_fused_activations", "fuse_activation", bool(mode), "activations", "all" if mode else "exact")
-
-    def decompose_to_prims(self, mode: bool = True) -> None:
-        """Every op that has a decomposition is computed by it, down to the primitive ops (sluice.prims.list()), and nothing is fused after
-        that: to hold kernels against simpler ones, or to see what an op comes to. It is slower."""
-        self._ask("decompose_to_prims", "decompose", bool(mode), "prims", bool(mode))
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
         """In which order kernels of a stream run; results are the same.

@@ -13,12 +13,12 @@ from sluice._global import fill
 from sluice.nn.graph import state as states
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.report import Report
+from sluice.nn.graph.setters import OF_RUNS
 from sluice.nn.graph.shape_cache import LayoutCache, ShapeCache
 
 _FORMAT = 2
 # Options that say what is done with a plan, and not which one it is.
-_FREE = {"device", "cost_file", "cost_cache", "dump_dir", "dump", "trace", "check_numerics", "memory_guard", "sync_check", "cuda_graphs",
-         "submit_timeout", "wait_timeout", "stop_timeout", "inline_up_to"}
+_FREE = {"device", "cost_file", "cost_cache", "dump_dir", *OF_RUNS}
 _TEXTS, _TENSORS = {str: str}, {str: Tensor}
 # The form of a state. {str: form}: a dict of any names; [form]: a list of these; a tuple: a list of that length.
 _FORM: dict[Any, Any] = {
