@@ -12,7 +12,7 @@
 #include "base/key.h"
 #include "base/option.h"
 #include "graph/graph.h"
-#include "plan/machine.h"
+#include "plan/time/machine.h"
 
 namespace sluice {
 

@@ -10,8 +10,8 @@
 #include "bindings.h"
 #include "compiler/compiler.h"
 #include "kernels/kernel.h"
-#include "plan/machine.h"
 #include "plan/plan.h"
+#include "plan/time/machine.h"
 #include "tensor/trace.h"
 
 namespace sluice {

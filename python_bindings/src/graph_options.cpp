@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <type_traits>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "bindings.h"
 #include "graph_object.h"
 #include "runtime/options.h"
-#include "tensor/graph_session.h"
+#include "tensor/session/graph_session.h"
 
 namespace sluice::python {
 namespace {
