@@ -6,8 +6,9 @@ be in the file) or `make target`, in backticks. The second may say bounds, such 
 `` `train.*` >= 1.5x `` (x: the ratio to the peer): every line of such a name in docs/figures.md must keep them, and a row
 without a test must say one. In docs/security.md, the last column of each class names at least one `path::name`.
 
-usage: check_features.py [--report FOLDER]   FOLDER is what the last `make test` wrote: a row is refused all of whose
-tests were skipped there, and a test that did not run.
+usage: check_features.py [--update] [--report FOLDER]   FOLDER is what the last `make test` wrote: a row is refused all of
+whose tests were skipped there, and a test that did not run. --update first writes where tests are that were moved within
+their folder.
 """
 import argparse
 import fnmatch
@@ -45,6 +46,18 @@ def problem(check, root=ROOT):
     suite, _, test = name.partition(".")
     found = re.search(rf"TEST(_P|_F)?\({suite}, *{test}\)", text) if test else re.search(rf"\b{name}\b", text)
     return "" if found else f"no test {name} in {path}"
+
+
+def with_moved_tests(page, root=ROOT):
+    """The page, in which a `path::name` that is no longer right names the one file of the folder that has the test now."""
+    def moved(match):
+        path, name = match[1], match[2]
+        if not problem(f"{path}::{name}", root):
+            return match[0]
+        now = [file for file in sorted((root / path).parent.glob("*.py")) if re.search(rf"^def {name}\b", file.read_text(), re.M)]
+        return f"`{now[0].relative_to(root)}::{name}`" if len(now) == 1 else match[0]
+
+    return re.sub(r"`(tests/[\w/]+\.py)::(\w+)`", moved, page)
 
 
 def figures(page):
@@ -127,7 +140,11 @@ def check_classes(page):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--report", type=Path, metavar="FOLDER", help="reports of the last `make test`")
+    parser.add_argument("--update", action="store_true", help="write where tests are that were moved")
     options = parser.parse_args()
+    for page in ("features", "security") if options.update else ():
+        path = ROOT / f"docs/{page}.md"
+        path.write_text(with_moved_tests(path.read_text()))
     outcomes = None
     if options.report:
         files = sorted(options.report.glob("*.xml"))

@@ -1,9 +1,7 @@
 """Eager operations on devices: on the simulated one they give what they give on the CPU, and torch's numbers."""
 
-import gc
 import io
 import pickle
-import threading
 
 import numpy as np
 import pytest
@@ -12,10 +10,8 @@ from conftest import assert_same, to_sl
 from test_ops import KINKED, SMOOTH, _both
 
 import sluice as sl
-import sluice.nn as nn
 import sluice.nn.functional as F
-
-SIM = "sim:0"
+from on_sim import SIM
 
 
 def there(t):
@@ -122,9 +118,6 @@ def test_functions_there_are_torchs(name):
         assert_same(g.cpu(), e, 1e-4)
 
 
-# In place, views, copies
-
-
 def test_writes_and_views_are_torchs():
     def run(m, x, on):
         y = x.clone()
@@ -167,9 +160,6 @@ def test_copies_between_devices_and_their_gradients():
     assert cpu.is_cpu and cpu.tolist() == [5, 2]
     assert target.to(SIM) is target and target.to(SIM, copy=True) is not target and target.cpu().is_cpu
     assert str(sl.ones(2).type_as(target).device) == SIM and str(target.to(cpu).device) == "cpu"
-
-
-# Creation
 
 
 def test_tensors_are_made_there():
@@ -227,9 +217,6 @@ def test_generators_are_for_a_device():
         sl.rand(3, generator=g)
 
 
-# Mixed devices
-
-
 def test_mixed_devices_are_refused_as_torch_refuses_them():
     x, y = sl.ones(3, device=SIM), sl.ones(3)
     text = "Expected all tensors to be on the same device, but found at least two devices, sim:0 and cpu!"
@@ -261,96 +248,6 @@ def test_text_and_numbers_of_tensors_there():
     assert x.get_device() == 0 and not x.is_cpu and not x.is_cuda and len(x) == 2
 
 
-# Modules, optimizers, graphs
-
-
-def net(m):
-    m.manual_seed(0)
-    return m.nn.Sequential(m.nn.Conv2d(1, 4, 3), m.nn.BatchNorm2d(4), m.nn.ReLU(), m.nn.MaxPool2d(2), m.nn.Flatten(),
-                           m.nn.Linear(36, 16), m.nn.LayerNorm(16), m.nn.GELU(), m.nn.Linear(16, 5))
-
-
-OPTIMIZERS = {"sgd": lambda m, p: m.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
-              "adam": lambda m, p: m.optim.Adam(p, lr=0.01, amsgrad=True), "adamw": lambda m, p: m.optim.AdamW(p, lr=0.01),
-              "rmsprop": lambda m, p: m.optim.RMSprop(p, lr=0.005, momentum=0.5), "adagrad": lambda m, p: m.optim.Adagrad(p, lr=0.01)}
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_net_trains_there_with_equal_losses(name):
-    random = np.random.default_rng(0)
-    images, labels = random.random((4, 6, 1, 8, 8), np.float32), random.integers(0, 5, (4, 6))
-
-    def run(m, device):
-        model = net(m)
-        if m is torch:
-            model.load_state_dict({k: torch.from_numpy(v.numpy().copy()) for k, v in net(sl).state_dict().items()})
-        model.to(device)
-        optimizer = OPTIMIZERS[name](m, model.parameters())
-        schedule = m.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
-        losses = []
-        for x, y in zip(images, labels):
-            x, y = m.from_numpy(x).to(device), m.from_numpy(y).to(device)
-            optimizer.zero_grad()
-            loss = m.nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            m.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-            optimizer.step()
-            schedule.step()
-            losses.append(loss.item())
-        assert {str(p.device) for p in model.parameters()} | {str(b.device) for b in model.buffers()} == {str(device)}
-        return losses, optimizer, model
-
-    ours, optimizer, model = run(sl, SIM)
-    assert ours == run(sl, "cpu")[0]  # bit by bit
-    np.testing.assert_allclose(ours, run(torch, "cpu")[0], rtol=2e-4)
-    moments = [v for state in optimizer.state.values() for v in state.values() if isinstance(v, sl.Tensor) and v.ndim]
-    assert moments and {str(v.device) for v in moments} == {SIM}
-    fresh = net(sl).to(SIM)
-    fresh.load_state_dict({k: v.cpu() for k, v in model.state_dict().items()})
-    assert str(fresh[0].weight.device) == SIM and fresh[0].weight.tolist() == model[0].weight.tolist()
-
-
-def test_recurrent_and_attention_modules_there(same_products):
-    sl.manual_seed(1)
-    for module, inputs in ((nn.LSTM(3, 4, 2, bidirectional=True), (sl.randn(5, 2, 3),)), (nn.GRU(3, 4), (sl.randn(5, 2, 3),)),
-                           (nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True), (sl.randn(2, 5, 4),)),
-                           (nn.MultiheadAttention(4, 2), (sl.randn(5, 2, 4),) * 3), (nn.Embedding(7, 3), (sl.tensor([[1, 2]]),)),
-                           (nn.EmbeddingBag(7, 3), (sl.tensor([[1, 2]]),))):
-        expected, got = module(*inputs), module.to(SIM)(*(x.to(SIM) for x in inputs))
-        first = [v[0] if isinstance(v, tuple) else v for v in (expected, got)]
-        assert str(first[1].device) == SIM, type(module)
-        same_products(first[1].tolist(), first[0].tolist())
-
-
-def test_eager_ops_and_graphs_take_turns_on_a_variable():
-    model = nn.Linear(2, 1).to(SIM)
-
-    class Train(nn.Graph):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-            self.add_optimizer(sl.optim.SGD(model.parameters(), lr=0.1))
-            self.config.set_device(SIM)
-
-        def build(self, x):
-            loss = self.model(x).sum()
-            loss.backward()
-            return loss
-
-    graph, x = Train(), sl.ones(3, 2, device=SIM)
-    for _ in range(20):
-        before = model.weight.detach() * 1  # queued; the step must wait for it, and what follows for the step
-        graph(x)
-        after = model.weight.detach() - before
-        with sl.no_grad():
-            model.weight.add_(0.05)
-            model.weight *= 1
-        np.testing.assert_allclose(after.tolist(), [[-0.3, -0.3]], rtol=1e-5)
-
-
-# Saving
-
-
 def test_saving_keeps_the_device():
     state = {"a": sl.arange(4.0, device=SIM), "b": sl.ones(2)}
     buffer = io.BytesIO()
@@ -366,106 +263,6 @@ def test_saving_keeps_the_device():
     assert str(twin.device) == SIM and twin.data_ptr() != state["a"].data_ptr()
 
 
-# Failures, threads, memory
-
-
-def test_failures_come_late_and_name_the_call():
-    table, index = sl.ones(3, 2, device=SIM), sl.tensor([5], device=SIM)
-    rows = table.index_select(0, index)  # nobody knows yet
-    with pytest.raises(IndexError, match=r"(?s)index_select.*test_eager_devices.py:\d+, index_select, call \d+ of sim:0"):
-        rows.tolist()
-    with pytest.raises(IndexError, match="index_select"):
-        (rows + 1).tolist()
-    with pytest.raises(IndexError, match="index_select"):
-        print(rows)
-    assert (table + 1).tolist() == [[2, 2]] * 3  # the device goes on
-    F.embedding(index, table)
-    with pytest.raises(IndexError, match="embedding"):
-        sl.get_device_module(SIM).synchronize()
-    sl.get_device_module(SIM).synchronize()
-    rows.zero_()
-    assert rows.tolist() == [[0, 0]]
-
-
-def test_two_threads_use_one_device():
-    failures = []
-
-    def work(n):
-        try:
-            x = sl.full((50,), float(n), device=SIM)
-            for i in range(100):
-                x = x * 1 + 1
-                if i % 30 == 0:
-                    assert x[0].item() == n + i + 1
-            assert x.tolist() == [n + 100.0] * 50
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not failures, failures
-
-
-def test_memory_is_reused_bounded_and_given_back():
-    sim = sl.get_device_module(SIM)
-    gc.collect()
-    sim.synchronize()
-    sim.empty_cache()
-    before = sim.memory_allocated()
-    x = sl.ones(10000, device=SIM)
-    assert sim.memory_allocated() == before + 40000
-    sim.reset_peak_memory_stats()
-    for _ in range(100):
-        x = x * 0.5 + 0.5
-    assert x[0].item() == 1 and sim.max_memory_allocated() <= before + 3 * 40000 + 1000
-    reserved = sim.memory_reserved()
-    assert reserved <= before + 5 * 45056
-    del x
-    sim.empty_cache()
-    assert sim.memory_allocated() == before and sim.memory_reserved() < reserved
-    assert sim.memory_stats()["allocated_bytes.all.current"] == before
-    assert sim.current_stream() == sim.current_stream(SIM) and sim.is_available()
-    assert sl.get_device_module("cuda") is sl.cuda and sl.get_device_module().__name__.endswith("('cpu')")
-
-
-def test_a_fork_is_told_that_the_device_is_lost(run_script):
-    done = run_script("""
-import os, sluice as sl
-x = sl.ones(2, device="sim:0") + 1
-child = os.fork()
-if child == 0:
-    for call in (lambda: x + 1, lambda: x.tolist(), lambda: sl.ones(2, device="sim:0")):
-        try:
-            call()
-        except RuntimeError as error:
-            assert "made before fork()" in str(error), error
-        else:
-            os._exit(3)
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-print(x.tolist())
-""", timeout=60)
-    assert done.returncode == 0 and done.stdout.strip() == "[2.0, 2.0]", done.stdout + done.stderr
-
-
-def test_the_program_ends_with_work_queued(run_script):
-    done = run_script("""
-import sluice as sl
-x = sl.rand(400, 400, device="sim:0")
-for _ in range(50):
-    x = x @ x / 400
-y = x.requires_grad_() * 2
-print("queued")
-""", timeout=60)
-    assert done.returncode == 0 and done.stdout.strip() == "queued", done.stdout + done.stderr
-
-
-# Mixed precision
-
-
 def test_regions_of_mixed_precision_are_for_their_devices():
     a, b = sl.rand(3, 3), sl.rand(3, 3, device=SIM)
     with sl.autocast("sim", dtype=sl.bfloat16):
@@ -474,9 +271,6 @@ def test_regions_of_mixed_precision_are_for_their_devices():
         with sl.autocast("cpu", dtype=sl.bfloat16):
             assert (a @ a).dtype is sl.bfloat16 and (b @ b).dtype is sl.bfloat16
     assert (b @ b).dtype is sl.float32
-
-
-# Kinds that come from outside
 
 
 def test_a_device_of_a_library_has_eager_ops(run_script):

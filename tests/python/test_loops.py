@@ -1,42 +1,20 @@
-"""scan() and while_loop(): eager programs, Python's loops and torch are the oracles of plans."""
+"""scan(): eager programs, Python's loops and torch are the oracles of plans."""
 
 import json
-import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import sluice as sl
 import sluice.nn as nn
 
 torch = pytest.importorskip("torch")
-
-
-class Calls(nn.Graph):
-    """A graph of a function of tensors."""
-
-    def __init__(self, function, *modules):
-        super().__init__(name="calls")
-        self.function = function
-        self.inner = nn.ModuleList(modules)
-
-    def build(self, *inputs):
-        return self.function(*inputs)
-
-
-def numbers(*shape, seed=0):
-    return sl.from_numpy(np.random.RandomState(seed).randn(*shape).astype(np.float32))
+from looping import Calls, close, collatz, numbers
 
 
 def same(a, b):
     assert a.numpy().tobytes() == b.numpy().tobytes() and a.shape == b.shape
-
-
-def close(a, b, tolerance=1e-5):
-    a, b = (t.detach().numpy() for t in (a, b))
-    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(b).max(initial=0))))
 
 
 def decay(state, x):
@@ -318,105 +296,6 @@ def test_what_a_checkpointed_turn_makes_is_not_kept():  # JAX-07
     assert bytes_of(150, False) - bytes_of(50, False) >= 100 * 5 * state
 
 
-def collatz(n, steps):
-    def odd_or_even(n):
-        return sl.cond(n % 2 == 0, lambda n: n // 2, lambda n: 3 * n + 1, (n,))
-
-    return sl.while_loop(lambda n, steps: n > 1, lambda n, steps: (odd_or_even(n), steps + 1), (n, steps))
-
-
-def test_values_decide_how_long_a_loop_runs():  # MS-01
-    graph = Calls(lambda n: collatz(n, sl.tensor(0)))
-    for n, steps in ((27, 111), (1, 0), (97, 118), (6, 8)):
-        got = graph(sl.tensor(n))
-        assert (got[0].item(), got[1].item()) == (1, steps)
-        assert [t.item() for t in collatz(sl.tensor(n), sl.tensor(0))] == [1, steps]
-    assert [k["op"] for k in graph.plan["kernels"]].count("loop") == 1
-
-
-def test_the_body_of_a_while_loop_may_write_to_its_states():
-    def body(n, x):
-        n += 1
-        x.mul_(2)[0] = 5
-        return n, x
-
-    graph = Calls(lambda n, x: sl.while_loop(lambda n, x: n < 4, body, (n, x)))
-    assert [t.tolist() for t in graph(sl.tensor(1), sl.ones(2))] == [4, [5, 8]]
-
-
-@pytest.mark.parametrize("granularity", ["program", "op"])
-def test_loops_branches_and_scans_are_actors_kernels(granularity):  # MS-01
-    def function(p, x, xs):
-        def search(x):
-            return sl.while_loop(lambda x, n: (x.abs().max() > 1) & (n < 50), lambda x, n: (x * 0.7, n + 1), (x, sl.tensor(0)))
-
-        def walk(x):
-            return sl.scan(lambda s, row: (s * 0.5 + row, None), x, xs)[0], xs.sum().long()
-
-        y, n = sl.cond(p, search, walk, (x,))
-        return y + 1, n
-
-    graph = Calls(function)
-    graph.config.set_granularity(granularity)
-    for i, p in enumerate((True, False, True, True, False)):
-        x, xs = numbers(4, seed=i) * 9, numbers(3, 4, seed=i + 9)
-        got, expected = graph(sl.tensor(p), x, xs), function(p, x, xs)
-        close(got[0], expected[0])
-        assert got[1].item() == expected[1].item()
-
-
-def test_the_interpreter_of_plans_agrees(tmp_path):
-    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tools"))
-    import plan_interpreter
-    import plan_loops  # adds the op
-
-    assert "loop" in plan_interpreter.OPS and plan_loops
-
-    def function(n, xs):
-        step = lambda s, x: ((s.t() * 0.5 + x).neg(), s - x[0])
-        last, rows = sl.scan(step, xs[0], xs, reverse=True)
-        return last, rows, collatz(n, sl.tensor(0))[1]
-
-    graph = Calls(function)
-    inputs = [(sl.tensor(n), numbers(4, 2, 2, seed=n)) for n in (6, 1, 7)]
-    expected = [[t.numpy() for t in graph(*i)] for i in inputs]
-    sl.save(graph, str(tmp_path))
-    machine = plan_interpreter.open_bundle(str(tmp_path))
-    names = [i["name"] for i in machine.plan["inputs"]]
-    for ours, theirs in zip(machine.run([dict(zip(names, (t.numpy() for t in i))) for i in inputs]), expected, strict=True):
-        for mine, engine in zip(ours.values(), theirs, strict=True):
-            assert mine.tobytes() == engine.tobytes()
-
-
-def test_branches_in_a_loop_run_one_at_a_time():
-    """A branch that is not taken would fail: an index that is out of range."""
-    table = sl.arange(4).float()
-
-    def step(state, i):
-        inside = lambda: table.index_select(0, i.reshape(1)).reshape(())
-        return state + sl.cond(i < 4, inside, lambda: sl.zeros(())), None
-
-    graph = Calls(lambda xs: sl.scan(step, sl.zeros(()), xs)[0])
-    assert graph(sl.tensor([3, 9, 1, 7, 2])).item() == 6
-
-
-def test_a_while_loop_has_no_gradient():
-    w = nn.Parameter(numbers(3))
-
-    class Graph(nn.Graph):
-        def __init__(self):
-            super().__init__()
-            self.w = w
-
-        def build(self, x):
-            (y,) = sl.while_loop(lambda x: x.sum() < 9, lambda x: (x + self.w.square() + 1,), (x,))
-            y.sum().backward()
-            return y
-
-    with pytest.raises(NotImplementedError, match="decides how often it runs.*need scan"):
-        Graph()(numbers(3))
-
-
 @pytest.mark.parametrize("body, error, message", [
     (lambda s, x: (s.double(), None), TypeError, "changes the type of its state 'init': from .*float32"),
     (lambda s, x: (s[:1], None), TypeError, "changes the type of its state"),
@@ -478,142 +357,3 @@ def test_a_file_alone_is_enough_for_another_process(tmp_path):  # PS-01
     ran = subprocess.run([sys.executable, "-c", SAVED, str(tmp_path / "bundle")], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert [json.loads(line) for line in ran.stdout.strip().splitlines()] == expected
-
-
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def parts(self, x):
-        batch, length, width = x.shape
-        return [t.reshape(batch, length, self.heads, width // self.heads).transpose(1, 2)
-                for t in self.qkv(self.norm1(x)).chunk(3, 2)]
-
-    def join(self, x, attended):
-        x = x + self.out(attended.transpose(1, 2).reshape(x.shape))
-        return x + self.mlp(self.norm2(x))
-
-    def forward(self, x):
-        q, k, v = self.parts(x)
-        return self.join(x, nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
-
-    def step(self, x, cache, position, seen):
-        """One token: `cache` has the keys and values of those before."""
-        q, k, v = self.parts(x)
-        keys, values = (c.index_copy(2, position.reshape(1), new) for c, new in zip(cache, (k, v)))
-        return self.join(x, nn.functional.scaled_dot_product_attention(q, keys, values, attn_mask=seen)), (keys, values)
-
-
-class CharGPT(nn.Module):
-    def __init__(self, vocabulary=27, width=32, heads=4, layers=2, longest=256):
-        super().__init__()
-        self.longest, self.heads, self.width = longest, heads, width
-        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(longest, width)
-        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
-        self.head = nn.Linear(width, vocabulary)
-
-    def forward(self, tokens):
-        x = self.tokens(tokens) + self.positions.weight[:tokens.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
-
-    def step(self, token, position, caches):
-        x = (self.tokens(token) + self.positions(position)).unsqueeze(1)
-        seen = sl.arange(self.longest) <= position
-        made = []
-        for block, cache in zip(self.blocks, caches):
-            x, cache = block.step(x, cache, position, seen)
-            made.append(cache)
-        return self.head(x)[:, 0], tuple(made)
-
-    def caches(self, batch):
-        shape = batch, self.heads, self.longest, self.width // self.heads
-        return tuple((sl.zeros(shape), sl.zeros(shape)) for _ in self.blocks)
-
-
-class Generate(nn.Graph):
-    """Continues a prompt by so many tokens, as one step of one plan."""
-
-    def __init__(self, model, count):
-        super().__init__()
-        self.model, self.count = model, count
-
-    def build(self, prompt):
-        model, batch = self.model, prompt.shape[0]
-
-        def read(state, token):
-            position, caches, _ = state
-            logits, caches = model.step(token, position, caches)
-            return (position + 1, caches, logits), None
-
-        def write(state, _):
-            position, caches, logits = state
-            token = logits.argmax(1)
-            return read((position, caches, logits), token)[0], (token, logits)
-
-        with sl.no_grad():
-            state = sl.tensor(0), model.caches(batch), sl.zeros(batch, model.head.out_features)
-            state, _ = sl.scan(read, state, prompt.t())
-            _, (tokens, logits) = sl.scan(write, state, length=self.count)
-        return tokens.t(), logits
-
-
-def test_a_plan_generates_text_with_caches(count=200):  # MLX-08
-    sl.manual_seed(1)
-    model = CharGPT()
-    for p in model.parameters():
-        p.data.mul_(2)  # so that what comes next depends on more than the last token
-    prompt = sl.from_numpy(np.random.RandomState(0).randint(0, 27, (2, 7)))
-    graph = Generate(model, count)
-    tokens, logits = graph(prompt)
-    assert tokens.shape == (2, count) and len({tuple(row) for row in tokens.tolist()}) == 2
-    with sl.no_grad():
-        everything = model(sl.cat([prompt, tokens], 1))[:, 6:-1]  # each token again from all before it
-        close(logits.transpose(0, 1), everything, 1e-4)
-        assert everything.argmax(2).tolist() == tokens.tolist()
-        sequence = prompt
-        for i in range(20):
-            sequence = sl.cat([sequence, model(sequence)[:, -1].argmax(1, keepdim=True)], 1)
-        assert sequence[:, 7:].tolist() == tokens[:, :20].tolist()
-
-    caches = 2 * 2 * 2 * 256 * 32 * 4
-    loops = [k for k in graph.plan["kernels"] if k["op"] == "loop"]
-    assert len(loops) == 2
-    for loop in loops:  # the caches are written in place: a turn has room for less than one of them
-        assert graph.plan["buffers"][loop["workspace"]]["bytes"] < caches / 4
-
-
-def test_generation_ends_where_the_text_does():
-    """The number of tokens is data: a loop that stops behind token 0, with its text in a state."""
-    sl.manual_seed(3)
-    model, longest = CharGPT(), 64
-
-    class Until(nn.Graph):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def build(self, token, stop):
-            def step(token, position, text, caches):
-                logits, caches = self.model.step(token, position, caches)
-                token = logits.argmax(1)
-                return token, position + 1, text.index_copy(0, position.reshape(1), token), caches
-
-            go_on = lambda token, position, text, caches: (token[0] != stop) & (position < longest)
-            with sl.no_grad():
-                state = token, sl.tensor(0), sl.zeros(longest, dtype=sl.int64), self.model.caches(1)
-                return sl.while_loop(go_on, step, state)[:3]
-
-    graph = Until()
-    _, count, text = graph(sl.tensor([5]), sl.tensor(-1))
-    assert count.item() == longest
-    stop = text[10].item()
-    expected = text.tolist()[:text.tolist().index(stop) + 1]
-    _, count, text = graph(sl.tensor([5]), sl.tensor(stop))
-    assert count.item() == len(expected) and text.tolist()[:len(expected)] == expected
-    assert not any(text.tolist()[len(expected):])

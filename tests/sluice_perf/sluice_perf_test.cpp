@@ -70,6 +70,20 @@ TEST(HttpResponse, OfBytesThatComeOneByOne) {
   }
 }
 
+TEST(HttpResponse, ABodyIsTheSameHoweverItComesInPieces) {
+  const auto hash_of = [](const std::string& body, size_t piece) {
+    HttpResponse response(false);
+    response.feed("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n");
+    for (size_t at = 0; at < body.size(); at += piece) response.feed(std::string_view(body).substr(at, piece));
+    EXPECT_TRUE(response.done());
+    return response.hash();
+  };
+  const std::string body = "a body of more than eight bytes, and not of a multiple of them";
+  for (const size_t piece : {1, 3, 8, 13, 40}) EXPECT_EQ(hash_of(body, piece), hash_of(body, body.size())) << piece;
+  EXPECT_NE(hash_of(body, 8), hash_of(body + '\1', 8));
+  EXPECT_NE(hash_of(std::string(9, 'x'), 9), hash_of(std::string(8, 'x') + 'y', 9));
+}
+
 TEST(HttpResponse, WithoutALengthItEndsWithTheConnection) {
   HttpResponse response(true);
   response.feed("HTTP/1.1 200 OK\r\n\r\nsome");

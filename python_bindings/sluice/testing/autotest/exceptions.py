@@ -20,7 +20,7 @@ NOT_GENERATED: list[tuple[str, str]] = [
     (r"Tensor\.(backward|register_hook|register_post_accumulate_grad_hook|requires_grad_|retain_grad)",
      "every gradient here; hooks: tests/python/test_autograd.py"),
     (r"Tensor\.(map_|map2_|apply_)", "calls Python for each element: tests/python/test_tensor.py"),
-    (r"vmap|cond|scan|while_loop", "takes functions: tests/python/test_func.py, test_cond.py and test_loops.py"),
+    (r"vmap|cond|scan|while_loop", "takes functions: tests/python/test_func.py, test_cond.py, test_loops.py and test_while_loops.py"),
     (r"compile", "takes functions: tests/python/test_compile.py"),
     (r"(Tensor\.)?(new_)?(empty|resize_as_)(_like|_strided|_permuted)?|Tensor\.new",
      "of any contents: tests/python/test_tensor_state.py and test_layouts.py"),

@@ -1,0 +1,3 @@
+"""What the tests of eager devices share."""
+
+SIM = "sim:0"
