@@ -1,3 +1,36 @@
+// A stream has a part: to count the messages that it gets and to run the nodes that they make ready. One thread at a
+// time has that part. Usually it is the stream's own, but to wake a thread costs more than most messages are worth, so
+// a thread that brings a message to a stream that sleeps may take its part for a moment.
+//
+//   state     who has the part                               what happens to a message that comes
+//   running   the stream's thread, in run()                  it is linked into the inbox
+//   looking   the stream's thread, in rest()                 it is linked, and the thread sees it
+//   parked    nobody: the stream's thread sleeps in rest()   the thread whose push finds the stream parked decides
+//   stood in  that thread, in stand_in()                     it is linked into the inbox
+//
+//   from      to        when                                                                   strategy
+//   running   looking   ring and inbox are empty, and short waits have paid off of late        look before sleep
+//   looking   running   there is a message
+//   running   parked    ring and inbox are empty, and looking does not pay                     sleep
+//   looking   parked    the look was in vain
+//   parked    running   the message lets an actor fire that needs the stream's thread anyway   wake at once
+//   parked    parked    the thread holds a lock that the woken thread would need               wake later
+//   parked    stood in  any other message                                                      stand in
+//   stood in  parked    all messages are counted, and all actors that could fire have fired
+//   stood in  running   an actor that is not prompt could fire, or too many have fired         wake at once
+//
+// Look before sleep: the thread polls the inbox while it gives way to others (ShortWait); who finds its look in vain
+// stops looking for a while. The reasons are in ADR 26 and 35.
+// Wake at once: the message says so (Cell::wakes, ADR 31), because to count for a thread that runs next would take its
+// memory to another core and back.
+// Wake later: a WakeLater keeps the streams that its thread has found parked, and decides about them when its locks are
+// free (ADR 26). They stay parked meanwhile. What does not fit into it is woken at once.
+// Stand in: the thread counts what it has brought, and fires actors that are prompt: they neither take long nor wait
+// (ADR 26, 34). It takes cores where they are free and never waits for them (ADR 36). It fires at most kMostFirings,
+// and stands in at most kMostDeep streams deep, for those that get messages of the actors that it fires.
+//
+// With manual stepping a stream has no thread and none of these states: step() delivers what it chooses of all that is
+// pending.
 #include "actors/stream_executor.h"
 
 #include <algorithm>

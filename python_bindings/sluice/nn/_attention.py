@@ -69,6 +69,93 @@ def _static(name: str, given: Tensor, rows: int, width: int) -> Tensor:
     return given
 
 
+def _checked_heads(query: Tensor, key: Tensor, embed_dim_to_check: int, num_heads: int) -> int:
+    """Features of a head."""
+    _, batch, embed_dim = query.shape
+    if embed_dim != embed_dim_to_check:
+        raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed_dim}")
+    if key.shape[1] != batch:
+        raise RuntimeError(f"multi_head_attention_forward: key has a batch of {key.shape[1]}; query has one of {batch}")
+    head = embed_dim // num_heads
+    if head * num_heads != embed_dim:
+        raise AssertionError(f"embed_dim {embed_dim} not divisible by num_heads {num_heads}")
+    return head
+
+
+def _projected_apart(query: Tensor, key: Tensor, value: Tensor, weights: tuple[Any, Any, Any], bias: Any) -> tuple[Tensor, ...]:
+    """Query, key and value, each by a weight of its own."""
+    if key.shape[:2] != value.shape[:2]:
+        raise AssertionError(f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}")
+    for name, weight in zip("qkv", weights):
+        if weight is None:
+            raise AssertionError(f"use_separate_proj_weight is True but {name}_proj_weight is None")
+    biases = (None,) * 3 if bias is None else bias.chunk(3)
+    return tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
+
+
+def _projected_together(query: Tensor, key: Tensor, value: Tensor, weight: Any, bias: Any) -> tuple[Tensor, ...]:
+    """The same by the parts of one weight."""
+    if key.shape != value.shape:
+        raise AssertionError(f"key shape {key.shape!r} does not match value shape {value.shape!r}")
+    if weight is None:
+        raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
+    return _projected(query, key, value, weight, bias)
+
+
+def _mask_of_all_heads(attn_mask: Any, rows: int, length: int, steps: int) -> Any:
+    """attn_mask as (1 or rows, length, steps); None stays None."""
+    if attn_mask is not None and attn_mask.dim() == 2:
+        if attn_mask.shape != (length, steps):
+            raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape!r}, but should be {(length, steps)}.")
+        return attn_mask.unsqueeze(0)
+    if attn_mask is not None and attn_mask.shape != (rows, length, steps):
+        raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape!r}, but should be {(rows, length, steps)}.")
+    return attn_mask
+
+
+def _with_biases(k: Tensor, v: Tensor, bias_k: Any, bias_v: Any, static_k: Any, static_v: Any) -> tuple[Tensor, Tensor]:
+    """Keys and values with a step more where there are biases."""
+    if (bias_k is None) != (bias_v is None):
+        raise AssertionError(f"bias_{'v' if bias_k is None else 'k'} is set but bias_{'k' if bias_k is None else 'v'} is None")
+    if bias_k is None:
+        return k, v
+    for name, given in (("key", static_k), ("value", static_v)):
+        if given is not None:
+            raise AssertionError(f"bias cannot be added to static {name}.")
+    _, batch, embed_dim = k.shape
+    return sluice.cat([k, bias_k.expand(1, batch, embed_dim)]), sluice.cat([v, bias_v.expand(1, batch, embed_dim)])
+
+
+def _with_padding(attn_mask: Any, key_padding_mask: Any, batch: int, num_heads: int, steps: int) -> Any:
+    """attn_mask that also leaves out padding, the same for all heads of a sample."""
+    if key_padding_mask is None:
+        return attn_mask
+    if key_padding_mask.shape[0] != batch:
+        raise AssertionError(f"Expected key_padded_mask.shape[0] to be {batch}, but got {key_padding_mask.shape[0]}")
+    if key_padding_mask.shape[1] != steps:
+        raise AssertionError(f"Expected key_padded_mask.shape[1] to be {steps}, but got {key_padding_mask.shape[1]}")
+    padding = key_padding_mask.reshape(batch, 1, 1, steps).expand(-1, num_heads, -1, -1).reshape(batch * num_heads, 1, steps)
+    return padding if attn_mask is None else attn_mask + padding
+
+
+def _weighed(q: Tensor, k: Tensor, v: Tensor, attn_mask: Any, dropout_p: float) -> tuple[Tensor, Tensor]:
+    """(output, weights), of each head."""
+    scores = (q * math.sqrt(1.0 / q.shape[-1])).bmm(k.transpose(1, 2))
+    weights = F.softmax(scores if attn_mask is None else scores + attn_mask, -1)
+    weights = F.dropout(weights, dropout_p) if dropout_p else weights
+    return weights.bmm(v), weights
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, attn_mask: Any, dropout_p: float, is_causal: bool, batch: int) -> Tensor:
+    """The same output where nobody asks for the weights."""
+    rows, length, head = q.shape
+    num_heads, steps = rows // batch, k.shape[1]
+    q, k, v = (x.reshape(batch, num_heads, x.shape[1], head) for x in (q, k, v))
+    if attn_mask is not None:
+        attn_mask = attn_mask.unsqueeze(0) if attn_mask.shape[0] == 1 else attn_mask.reshape(batch, num_heads, -1, steps)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal).reshape(rows, length, head)
+
+
 def multi_head_attention_forward(
         query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Any, in_proj_bias: Any,
         bias_k: Any, bias_v: Any, add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Any,
@@ -97,51 +184,23 @@ def multi_head_attention_forward(
         attn_mask = None
     else:
         attn_mask, is_causal = float_mask(attn_mask, "attn_mask", query.dtype), False
-    if embed_dim != embed_dim_to_check:
-        raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed_dim}")
-    if key.shape[1] != batch:
-        raise RuntimeError(f"multi_head_attention_forward: key has a batch of {key.shape[1]}; query has one of {batch}")
-    head = embed_dim // num_heads
-    if head * num_heads != embed_dim:
-        raise AssertionError(f"embed_dim {embed_dim} not divisible by num_heads {num_heads}")
+    head = _checked_heads(query, key, embed_dim_to_check, num_heads)
     if use_separate_proj_weight:
-        if key.shape[:2] != value.shape[:2]:
-            raise AssertionError(f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}")
-        for name, weight in (("q", q_proj_weight), ("k", k_proj_weight), ("v", v_proj_weight)):
-            if weight is None:
-                raise AssertionError(f"use_separate_proj_weight is True but {name}_proj_weight is None")
-        biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
-        q, k, v = (F.linear(x, w, b) for x, w, b in zip((query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), biases))
+        apart = (q_proj_weight, k_proj_weight, v_proj_weight)
+        q, k, v = _projected_apart(query, key, value, apart, in_proj_bias)
     else:
-        if key.shape != value.shape:
-            raise AssertionError(f"key shape {key.shape!r} does not match value shape {value.shape!r}")
-        if in_proj_weight is None:
-            raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
-        q, k, v = _projected(query, key, value, in_proj_weight, in_proj_bias)
-    steps = k.shape[0]
-    if attn_mask is not None and attn_mask.dim() == 2:
-        if attn_mask.shape != (length, steps):
-            raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape!r}, but should be {(length, steps)}.")
-        attn_mask = attn_mask.unsqueeze(0)
-    elif attn_mask is not None and attn_mask.shape != (batch * num_heads, length, steps):
-        raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape!r}, but should be "
-                           f"{(batch * num_heads, length, steps)}.")
-    if (bias_k is None) != (bias_v is None):
-        raise AssertionError(f"bias_{'v' if bias_k is None else 'k'} is set but bias_{'k' if bias_k is None else 'v'} is None")
-    added = 0
-    if bias_k is not None:
-        for name, given in (("key", static_k), ("value", static_v)):
-            if given is not None:
-                raise AssertionError(f"bias cannot be added to static {name}.")
-        k, v = (sluice.cat([x, b.expand(1, batch, embed_dim)]) for x, b in ((k, bias_k), (v, bias_v)))
-        added += 1
+        q, k, v = _projected_together(query, key, value, in_proj_weight, in_proj_bias)
+    rows, given_steps = batch * num_heads, k.shape[0]
+    attn_mask = _mask_of_all_heads(attn_mask, rows, length, given_steps)
+    k, v = _with_biases(k, v, bias_k, bias_v, static_k, static_v)
+    added = k.shape[0] - given_steps
 
     def heads_of(x):
-        return x.reshape(x.shape[0], batch * num_heads, head).transpose(0, 1)
+        return x.reshape(x.shape[0], rows, head).transpose(0, 1)
 
     q = heads_of(q)
-    k = heads_of(k) if static_k is None else _static("k", static_k, batch * num_heads, head)
-    v = heads_of(v) if static_v is None else _static("v", static_v, batch * num_heads, head)
+    k = heads_of(k) if static_k is None else _static("k", static_k, rows, head)
+    v = heads_of(v) if static_v is None else _static("v", static_v, rows, head)
     if add_zero_attn:
         k, v = (sluice.cat([x, sluice.zeros_like(x[:, :1].detach())], 1) for x in (k, v))
         added += 1
@@ -149,25 +208,13 @@ def multi_head_attention_forward(
         attn_mask = None if attn_mask is None else F.pad(attn_mask, (0, added))
         key_padding_mask = None if key_padding_mask is None else F.pad(key_padding_mask, (0, added))
     steps = k.shape[1]
-    if key_padding_mask is not None:
-        if key_padding_mask.shape[0] != batch:
-            raise AssertionError(f"Expected key_padded_mask.shape[0] to be {batch}, but got {key_padding_mask.shape[0]}")
-        if key_padding_mask.shape[1] != steps:
-            raise AssertionError(f"Expected key_padded_mask.shape[1] to be {steps}, but got {key_padding_mask.shape[1]}")
-        padding = key_padding_mask.reshape(batch, 1, 1, steps).expand(-1, num_heads, -1, -1).reshape(batch * num_heads, 1, steps)
-        attn_mask = padding if attn_mask is None else attn_mask + padding
+    attn_mask = _with_padding(attn_mask, key_padding_mask, batch, num_heads, steps)
     dropout_p = dropout_p if training else 0.0
     weights = None
     if need_weights:
-        scores = (q * math.sqrt(1.0 / head)).bmm(k.transpose(1, 2))
-        weights = F.softmax(scores if attn_mask is None else scores + attn_mask, -1)
-        weights = F.dropout(weights, dropout_p) if dropout_p else weights
-        output = weights.bmm(v)
+        output, weights = _weighed(q, k, v, attn_mask, dropout_p)
     else:
-        q, k, v = (x.reshape(batch, num_heads, x.shape[1], head) for x in (q, k, v))
-        if attn_mask is not None:
-            attn_mask = attn_mask.unsqueeze(0) if attn_mask.shape[0] == 1 else attn_mask.reshape(batch, num_heads, -1, steps)
-        output = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal).reshape(batch * num_heads, length, head)
+        output = _attended(q, k, v, attn_mask, dropout_p, is_causal, batch)
     output = F.linear(output.transpose(0, 1).reshape(length, batch, embed_dim), out_proj_weight, out_proj_bias)
     if weights is not None:
         weights = weights.reshape(batch, num_heads, length, steps)
