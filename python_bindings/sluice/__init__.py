@@ -14,14 +14,13 @@ from sluice._C import MemoryError as OutOfMemoryError
 from sluice._dim import Dim
 from sluice._size import Size
 from sluice._device import device, get_default_device, register_quota, set_default_device, stream
-from sluice._device_module import get_device_module
+from sluice._device_modules import get_device_module
 from sluice._creation import (arange, as_tensor, bernoulli, default_generator, empty, empty_like, empty_strided, eye, from_dlpack,
                               from_numpy, frombuffer, full, full_like, get_default_dtype, get_rng_state, initial_seed, linspace,
                               manual_seed, normal, ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, seed,
                               set_default_dtype, set_rng_state, tensor, to_dlpack, zeros, zeros_like)
 from sluice._numbers import numpy as _numpy
-from sluice._memory_format import strided
-from sluice import _pickling, _tensor_methods, _tensor_state, sbp
+from sluice import _late_methods, _pickling, _tensor_methods, _tensor_state, sbp
 from sluice._global import placement
 from sluice._dtypes import TENSOR_CLASSES as _TENSOR_CLASSES
 from sluice._dtypes import can_cast, finfo, iinfo, result_type, set_default_tensor_type
@@ -65,8 +64,8 @@ multinomial = Tensor.multinomial
 contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneFlow's
 
 # Imported when they are first used.
-_MODULES = {"_dynamo", "accelerator", "amp", "backends", "cache", "comm", "compiler", "cuda", "distributed", "distributions", "env", "errors", "fft", "func",
-            "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing", "nn", "optim",
+_MODULES = {"_dynamo", "accelerator", "amp", "backends", "cache", "comm", "compiler", "cuda", "distributed", "distributions", "env", "errors",
+            "fft", "func", "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing", "nn", "optim",
              "prims", "profiler", "quantization", "return_types", "serialization", "special", "testing", "utils", "version"}
 _LAZY_NAMES = {"load_graph": "sluice._bundle", "save_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}
 _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_function")})
@@ -76,10 +75,11 @@ _LAZY_NAMES.update({name: "sluice.amp.autocast_mode" for name in (
     "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled", "set_autocast_dtype",
     "set_autocast_enabled", "set_autocast_gpu_dtype")})
 _LAZY_NAMES.update({name: "sluice._network_functions" for name in (
-    "alpha_dropout_", "batch_norm", "binary_cross_entropy_with_logits", "conv_tbc", "cosine_embedding_loss", "ctc_loss",
+    "alpha_dropout_", "batch_norm", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "ctc_loss",
     "dropout", "dropout_", "embedding", "embedding_renorm_", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "group_norm",
     "hinge_embedding_loss", "instance_norm", "kl_div", "margin_ranking_loss", "poisson_nll_loss", "segment_reduce",
     "triplet_margin_loss")})
+_LAZY_NAMES["conv_tbc"] = "sluice.nn._projections"
 _LAZY_NAMES.update({name: "sluice._lowrank" for name in ("geqrf", "lobpcg", "ormqr", "pca_lowrank", "svd_lowrank")})
 _LAZY_NAMES.update({name: "sluice._histograms" for name in ("histogram", "histogramdd")})
 _LAZY_NAMES.update({name: "sluice._removed" for name in ("eig", "lstsq", "lu", "matrix_rank", "solve", "symeig")})

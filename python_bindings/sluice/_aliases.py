@@ -5,11 +5,10 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._arguments import typed
-from sluice._creation import _finish, _place, as_tensor
+from sluice._creation import _finish, _place, arange, as_tensor, empty_strided, from_numpy, zeros
 from sluice._numbers import numpy as lazy_numpy
 
 # Torch has these at the top as well, with the same arguments; OneFlow the last ones.
@@ -83,7 +82,7 @@ def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, device
     stride, step = [0] * len(order), 1
     for d in reversed(order):
         stride[d], step = step, step * max(size[d], 1)
-    return sluice.empty_strided(size, stride, dtype=dtype, device=device, requires_grad=requires_grad)
+    return empty_strided(size, stride, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @typed(input="Tensor", src="Tensor", size="ints", stride="ints", storage_offset="int|None")
@@ -97,10 +96,10 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
     # What the memory up to input's last element holds: input's elements, then src's, some of which may be no element of input.
     offset = input.storage_offset()
     end = offset + (1 + sum((n - 1) * s for n, s in zip(input.shape, input.stride())) if input.numel() else 0)
-    places = sluice.arange(end)
+    places = arange(end)
     own = places.as_strided(input.shape, input.stride(), offset)
     seen = places.as_strided(size, stride, offset if storage_offset is None else storage_offset)
-    memory = sluice.zeros(end, dtype=input.dtype, device=input._device)
+    memory = zeros(end, dtype=input.dtype, device=input._device)
     for values, where in ((input, own), (src.to(input.dtype), seen)):
         memory = memory.scatter(0, where.reshape(-1), values.reshape(-1))
     return memory[own]
@@ -144,38 +143,11 @@ def from_file(filename: str, shared: Any = None, size: Any = 0, *, dtype: Any = 
     if dtype is _C.bfloat16:
         raise NotImplementedError("from_file: NumPy has no bfloat16; read int16 and view() it")
     if not size:
-        return _finish(sluice.zeros(0, dtype=dtype), device, requires_grad)
+        return _finish(zeros(0, dtype=dtype), device, requires_grad)
     bytes_ = size * dtype.itemsize
     if shared:
         with open(filename, "ab") as file:
             if file.tell() < bytes_:
                 file.truncate(bytes_)
     array = numpy.memmap(filename, numpy.dtype(dtype.name), "r+" if shared else "c", shape=(size,))
-    return _finish(sluice.from_numpy(array), device, requires_grad)
-
-
-# Tensor methods of torch and OneFlow that are functions of sluice.nn
-
-
-def _by_functional(name: str) -> Any:
-    def method(self, *args, **options):
-        return getattr(sluice.nn.functional, name)(self, *args, **options)
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"F.{name} of this tensor."
-    return method
-
-
-def _by_init(name: str) -> Any:
-    def method(self, *args, **options):
-        return getattr(sluice.nn.init, name)(self, *args, **options)
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"sluice.nn.init.{name} of this tensor."
-    return method
-
-
-for _name in ("prelu", "hardshrink", "gelu", "mish", "selu", "silu", "softplus", "softsign"):
-    setattr(Tensor, _name, _by_functional(_name))
-for _name in ("kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_", "trunc_normal_", "orthogonal_"):
-    setattr(Tensor, _name, _by_init(_name))
+    return _finish(from_numpy(array), device, requires_grad)

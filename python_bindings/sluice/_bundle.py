@@ -15,6 +15,8 @@ from sluice._json_file import parse_json
 from sluice._structure import Structure, flatten
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.families import FamilyCall
+from sluice.nn.graph.graph import Graph
+from sluice.nn.graph.signature import read_signature
 
 _SHAPES = "shapes.json"
 
@@ -46,8 +48,6 @@ def save_graph(graph: Any, directory: Any, fetch: Any = None, freeze: bool = Fal
 
     freeze: weights that no step changes become constants, and what depends on them alone is computed now, once. Of one plan only, too.
     """
-    from sluice.nn.graph import Graph
-
     if isinstance(graph, (list, tuple)):
         if fetch is not None:
             raise TypeError("save_graph: fetch is for a graph with one plan; got a list of graphs")
@@ -143,7 +143,7 @@ class LoadedGraph:
             arguments = Structure("dict", tuple(self._parameters), (Structure("tensor"),) * len(self.inputs))
             results = Structure("tuple", None, (Structure("tensor"),) * len(self.outputs))
         else:
-            self._parameters, arguments, results, strides = _signature(f"{name}/meta.json: signature", text,
+            self._parameters, arguments, results, strides = read_signature(f"{name}/meta.json: signature", text,
                                                                         len(self.inputs), len(self.outputs))
             layouts = {i: strides[name] for i, (name, _, _) in enumerate(self.inputs) if name in strides}
         # Arguments that hold no tensor may be left out.
@@ -221,25 +221,3 @@ class ShapedGraphs:
 
     def __repr__(self) -> str:
         return f"ShapedGraphs({self.name!r}, {self.shapes})"
-
-
-def _signature(where: str, text: str, inputs: int, outputs: int) -> tuple[list[str], Structure, Structure, dict[str, Any]]:
-    """The parameters, arguments and results of a graph's signature, and strides that inputs must have (call.order_of)."""
-    try:
-        signature = json.loads(text)
-        if not isinstance(signature, dict) or sorted({*signature} - {"strides"}) != ["arguments", "parameters", "results"]:
-            raise _C.ValueError(f"{signature!r:.80}; must be an object of parameters, arguments and results")
-        strides = signature.get("strides", {})
-        if not isinstance(strides, dict) or not all(s is None or isinstance(s, list) for s in strides.values()):
-            raise _C.ValueError(f"strides {strides!r:.80}; must be null or a list, by input")
-        arguments, results = Structure.from_json(signature["arguments"]), Structure.from_json(signature["results"])
-        parameters = list(arguments.value or ()) if arguments.kind == "dict" else None
-        if parameters is None or signature["parameters"] != parameters:
-            raise _C.ValueError(f"parameters {signature['parameters']!r:.80}; arguments must be a dict of them")
-        if arguments.tensors() < inputs:  # more than it needs may be given
-            raise _C.ValueError(f"arguments with {arguments.tensors()} tensors; the plan takes {inputs}")
-        if results.tensors() != outputs:
-            raise _C.ValueError(f"results with {results.tensors()} tensors; the plan gives {outputs}")
-    except (ValueError, RecursionError) as error:
-        raise _C.ValueError(f"{where}: {error}") from None
-    return parameters, arguments, results, {name: order and tuple(order) for name, order in strides.items()}

@@ -8,6 +8,7 @@ from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._arguments import typed
 from sluice._device import device as _device
+from sluice._functions import broadcast_shapes
 from sluice._numbers import array_of, is_whole, numpy
 from sluice._size import sizes_of
 from sluice._trace import state as trace_state
@@ -225,13 +226,20 @@ def in_memory_order(t: Tensor) -> Tensor:
     return t if order is None else t.permute(order)
 
 
+_lie_like: Any = None  # lays a local tensor as a global one lies; the module of global tensors sets it
+
+
+def lay_alike_by(function: Any) -> None:
+    """Global tensors stand on this module, and say here how theirs are made."""
+    global _lie_like
+    _lie_like = function
+
+
 def _like(make: Any) -> Any:
     def like(input, *args, dtype=None, device=None, requires_grad=False, memory_format=None, **options):
         if input._global:  # lies so, too
-            from sluice._global import lie_like
-
             local = like(input.to_local(), *args, dtype=dtype, device=device, **options)
-            return lie_like(local, input).requires_grad_(requires_grad)
+            return _lie_like(local, input).requires_grad_(requires_grad)
         options.update(dtype=dtype or input.dtype, device=device or input._device)
         if memory_format is None or memory_format == "preserve_format":
             order = _memory_order(input)
@@ -398,8 +406,6 @@ def normal(mean: Any, std: Any, size: Any = None, *, generator: Any = None) -> T
             return randn(size, generator=generator) * std + mean
         return empty(size).normal_(mean, std, generator=generator)
     like = mean if isinstance(mean, Tensor) else std
-    from sluice._functions import broadcast_shapes
-
     shape = broadcast_shapes(mean._shape, std._shape) if isinstance(mean, Tensor) and isinstance(std, Tensor) else like._shape
     dtype = like.dtype if like.dtype.is_floating_point or like.dtype.is_complex else None
     return randn(shape, generator=generator, dtype=dtype, device=_place_of(like)) * std + mean

@@ -5,10 +5,9 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
-from sluice._creation import numpy as lazy_numpy
+from sluice._creation import arange, numpy as lazy_numpy, tensor
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
@@ -35,7 +34,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
         common = np.clip(high - low, 0, None).prod(1)
         with np.errstate(divide="ignore", invalid="ignore"):
             gone[i + 1:] |= common / (area[i] + area[i + 1:] - common) > iou_threshold
-    return sluice.tensor(np.array(kept, np.int64))
+    return tensor(np.array(kept, np.int64))
 
 
 def _bins(start: Tensor, size: Tensor, bins: int, samples: int, extent: int, dtype: Any) -> Tensor:
@@ -46,11 +45,11 @@ def _bins(start: Tensor, size: Tensor, bins: int, samples: int, extent: int, dty
     else:
         counts = width.ceil()
         most = max(1, int(counts.max().item())) if counts.numel() else 1
-    step = sluice.arange(most, dtype=dtype)
-    at = (start.reshape(-1, 1, 1) + width.reshape(-1, 1, 1) * (sluice.arange(bins, dtype=dtype).reshape(-1, 1)
+    step = arange(most, dtype=dtype)
+    at = (start.reshape(-1, 1, 1) + width.reshape(-1, 1, 1) * (arange(bins, dtype=dtype).reshape(-1, 1)
           + (step + 0.5) / counts.clamp(min=1).reshape(-1, 1, 1)))
     counted = (step < counts.reshape(-1, 1, 1)) & (at >= -1) & (at <= extent)
-    lines = sluice.arange(extent, dtype=dtype)
+    lines = arange(extent, dtype=dtype)
     weight = (1 - (at.clamp(0, extent - 1).unsqueeze(-1) - lines).abs()).clamp(min=0)
     return fn.where(counted.unsqueeze(-1), weight, 0.0).sum(2) / counts.clamp(min=1).reshape(-1, 1, 1)
 
@@ -120,10 +119,10 @@ def deform_conv2d(input: Tensor, offset: Tensor, weight: Tensor, bias: Any = Non
         raise RuntimeError(f"deform_conv2d: mask has shape {mask._shape}; must be {(n, groups * taps, rows, columns)}")
     points, dtype = rows * columns, input.dtype
     shifts = offset.reshape(n, groups, taps, 2, points)
-    base_y = (sluice.arange(rows, dtype=dtype) * sy - py).reshape(rows, 1).expand(rows, columns).reshape(points)
-    base_x = (sluice.arange(columns, dtype=dtype) * sx - px).expand(rows, columns).reshape(points)
-    tap_y = (sluice.arange(kh, dtype=dtype) * dy).reshape(kh, 1).expand(kh, kw).reshape(taps, 1)
-    tap_x = (sluice.arange(kw, dtype=dtype) * dx).expand(kh, kw).reshape(taps, 1)
+    base_y = (arange(rows, dtype=dtype) * sy - py).reshape(rows, 1).expand(rows, columns).reshape(points)
+    base_x = (arange(columns, dtype=dtype) * sx - px).expand(rows, columns).reshape(points)
+    tap_y = (arange(kh, dtype=dtype) * dy).reshape(kh, 1).expand(kh, kw).reshape(taps, 1)
+    tap_x = (arange(kw, dtype=dtype) * dx).expand(kh, kw).reshape(taps, 1)
     y, x = shifts[:, :, :, 0] + (tap_y + base_y), shifts[:, :, :, 1] + (tap_x + base_x)
     size = channels // groups
     flat = input.reshape(n * groups, size, height * width)

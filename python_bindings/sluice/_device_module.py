@@ -5,7 +5,6 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._device import device as _Device
 
@@ -127,17 +126,3 @@ class DeviceModule:
         """The part that was set, or 1."""
         limit = self._counts(device)["limit"]
         return 1.0 if limit is None else min(limit / self._total(device), 1.0)
-
-
-_modules: dict[str, Any] = {}
-
-
-def get_device_module(device: Any = None) -> Any:
-    """What torch has a module for: `sluice.cuda`, or the like of it for another kind; torch.get_device_module.
-
-    device: its name or object, of which the kind counts; None: the default device's.
-    """
-    kind = _Device(sluice.get_default_device() if device is None else device).type
-    if kind == "cuda":
-        return sluice.cuda
-    return _modules.setdefault(kind, DeviceModule(kind))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
-from sluice import _C
+from sluice import _C, _creation
 from sluice._C import Tensor, fn
 from sluice._arguments import typed
 from sluice._creation import _like, _place_of, check_probability, in_memory_order, numpy, rand, randint
+from sluice._creation import default_generator, empty, from_numpy, randn
+from sluice._dtypes import finfo, iinfo
 from sluice._tensor_methods import method
+from sluice.autograd.grad_mode import no_grad
 
 
 def _uniform(like: Tensor, generator: Any) -> Tensor:
@@ -71,9 +73,9 @@ def log_normal_(self, mean=1.0, std=2.0, *, generator=None):
 
     def drawn(t):
         if _C.is_tracing():
-            return fn.exp(sluice.randn(t._shape, generator=generator) * std + mean)
-        normal = sluice.empty(t._shape, dtype=_C.float64, device="cpu")
-        (generator or sluice.default_generator).normal_(normal, mean, std, True)
+            return fn.exp(randn(t._shape, generator=generator) * std + mean)
+        normal = empty(t._shape, dtype=_C.float64, device="cpu")
+        (generator or default_generator).normal_(normal, mean, std, True)
         return fn.exp(normal).to(t._device)
 
     return _filled(self, drawn)
@@ -89,13 +91,13 @@ def random_(self, from_=None, to=None, *, generator=None):
         from_, to = 0, from_
     if to is None:
         floats = {"float16": 2**11 + 1, "bfloat16": 2**8 + 1, "float32": 2**24 + 1, "float64": 2**53 + 1, "bool": 2}
-        to = floats.get(self.dtype.name) or min(sluice.iinfo(self.dtype).max, 2**63 - 2) + 1
+        to = floats.get(self.dtype.name) or min(iinfo(self.dtype).max, 2**63 - 2) + 1
     from_ = from_ or 0
     _check("random_", from_ < to, f"expects 'from' to be less than 'to', but got from={from_} >= to={to}")
     t = in_memory_order(self)
     count = {"int32": 31, "int64": 63}.get(self.dtype.name) if everything and not _C.is_tracing() else None
     if count is not None:
-        t.copy_((generator or sluice.default_generator).bits(t._shape, count).to(self._device))
+        t.copy_((generator or default_generator).bits(t._shape, count).to(self._device))
     else:
         t.copy_(randint(from_, to, t._shape, generator=generator, device=_place_of(self)))
     return self
@@ -130,9 +132,9 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
         good = bool((fn.isfinite(input) & (input >= 0)).all())
         _check("multinomial", good, "probability tensor contains either `inf`, `nan` or element < 0")
         _check("multinomial", bool((input > 0).any(-1).all()), "invalid multinomial distribution (sum of probabilities <= 0)")
-    with sluice.no_grad():
+    with no_grad():
         if not replacement or num_samples == 1:  # the largest of weights over exponential variables
-            rates = input / exponential(input, 1.0, generator).clamp_min(sluice.finfo(input.dtype).tiny)
+            rates = input / exponential(input, 1.0, generator).clamp_min(finfo(input.dtype).tiny)
             return fn.topk(rates, num_samples, -1).indices
         sums = input.double().cumsum(-1)
         total = sums.narrow(-1, n - 1, 1)
@@ -155,7 +157,7 @@ def poisson(input: Tensor, generator: Any = None) -> Tensor:
     _by_numpy("poisson", input)
     _check("poisson", bool((input >= 0).all()), "invalid Poisson rate, expected rate to be non-negative")
     drawn = _numpy_generator(generator).poisson(input.detach().double().cpu().numpy())
-    return sluice.from_numpy(numpy().asarray(drawn, "float64")).to(input.dtype).to(input._device).reshape(input._shape)
+    return from_numpy(numpy().asarray(drawn, "float64")).to(input.dtype).to(input._device).reshape(input._shape)
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
@@ -163,9 +165,9 @@ def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
     _by_numpy("binomial", count, prob)
     check_probability("binomial", prob)
     drawn = _numpy_generator(generator).binomial(count.detach().long().cpu().numpy(), prob.detach().double().cpu().numpy())
-    return sluice.from_numpy(numpy().asarray(drawn, "float64")).to(count.dtype).to(count._device)
+    return from_numpy(numpy().asarray(drawn, "float64")).to(count.dtype).to(count._device)
 
 
 @method
 def bernoulli(self, p=None, *, generator=None):
-    return sluice.bernoulli(self, p, generator=generator)
+    return _creation.bernoulli(self, p, generator=generator)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-from sluice import _C
+from sluice import _C, _creation
 from sluice._C import Tensor
+from sluice._creation import empty
+from sluice._size import Size
 
 # Bits of the exponent and of the fraction, and decimal digits that survive.
 _FLOATS = {"float16": (5, 10, 3), "bfloat16": (8, 7, 2), "float32": (8, 23, 6), "float64": (11, 52, 15)}
@@ -85,22 +87,20 @@ def result_type(tensor: Any, other: Any) -> Any:
 
 def new_tensor(*data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """torch.Tensor(2, 3): of a size, with any contents; torch.Tensor([2, 3]): of data."""
-    import sluice
-
-    dtype = dtype or sluice.get_default_dtype()
+    dtype = dtype or _C.get_default_dtype()
     if not data or all(isinstance(d, Integral) and not isinstance(d, bool) for d in data):
-        return sluice.empty(data or (0,), dtype=dtype, device=device)
+        return empty(data or (0,), dtype=dtype, device=device)
     if len(data) > 1:
         raise TypeError(f"new(): received an invalid combination of arguments: {data!r}; must be sizes, or one sequence of data")
-    if isinstance(data[0], sluice.Size):
-        return sluice.empty(data[0], dtype=dtype, device=device)
+    if isinstance(data[0], Size):
+        return empty(data[0], dtype=dtype, device=device)
     if isinstance(data[0], Tensor):
         if data[0].dtype is not dtype:
             raise TypeError(f"expected Tensor of {dtype} but got {data[0].dtype}; convert it with to()")
         return data[0].detach()
     if isinstance(data[0], (bool, float)) or not hasattr(data[0], "__len__"):
         raise TypeError(f"new(): data must be a sequence (got {type(data[0]).__name__}); torch.tensor({data[0]!r}) is one of a number")
-    return sluice.tensor(data[0], dtype=dtype, device=device)
+    return _creation.tensor(data[0], dtype=dtype, device=device)
 
 
 class _TensorClass(type):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-import sluice
 from sluice import _C, sbp as _sbp
 from sluice._C import Tensor
+from sluice._creation import lay_alike_by, zeros, zeros_like
 from sluice._tensor_methods import method
 
 
@@ -113,7 +113,7 @@ def _lay(job: Any, component: Tensor, placement: Any, sbp: Any, shape: Any) -> T
     """The logical tensor of `shape` of which each rank of the placement gives its component."""
     text = sbp.text(len(shape))
     if job.rank not in placement.ranks:
-        component = sluice.zeros(0, dtype=component.dtype)
+        component = zeros(0, dtype=component.dtype)
     elif sbp == _sbp.broadcast:
         return component._to_global(placement._mesh, text)
     return component.contiguous()._to_global(placement._mesh, text, shape)
@@ -168,7 +168,7 @@ def _combine(job: Any, local: Tensor, placement: Any, sbp: Any) -> Tensor:
             raise _C.ValueError(f"to_global: rank {rank} has {types[rank][0]} ({', '.join(types[rank][1:])}); it must be "
                                 f"{dtype} ({', '.join(map(str, part))}), for {sbp!r} of {tuple(shape)} over ranks {list(placement.ranks)}")
     if sbp == _sbp.broadcast:
-        local = local.clone() if job.rank in placement.ranks else sluice.zeros(shape, dtype=getattr(sluice, dtype))
+        local = local.clone() if job.rank in placement.ranks else zeros(shape, dtype=getattr(_C, dtype))
         job.broadcast(local, first)
     return _lay(job, local, placement, sbp, shape)
 
@@ -182,11 +182,11 @@ def _convert(job: Any, x: Tensor, placement: Any, sbp: Any) -> Tensor:
     if old == _sbp.broadcast and set(placement.ranks) <= set(x.placement.ranks):
         whole = component
     elif old == _sbp.partial_sum:
-        whole = component.clone() if job.rank in x.placement.ranks else sluice.zeros(shape, dtype=x.dtype)
+        whole = component.clone() if job.rank in x.placement.ranks else zeros(shape, dtype=x.dtype)
         job.all_reduce(whole, "sum")
     else:
         owners = x.placement.ranks if old.kind == "split" else x.placement.ranks[:1]
-        whole = sluice.zeros(shape, dtype=x.dtype)
+        whole = zeros(shape, dtype=x.dtype)
         for i, rank in enumerate(owners):
             place = whole.narrow(old.dim, *_span(shape[old.dim], len(owners), i)) if old.kind == "split" else whole
             piece = (component if rank == job.rank else place).clone()
@@ -197,7 +197,7 @@ def _convert(job: Any, x: Tensor, placement: Any, sbp: Any) -> Tensor:
         if sbp.kind == "split":
             whole = whole.narrow(sbp.dim, *_span(shape[sbp.dim], len(placement.ranks), i)).clone()
         elif sbp == _sbp.partial_sum and i > 0:
-            whole = sluice.zeros_like(whole)
+            whole = zeros_like(whole)
     return _lay(job, whole, placement, sbp, shape)
 
 
@@ -211,6 +211,17 @@ def to_local(self) -> Tensor:
     if not self._global:
         raise RuntimeError("to_local: the tensor is local already")
     return self._to_local()
+
+
+@method
+def check_meta_consistency(self) -> None:
+    """Throws unless all ranks have the same dtype, shape, placement and sbp. Collective in a job of several ranks.
+    oneflow.Tensor.check_meta_consistency."""
+    job = _job()
+    if job is not None:
+        texts = job.all_gather_text(f"{self.dtype} of {tuple(self._shape)}, {self._global}")
+        if len(set(texts)) > 1:
+            raise _C.RuntimeError(f"check_meta_consistency: the ranks have {texts}; they must be equal")
 
 
 Tensor.is_global = property(lambda self: _lies(self, "is_global") is not None)
@@ -228,3 +239,4 @@ def _of_global(name: str, index: int) -> property:
 
 Tensor.placement = _of_global("placement", 0)
 Tensor.sbp = _of_global("sbp", 1)
+lay_alike_by(lie_like)

@@ -2,10 +2,10 @@
 
 from typing import Any, Callable
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
 from sluice._structure import Structure, difference, flatten
+from sluice.autograd.grad_mode import no_grad
 
 
 def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False) -> tuple[Any, Any]:
@@ -79,10 +79,10 @@ def _eager_scan(step, states, rows, steps, reverse):
         given = step(states + [row[i] for row in rows])
         states, stacked[i] = given[:len(states)], given[len(states):]
     if steps == 0:  # what y is like, f tells of any row
-        with sluice.no_grad():
+        with no_grad():
             given = step(states + [row.new_zeros(row.shape[1:]) for row in rows])
         return states + [y.new_zeros((0, *y.shape)) for y in given[len(states):]]
-    return states + [sluice.stack(ys) for ys in zip(*stacked)]
+    return states + [fn.stack(ys) for ys in zip(*stacked)]
 
 
 def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import Any, Callable
 from sluice import _C
 from sluice._structure import flatten
 from sluice._trace import tracing_lock
-from sluice.nn.graph import Graph
 from sluice.nn.graph.function import FunctionGraph
+from sluice.nn.graph.graph import Graph
+from sluice.nn.graph.pass_options import trace_patterns_by
 
 
 class Lowered:
@@ -68,3 +69,6 @@ def lower(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Lowered:
     structure = flatten(arguments, "", leaves, names)
     with tracing_lock:
         return Lowered(graph, graph._traced(structure, leaves, names), arguments)
+
+
+trace_patterns_by(lower)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
-from sluice import _C
+from sluice import _C, linalg
 from sluice._C import Tensor, fn
-from sluice._creation import _finish
+from sluice._creation import _finish, arange, eye, randn
+from sluice._dtypes import finfo
 
 
 def _check_floats(name: str, *tensors: Any) -> None:
@@ -20,12 +20,12 @@ def get_approximate_basis(A: Tensor, q: int, niter: int | None = 2, M: Any = Non
     """Q (..., m, q) with orthonormal columns whose products Q Q^T A are near A (or A - M): the range of A met at random, by
     `niter` steps of subspace iteration. Halko, Martinsson and Tropp, 2009; torch._lowrank.get_approximate_basis."""
     shape, steps = A._shape, 2 if niter is None else niter
-    R = sluice.randn(shape[-1], q, dtype=A.dtype, device=A._device)
+    R = randn(shape[-1], q, dtype=A.dtype, device=A._device)
     A = A if M is None else A - M
-    Q = sluice.linalg.qr(fn.matmul(A, R)).Q
+    Q = linalg.qr(fn.matmul(A, R)).Q
     for _ in range(steps):
-        Q = sluice.linalg.qr(fn.matmul(A.mT, Q)).Q
-        Q = sluice.linalg.qr(fn.matmul(A, Q)).Q
+        Q = linalg.qr(fn.matmul(A.mT, Q)).Q
+        Q = linalg.qr(fn.matmul(A, Q)).Q
     return Q
 
 
@@ -39,7 +39,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Any = No
         A, M = A.mT, None if M is None else M.mT
     Q = get_approximate_basis(A, q, niter, M)
     B = fn.matmul(Q.mT, A if M is None else A - M)
-    U, S, Vh = sluice.linalg.svd(B, full_matrices=False)
+    U, S, Vh = linalg.svd(B, full_matrices=False)
     U, V = fn.matmul(Q, U), Vh.mT
     return (V, S, U) if wide else (U, S, V)
 
@@ -75,7 +75,7 @@ def geqrf(input: Tensor, *, out: Any = None) -> Any:
         raise NotImplementedError(f"geqrf: not implemented for {input.dtype}; cast it to float32 or float64")
     A = input.detach()
     rows, columns = A._shape[-2:]
-    taus, below = [], sluice.arange(rows)
+    taus, below = [], arange(rows)
     for k in range(min(rows, columns)):
         head, tail = A[..., k, k], fn.where(below > k, A[..., :, k], 0.0)
         rest = tail.abs().square().sum(-1)
@@ -129,7 +129,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
         raise RuntimeError("torch.ormqr: batch dimensions of tau and other must be equal to those of input: got "
                            f"{tau._shape[:-1]}, {other._shape[:-2]} and {input._shape[:-2]}")
     C = other if left else other.mH
-    below = sluice.arange(rows)
+    below = arange(rows)
     # Q = H_0 H_1 ...; Q C applies the last reflection first. C Q is (Q^H C^H)^H.
     adjoint = bool(transpose) == bool(left)
     order = range(count) if adjoint else reversed(range(count))
@@ -148,8 +148,8 @@ def _orthonormal(S: Tensor, B: Any) -> Tensor:
     S = S / S.square().sum(0).sqrt().clamp(min=1e-300 if S.dtype is _C.float64 else 1e-38)
     for _ in range(2):
         gram = fn.matmul(S.mT, S if B is None else fn.matmul(B, S))
-        values, vectors = sluice.linalg.eigh((gram + gram.mT) / 2)
-        kept = values > values.max() * sluice.finfo(S.dtype).eps * 10
+        values, vectors = linalg.eigh((gram + gram.mT) / 2)
+        kept = values > values.max() * finfo(S.dtype).eps * 10
         S = fn.matmul(S, vectors[:, kept] / values[kept].sqrt())
     return S
 
@@ -160,7 +160,7 @@ def _lobpcg(A: Tensor, k: int, B: Any, X: Tensor, iK: Any, niter: int, tol: floa
 
     def best(S: Tensor) -> tuple:
         """The Ritz values and vectors of a basis, wanted ones first, as coefficients of it."""
-        values, vectors = sluice.linalg.eigh(sign * (lambda T: (T + T.mT) / 2)(fn.matmul(S.mT, of_A(S))))
+        values, vectors = linalg.eigh(sign * (lambda T: (T + T.mT) / 2)(fn.matmul(S.mT, of_A(S))))
         return sign * values, vectors
 
     n = X._shape[-1]
@@ -224,7 +224,7 @@ def lobpcg(A: Tensor, k: int | None = None, B: Any = None, X: Any = None, n: int
 
     found = []
     for i in range(flat._shape[0]):
-        start = sluice.randn(m, n, dtype=A.dtype, device=A._device) if X is None else part(X, i)[:, :n]
+        start = randn(m, n, dtype=A.dtype, device=A._device) if X is None else part(X, i)[:, :n]
         found.append(_lobpcg(flat[i], k, part(B, i), start, part(iK, i), 1000 if niter is None else niter, tol,
                              largest is not False,
                              tracker))
@@ -243,12 +243,12 @@ def _with_gradient(A: Tensor, E: Tensor, V: Tensor, B: Any) -> tuple:
     change = fn.matmul(V.mT, fn.matmul(symmetric - symmetric.detach(), V))
     values = E + change.diagonal(dim1=-2, dim2=-1)
     columns = []
-    identity = sluice.eye(A._shape[-1], dtype=A.dtype)
+    identity = eye(A._shape[-1], dtype=A.dtype)
     for i in range(E._shape[-1]):
         v, e = V[..., i:i + 1], E[..., i:i + 1].unsqueeze(-1)
         shifted = symmetric.detach() - e * identity + fn.matmul(v, v.mT)  # regular where e is a single eigenvalue
         pushed = fn.matmul(symmetric - symmetric.detach(), v)
-        step = sluice.linalg.solve(shifted, pushed - fn.matmul(v, fn.matmul(v.mT, pushed)))
+        step = linalg.solve(shifted, pushed - fn.matmul(v, fn.matmul(v.mT, pushed)))
         columns.append(v - step)
     return values, fn.cat(columns, -1)
 

@@ -7,10 +7,12 @@ import math
 from numbers import Integral
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._arguments import typed
+from sluice._creation import arange
+from sluice.autograd.grad_mode import no_grad
+from sluice.nn import functional
 
 REDUCTIONS = ("none", "mean", "sum")  # at their numbers: at::Reduction
 
@@ -30,35 +32,35 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Any 
     if pos_weight is not None and input.shape != target.shape:  # torch multiplies by it before it broadcasts
         raise RuntimeError(f"binary_cross_entropy_with_logits: output with shape {list(input.shape)} doesn't match the broadcast "
                            f"shape {list(target.shape)}; with pos_weight they must be equal")
-    return sluice.nn.functional.binary_cross_entropy_with_logits(
+    return functional.binary_cross_entropy_with_logits(
         input.expand(target.shape), target, weight, pos_weight=pos_weight, reduction=_reduction("binary_cross_entropy_with_logits", reduction))
 
 
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0) -> Tensor:
     """F.cosine_embedding_loss, the reduction as a number; torch.cosine_embedding_loss."""
-    return sluice.nn.functional.cosine_embedding_loss(input1, input2, target, margin,
-                                                      reduction=_reduction("cosine_embedding_loss", reduction))
+    return functional.cosine_embedding_loss(input1, input2, target, margin,
+                                            reduction=_reduction("cosine_embedding_loss", reduction))
 
 
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 0,
              zero_infinity: bool = False) -> Tensor:
     """F.ctc_loss, the reduction as a number; torch.ctc_loss."""
-    return sluice.nn.functional.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _reduction("ctc_loss",
-                                                                                                              reduction),
-                                         zero_infinity)
+    return functional.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _reduction("ctc_loss",
+                                                                                                    reduction),
+                               zero_infinity)
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 0) -> Tensor:
     """F.hinge_embedding_loss, the reduction as a number; torch.hinge_embedding_loss."""
-    return sluice.nn.functional.hinge_embedding_loss(input, target, margin, reduction=_reduction("hinge_embedding_loss",
-                                                                                                 reduction))
+    return functional.hinge_embedding_loss(input, target, margin, reduction=_reduction("hinge_embedding_loss",
+                                                                                       reduction))
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: int = 0, *, log_target: bool = False) -> Tensor:
     """F.kl_div, the reduction as a number, so without "batchmean"; torch.kl_div."""
     if not (input.dtype.is_floating_point and target.dtype.is_floating_point):
         raise RuntimeError(f"kl_div: Integral inputs not supported: got {input.dtype} and {target.dtype}")
-    apart = sluice.nn.functional.kl_div(input, target, reduction="none", log_target=log_target)
+    apart = functional.kl_div(input, target, reduction="none", log_target=log_target)
     name = _reduction("kl_div", reduction)
     return apart if name == "none" else getattr(apart, name)()
 
@@ -72,16 +74,16 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
 
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
     """F.poisson_nll_loss, the reduction as a number; torch.poisson_nll_loss."""
-    return sluice.nn.functional.poisson_nll_loss(input, target, log_input, full, eps=eps,
-                                                 reduction=_reduction("poisson_nll_loss", reduction))
+    return functional.poisson_nll_loss(input, target, log_input, full, eps=eps,
+                                       reduction=_reduction("poisson_nll_loss", reduction))
 
 
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
                         eps: float = 1e-6,
                         swap: bool = False, reduction: int = 0) -> Tensor:
     """F.triplet_margin_loss, the reduction as a number; torch.triplet_margin_loss."""
-    return sluice.nn.functional.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap,
-                                                    reduction=_reduction("triplet_margin_loss", reduction))
+    return functional.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap,
+                                          reduction=_reduction("triplet_margin_loss", reduction))
 
 
 # Normalization; `cudnn_enabled` chooses nothing here.
@@ -91,20 +93,20 @@ def batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, running
                eps: float,
                cudnn_enabled: bool) -> Tensor:
     """F.batch_norm; cudnn_enabled means nothing here. torch.batch_norm."""
-    return sluice.nn.functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 def instance_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
                   momentum: float,
                   eps: float, cudnn_enabled: bool) -> Tensor:
     """F.instance_norm; cudnn_enabled means nothing here. torch.instance_norm."""
-    return sluice.nn.functional.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+    return functional.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
 def group_norm(input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
                cudnn_enabled: bool = True) -> Tensor:
     """F.group_norm; cudnn_enabled means nothing here. torch.group_norm."""
-    return sluice.nn.functional.group_norm(input, num_groups, weight, bias, eps)
+    return functional.group_norm(input, num_groups, weight, bias, eps)
 
 
 # Dropout
@@ -118,13 +120,13 @@ def _check_probability(p: float) -> None:
 def dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """F.dropout. torch.dropout."""
     _check_probability(p)
-    return sluice.nn.functional.dropout(input, p, train)
+    return functional.dropout(input, p, train)
 
 
 def _writing(name: str, function: str) -> Any:
     def write(input, p, train):
         _check_probability(p)
-        return getattr(sluice.nn.functional, function)(input, p, train, inplace=True)
+        return getattr(functional, function)(input, p, train, inplace=True)
 
     write.__name__ = write.__qualname__ = name
     write.__doc__ = f"F.{function}(inplace=True); torch.{name}."
@@ -138,13 +140,13 @@ dropout_, alpha_dropout_, feature_alpha_dropout_ = (_writing(name + "_", name) f
 def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """Whole channels of (N, C, ...) zeroed with probability p; torch.feature_dropout."""
     _check_probability(p)
-    return sluice.nn.functional._feature_dropout(input, p, train, False)
+    return functional._feature_dropout(input, p, train, False)
 
 
 def feature_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
     """feature_dropout, written into its input; torch.feature_dropout_."""
     _check_probability(p)
-    return sluice.nn.functional._feature_dropout(input, p, train, True)
+    return functional._feature_dropout(input, p, train, True)
 
 
 # Tables and sequences
@@ -153,36 +155,18 @@ def feature_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
 def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
               sparse: bool = False) -> Tensor:
     """Rows of `weight`; F.embedding with the table first, and any padding_idx outside of it for none. torch.embedding."""
-    return sluice.nn.functional.embedding(indices, weight, padding_idx if 0 <= padding_idx < weight._shape[0] else None,
-                                          scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+    return functional.embedding(indices, weight, padding_idx if 0 <= padding_idx < weight._shape[0] else None,
+                                scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
 
 def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """Scales those rows of a table whose norm is greater than max_norm down to it, in place; torch.embedding_renorm_."""
-    with sluice.no_grad():
-        sluice.nn.functional.embedding(indices, input, None, max_norm, norm_type)
+    with no_grad():
+        functional.embedding(indices, input, None, max_norm, norm_type)
     return input
 
 
 @typed(input="Tensor", weight="Tensor", bias="Tensor", pad="int")
-def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
-    """Convolution of (time, batch, in) by (width, in, out), plus a bias (out), to (time, batch, out); torch.conv_tbc."""
-    if input.ndim != 3:
-        raise RuntimeError(f"conv_tbc: Input must have 3 dims: time, batch, in_channel; got {input.ndim}")
-    if weight.ndim != 3:
-        raise RuntimeError("conv_tbc: Weight tensor must have 3 dims: kernel_width, in_channels, out_channels; got "
-                           f"{weight.ndim}")
-    if bias.ndim != 1:
-        raise RuntimeError(f"conv_tbc: Bias must be 1-D; got {bias.ndim} dims")
-    if input._shape[2] != weight._shape[1]:
-        raise RuntimeError(f"conv_tbc: Input dim 2 (input channels) is {input._shape[2]}; must be weight's dim 1, "
-                           f"{weight._shape[1]}")
-    if bias._shape[0] != weight._shape[2]:
-        raise RuntimeError(f"conv_tbc: Bias size is {bias._shape[0]}; must be weight's dim 2 (output channels), "
-                           f"{weight._shape[2]}")
-    return fn.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias.to(input.dtype), padding=pad).permute(2, 0, 1)
-
-
 def segment_reduce(data: Tensor, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0,
                    unsafe: bool = False, initial: Any = None) -> Tensor:
     """Sums, means, maxima, minima or products over consecutive segments of a dim; torch.segment_reduce.
@@ -218,7 +202,7 @@ def segment_reduce(data: Tensor, reduce: str, *, lengths: Any = None, indices: A
     flat = data.reshape(batch, size, rest)
     # Padded with places that take no part, each segment is as long as the longest.
     most = max(1, int(length.max().item())) if length.numel() else 1
-    place = sluice.arange(most)
+    place = arange(most)
     inside = place < length.reshape(batch, count, 1)
     index = fn.where(inside, begin.reshape(batch, count, 1) + place, 0)
     places = index.reshape(batch, count * most, 1).expand(batch, count * most, rest)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import empty, frombuffer
 
 
 def address_range(t: Any) -> tuple[int, int]:
@@ -80,11 +80,11 @@ def rebuild(buffer: Any, dtype: Any, shape: Any, axes: Any, device: Any) -> Tens
     """A tensor of the bytes, which it shares where they may be written to."""
     raw = memoryview(buffer).cast("B")
     if not raw.nbytes:
-        t = sluice.empty(shape, dtype=dtype)
+        t = empty(shape, dtype=dtype)
     else:
         if raw.readonly:
             raw = memoryview(bytearray(raw))
-        t = sluice.frombuffer(raw, dtype=dtype).view(shape)
+        t = frombuffer(raw, dtype=dtype).view(shape)
     if axes:
         t = t.permute(*axes)
     return t if device is None else t.to(device)
@@ -153,21 +153,3 @@ def _deepcopy(self: Any, memo: Any) -> Any:
 Tensor.__reduce_ex__ = reduce_tensor
 Tensor.__copy__ = _copy
 Tensor.__deepcopy__ = _deepcopy
-
-
-def _is_shared(self: Any) -> bool:
-    """Whether the data lies in memory that share_memory_() has made."""
-    from sluice.multiprocessing import _reductions
-
-    return _reductions.segment_of(self) is not None
-
-
-def _share_memory(self: Any) -> Any:
-    """Moves the data to shared memory: of those that get the tensor by sluice.multiprocessing, and of children of fork()."""
-    from sluice.multiprocessing import _reductions
-
-    return _reductions.share_memory(self)
-
-
-Tensor.is_shared = _is_shared
-Tensor.share_memory_ = _share_memory

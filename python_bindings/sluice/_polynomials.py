@@ -6,16 +6,16 @@ import functools
 import math
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
-from sluice._creation import _finish, ones_like, zeros_like
+from sluice._creation import _finish, ones_like, tensor, zeros_like
 from sluice._creation import numpy as lazy_numpy
+from sluice._dtypes import result_type
 
 
 def _result_dtype(name: str, *operands: Any) -> Any:
     """torch's, of numbers and tensors: of integers the default dtype."""
-    dtype = sluice.result_type(*operands) if len(operands) > 1 else operands[0].dtype
+    dtype = result_type(*operands) if len(operands) > 1 else operands[0].dtype
     if dtype in (_C.float16, _C.bfloat16):
         raise NotImplementedError(f"{name}: not implemented for {dtype}; cast it to float32")
     return dtype if dtype.is_floating_point else _C.get_default_dtype()
@@ -23,7 +23,7 @@ def _result_dtype(name: str, *operands: Any) -> Any:
 
 def _wide(x: Any) -> Tensor:
     """In float64 without history."""
-    return x.detach().to(_C.float64) if isinstance(x, Tensor) else sluice.tensor(float(x), dtype=_C.float64)
+    return x.detach().to(_C.float64) if isinstance(x, Tensor) else tensor(float(x), dtype=_C.float64)
 
 
 def _polynomial(name: str, doc: str, evaluate: Any) -> Any:
@@ -144,7 +144,7 @@ def _rule() -> tuple:
     a = -1 / 6
     off = np.sqrt(k[1:] * (k[1:] + a))
     nodes, vectors = np.linalg.eigh(np.diag(2 * k + 1 + a) + np.diag(off, 1) + np.diag(off, -1))
-    return sluice.tensor(nodes), sluice.tensor(math.gamma(1 + a) * vectors[0] ** 2)
+    return tensor(nodes), tensor(math.gamma(1 + a) * vectors[0] ** 2)
 
 
 _AT_0 = 1 / (3 ** (2 / 3) * math.gamma(2 / 3))

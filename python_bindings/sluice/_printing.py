@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import sluice
 from sluice import _C
+from sluice._C import fn
+from sluice.autograd.grad_mode import no_grad
 
 
 class Options(NamedTuple):
@@ -83,7 +84,7 @@ def _ends(tensor, dim):
     edge = options.edgeitems
     if dim < tensor.ndim and tensor._shape[dim] > 2 * edge:
         size = tensor._shape[dim]
-        tensor = sluice.cat([tensor.narrow(dim, 0, edge), tensor.narrow(dim, size - edge, edge)], dim)
+        tensor = fn.cat([tensor.narrow(dim, 0, edge), tensor.narrow(dim, size - edge, edge)], dim)
     return tensor if dim >= tensor.ndim else _ends(tensor, dim + 1)
 
 
@@ -128,10 +129,10 @@ def tensor_text(tensor: Any) -> str:
     text, notes = "tensor(", []
     if not tensor.is_cpu:
         notes.append(f"device='{tensor.device}'")
-    own = (sluice.get_default_dtype(),)
+    own = (_C.get_default_dtype(),)
     if tensor.numel():
-        own += (sluice.get_default_dtype().to_complex(), sluice.int64, sluice.bool)
-    with sluice.no_grad():
+        own += (_C.get_default_dtype().to_complex(), _C.int64, _C.bool)
+    with no_grad():
         data = (tensor._to_local() if tensor._global else tensor.detach()).cpu()
         if data.numel():
             contents = _contents(data, len(text))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
+from sluice import linalg
 from sluice._C import Tensor
+from sluice._creation import _finish
 
 _INSTEAD = {
     "eig": "`torch.linalg.eig` returns complex tensors; of symmetric matrices use torch.linalg.eigh",
@@ -30,11 +31,11 @@ eig, lstsq, matrix_rank, solve, symeig = map(_removed, _INSTEAD)
 
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
     """linalg.lu_factor(A), or with get_infos linalg.lu_factor_ex(A), by its older name. torch.lu."""
-    result = tuple(sluice.linalg.lu_factor_ex(A, pivot=pivot) if get_infos else sluice.linalg.lu_factor(A, pivot=pivot))
+    result = tuple(linalg.lu_factor_ex(A, pivot=pivot) if get_infos else linalg.lu_factor(A, pivot=pivot))
     if out is None:
         return result
     if len(out) != len(result):
         raise TypeError(f"expected tuple of {len(result)} elements but got {len(out)}")
     for target, value in zip(out, result):
-        sluice._creation._finish(value, None, False, target)
+        _finish(value, None, False, target)
     return out

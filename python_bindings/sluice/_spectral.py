@@ -6,6 +6,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._C import functional
 
 
 def _window_of(name: str, window: Any, win_length: int, n_fft: int, like: Tensor) -> Tensor:
@@ -20,12 +21,10 @@ def _window_of(name: str, window: Any, win_length: int, n_fft: int, like: Tensor
 
 
 def _padded(x: Tensor, left: int, right: int, mode: str) -> Tensor:
-    from sluice.nn.functional import pad
-
     if x.is_complex():
-        parts = [pad(part.reshape(1, -1, part._shape[-1]), (left, right), mode=mode) for part in (x.real, x.imag)]
+        parts = [functional.pad(part.reshape(1, -1, part._shape[-1]), (left, right), mode=mode) for part in (x.real, x.imag)]
         return fn.complex(*parts).reshape(*x._shape[:-1], -1)
-    return pad(x.reshape(1, -1, x._shape[-1]), (left, right), mode=mode).reshape(*x._shape[:-1], -1)
+    return functional.pad(x.reshape(1, -1, x._shape[-1]), (left, right), mode=mode).reshape(*x._shape[:-1], -1)
 
 
 def _lengths(name: str, n_fft: int, hop_length: Any, win_length: Any) -> tuple[int, int]:

@@ -6,15 +6,17 @@ import os
 import sys
 import warnings
 import weakref
+from typing import Any, Iterator, TYPE_CHECKING
 
-import sluice
-from sluice import _C
+from sluice import _C, _creation
 from sluice._C import Tensor, fn
-from sluice._creation import _place_of, chances, check_probability, in_memory_order
+from sluice._creation import _place_of, as_tensor, chances, check_probability, default_generator, full, in_memory_order, rand
 from sluice._device import device
 from sluice._size import Size
 from sluice._trace import hooked, state as trace_state
 
+if TYPE_CHECKING:
+    import numpy
 
 _HERE = os.path.dirname(__file__) + os.sep
 
@@ -216,12 +218,12 @@ def type_as(self, other):
 
 @method
 def new_tensor(self, data, dtype=None, device=None, requires_grad=False):
-    return sluice.tensor(data, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
+    return _creation.tensor(data, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
 
 
 def _new(name):
     def new(self, *size, dtype=None, device=None, requires_grad=False):
-        return getattr(sluice, name)(*size, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
+        return getattr(_creation, name)(*size, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
 
     return new
 
@@ -232,7 +234,7 @@ for _name in ("empty", "zeros", "ones"):
 
 @method
 def new_full(self, size, fill_value, dtype=None, device=None, requires_grad=False):
-    return sluice.full(size, fill_value, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
+    return full(size, fill_value, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
 
 
 # In place
@@ -241,7 +243,7 @@ def new_full(self, size, fill_value, dtype=None, device=None, requires_grad=Fals
 @method
 def copy_(self, src, non_blocking=False):
     if not isinstance(src, Tensor):
-        src = sluice.as_tensor(src)
+        src = as_tensor(src)
     if src is self:
         return self
     self._write(src if src._device == self._device or src._traced else src._to_device(self._device))
@@ -273,7 +275,7 @@ def _drawn(self, law, a, b, generator):
     if self.dtype.is_complex:  # both parts; the variance is theirs together
         _drawn(fn.view_as_real(self), law, a, b * (1 / 2**0.5) if law == "normal" else b, generator)
         return self
-    g = generator or sluice.default_generator
+    g = generator or default_generator
     if _C.is_tracing():
         self._update(lambda old: getattr(g, "draw_" + law)(old._shape, float(a), float(b), old.dtype))
     elif law == "normal":
@@ -300,15 +302,10 @@ def bernoulli_(self, p=0.5, *, generator=None):
         t = in_memory_order(self)
         t.copy_(chances(t, t._shape, p, generator))
         return self
-    return self.copy_(sluice.rand(self._shape, generator=generator, device=_place_of(self)) < p)
+    return self.copy_(rand(self._shape, generator=generator, device=_place_of(self)) < p)
 
 
 # Autograd
-
-
-@method
-def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None) -> None:
-    sluice.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 
 @method

@@ -5,11 +5,13 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-import sluice
-from sluice import _C
+from sluice import _C, _creation, _memory_format
 from sluice._C import Tensor, fn
 from sluice._arguments import typed
+from sluice._creation import arange, as_tensor, empty, empty_strided, zeros
+from sluice._dtypes import new_tensor
 from sluice._left_out import absent
+from sluice._memory_format import channels_last_3d, strided
 from sluice._size import sizes_of
 from sluice._tensor_methods import method
 
@@ -21,12 +23,12 @@ for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_meta", "is_mkldn
 for _name in ("is_conj", "is_neg", "is_coalesced", "is_distributed"):
     setattr(Tensor, _name, lambda self: False)
 
-Tensor.layout = sluice.strided
+Tensor.layout = strided
 Tensor.H = property(lambda self: _matrix_transposed(self, "H", self.ndim in (0, 2)).conj())
 Tensor.mH = property(lambda self: _matrix_transposed(self, "mH", self.ndim != 1).conj())
 Tensor.mT = property(lambda self: _matrix_transposed(self, "mT", self.ndim != 1))
-Tensor.real = property(fn.real, lambda self, value: fn.real(self).copy_(sluice.as_tensor(value)))
-Tensor.imag = property(fn.imag, lambda self, value: fn.imag(self).copy_(sluice.as_tensor(value)))
+Tensor.real = property(fn.real, lambda self, value: fn.real(self).copy_(as_tensor(value)))
+Tensor.imag = property(fn.imag, lambda self, value: fn.imag(self).copy_(as_tensor(value)))
 Tensor.names = property(lambda self: (None,) * self.ndim)
 Tensor.name = None
 Tensor.output_nr = 0
@@ -115,7 +117,7 @@ def dim_order(self, *, ambiguity_check: Any = False) -> tuple:
         if not unique:
             raise _C.RuntimeError("dim_order: The tensor does not have unique dim order, or cannot map to exact one of the "
                                   "given memory formats.")
-    channels_last = {4: sluice.channels_last, 5: sluice.channels_last_3d}.get(self.ndim)
+    channels_last = {4: _memory_format.channels_last, 5: channels_last_3d}.get(self.ndim)
     if self.is_contiguous() and not (channels_last and self.is_contiguous(memory_format=channels_last)):
         return tuple(range(self.ndim))
     order: list[int] = []  # from the innermost one; dims that are repeated (stride 0) stay where they are
@@ -134,15 +136,13 @@ def dim_order(self, *, ambiguity_check: Any = False) -> tuple:
 @method
 def new(self, *args, device=None):
     """A tensor of this one's dtype: of sizes, or of data."""
-    from sluice._dtypes import new_tensor
-
     return new_tensor(*args, dtype=self.dtype, device=device or self._device)
 
 
 @method
 def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False):
-    return sluice.empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self._device,
-                                requires_grad=requires_grad)
+    return empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self._device,
+                         requires_grad=requires_grad)
 
 
 @method
@@ -167,21 +167,21 @@ def fill_diagonal_(self, fill_value, wrap=False):
     step = self._shape[-1] + 1 if self.ndim == 2 else sum(self._shape[0]**d for d in range(self.ndim))
     last = self.numel() if wrap or self.ndim > 2 else min(self.numel(), self._shape[1] ** 2)
     place = None if self._traced else self._device
-    index = sluice.arange(0, last, step, device=place) if last else sluice.zeros(0, dtype=_C.int64, device=place)
+    index = arange(0, last, step, device=place) if last else zeros(0, dtype=_C.int64, device=place)
     return self.copy_(self.reshape(-1).index_fill(0, index, fill_value).reshape(self._shape))
 
 
 @method
 def apply_(self, callable):
     """Each element becomes callable(element)."""
-    return self.copy_(sluice.tensor([callable(n) for n in self.reshape(-1).tolist()], dtype=self.dtype).reshape(self._shape))
+    return self.copy_(_creation.tensor([callable(n) for n in self.reshape(-1).tolist()], dtype=self.dtype).reshape(self._shape))
 
 
 @method
 def map_(self, tensor, callable):
     """Each element becomes callable(element, tensor's element)."""
     pairs = zip(self.reshape(-1).tolist(), tensor.expand(self._shape).reshape(-1).tolist())
-    return self.copy_(sluice.tensor([callable(a, b) for a, b in pairs], dtype=self.dtype).reshape(self._shape))
+    return self.copy_(_creation.tensor([callable(a, b) for a, b in pairs], dtype=self.dtype).reshape(self._shape))
 
 
 # Sizes
@@ -195,7 +195,7 @@ def resize_(self, *size, memory_format=None):
         return self
     if self.requires_grad:
         raise _C.RuntimeError("resize_: cannot resize variables that require grad")
-    new = sluice.empty(size, dtype=self.dtype, device=self._device)
+    new = empty(size, dtype=self.dtype, device=self._device)
     count = min(self.numel(), new.numel())
     if count and not (self.numel() == new.numel() and self.is_contiguous()):
         new.reshape(-1)[:count] = self.reshape(-1)[:count]
@@ -211,28 +211,12 @@ def resize_as_(self, the_template, memory_format=None):
 @method
 def set_(self, source=None, storage_offset=0, size=None, stride=None):
     """Points to the memory of another tensor of its dtype."""
-    source = sluice.empty(0, dtype=self.dtype, device=self._device) if source is None else source
+    source = empty(0, dtype=self.dtype, device=self._device) if source is None else source
     if source.dtype is not self.dtype:
         raise _C.RuntimeError(f"set_: Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}")
     self.data = source.detach() if size is None else source.detach().as_strided(
-        size, stride if stride is not None else sluice.empty(size).stride(), storage_offset)
+        size, stride if stride is not None else empty(size).stride(), storage_offset)
     return self
-
-
-def _lazily(name: str) -> Any:
-    """A method that is the function of its name, imported when it is first called."""
-
-    def method(self, *args, **options):
-        return getattr(sluice, name)(self, *args, **options)
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"sluice.{name}(self, ...); torch.Tensor.{name}."
-    return method
-
-
-for _name in ("as_strided_scatter", "eig", "geqrf", "global_to_global", "histogram", "local_to_global", "lstsq", "nms", "lu",
-              "ormqr", "solve", "symeig"):
-    setattr(Tensor, _name, _lazily(_name))
 
 
 @method
@@ -271,19 +255,6 @@ def contiguous_(self):
     if not self.is_contiguous():
         self.data = self.detach().contiguous()
     return self
-
-
-@method
-def check_meta_consistency(self) -> None:
-    """Throws unless all ranks have the same dtype, shape, placement and sbp. Collective in a job of several ranks.
-    oneflow.Tensor.check_meta_consistency."""
-    from sluice._global import _job
-
-    job = _job()
-    if job is not None:
-        texts = job.all_gather_text(f"{self.dtype} of {tuple(self._shape)}, {self._global}")
-        if len(set(texts)) > 1:
-            raise _C.RuntimeError(f"check_meta_consistency: the ranks have {texts}; they must be equal")
 
 
 for _name, _member in absent("sluice.Tensor").items():

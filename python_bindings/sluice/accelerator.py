@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
-from sluice import cuda
+from sluice import _device, cuda
 from sluice.errors import RuntimeError  # noqa: A004
 
 __all__ = ["current_accelerator", "current_device_idx", "current_device_index", "device_count", "is_available", "set_device_idx",
@@ -24,7 +23,7 @@ def device_count() -> int:
 
 def current_accelerator(check_available: bool = False) -> Any:
     """Its kind as a device without a number, or None. A backend that finds no device is none, whatever check_available says."""
-    return sluice.device("cuda") if is_available() else None
+    return _device.device("cuda") if is_available() else None
 
 
 def current_device_index() -> int:

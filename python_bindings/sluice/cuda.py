@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import sluice
+from sluice import _creation
 from sluice._C import MemoryError as OutOfMemoryError
 from sluice._device_module import DeviceModule, Stream as _Stream
 
@@ -112,7 +112,7 @@ def get_per_process_memory_fraction(device: Any = None) -> float:
 def manual_seed(seed: int) -> None:
     """Seeds the generator there is, from which random numbers come on all devices."""
     if is_available():
-        sluice.manual_seed(seed)
+        _creation.manual_seed(seed)
 
 
 manual_seed_all = manual_seed

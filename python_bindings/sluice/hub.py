@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from sluice import _C
+from sluice import _C, serialization
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
@@ -43,14 +43,12 @@ def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, pro
 def load_state_dict_from_url(url: str, model_dir: str | None = None, map_location: Any = None, progress: bool = True,
                              check_hash: bool = False, file_name: str | None = None, weights_only: bool = True) -> Any:
     """sluice.load of a file that is in model_dir (by default get_dir()/checkpoints) under its name; else refused."""
-    import sluice
-
     folder = model_dir or os.path.join(get_dir(), "checkpoints")
     path = os.path.join(folder, file_name or os.path.basename(url.partition("?")[0]))
     if not os.path.exists(path):
         raise _C.NotImplementedError(f"hub.load_state_dict_from_url: nothing is downloaded, and {path} is not there; put the "
                                      f"file of {url} there")
-    return sluice.load(path, map_location=map_location, weights_only=weights_only)
+    return serialization.load(path, map_location=map_location, weights_only=weights_only)
 
 
 def _module(repo_or_dir: str | os.PathLike[str], source: str, what: str) -> Any:

@@ -15,8 +15,8 @@ import os
 from numbers import Integral
 from typing import Any
 
-import sluice
 from sluice._C import Tensor, fn
+from sluice._creation import as_tensor, from_numpy
 from sluice._device import device
 
 __all__ = ["ImageReadMode", "decode_jpeg", "pack", "read_file", "read_image"]
@@ -101,7 +101,7 @@ def _natural(file: Any, mode: ImageReadMode) -> Tensor:
     except ValueError as error:
         raise type(error)(f"decode_jpeg: {os.fsdecode(name) + ': ' if name else ''}{error}") from None
     wanted = (3 if channels == 3 else 1) if mode is ImageReadMode.UNCHANGED else mode.value
-    return fn.decode_jpeg(sluice.from_numpy(pack([content])), None, None, 1, height, width, wanted)[0]
+    return fn.decode_jpeg(from_numpy(pack([content])), None, None, 1, height, width, wanted)[0]
 
 
 def decode_jpeg(input: Any, size: Any = None, *, mode: Any = None, boxes: Any = None, flip: Any = None,  # noqa: A002
@@ -129,14 +129,14 @@ def decode_jpeg(input: Any, size: Any = None, *, mode: Any = None, boxes: Any = 
     if wanted is ImageReadMode.UNCHANGED:
         raise ValueError("decode_jpeg: mode: UNCHANGED with a size; must be RGB or GRAY, which all images have then")
     height, width = (size, size) if isinstance(size, Integral) else size
-    boxes, flip = (None if given is None else sluice.as_tensor(given) for given in (boxes, flip))
+    boxes, flip = (None if given is None else as_tensor(given) for given in (boxes, flip))
     if count is not None:
         if not isinstance(input, Tensor):
-            input = sluice.as_tensor(input)  # noqa: A001
+            input = as_tensor(input)  # noqa: A001
         with device("cpu"):  # where files are
             return fn.decode_jpeg(input, boxes, flip, count, height, width, wanted.value)
     files = [input] if one else list(input)
-    images = fn.decode_jpeg(sluice.from_numpy(pack(files)), boxes, flip, len(files), height, width, wanted.value)
+    images = fn.decode_jpeg(from_numpy(pack(files)), boxes, flip, len(files), height, width, wanted.value)
     return images[0] if one else images
 
 
@@ -144,7 +144,7 @@ def read_file(path: Any) -> Tensor:
     """The bytes of a file, uint8 of one axis; torchvision.io.read_file. Raises OSError."""
     import numpy as np
 
-    return sluice.from_numpy(np.fromfile(os.fspath(path), np.uint8))
+    return from_numpy(np.fromfile(os.fspath(path), np.uint8))
 
 
 def read_image(path: Any, mode: Any = ImageReadMode.UNCHANGED) -> Tensor:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import sluice
 from sluice import _C
-from sluice._device import device as _Device
+from sluice._device import device as _Device, get_default_device
 
 __all__ = ["active", "cache_limit", "cached", "empty_cache", "limit", "peak", "reset_peak", "set_cache_limit", "set_limit"]
 
 
 def _named(device: Any) -> str:
-    return str(_Device(sluice.get_default_device() if device is None else device))
+    return str(_Device(get_default_device() if device is None else device))
 
 
 def _bytes(what: str, number: Any) -> int | None:

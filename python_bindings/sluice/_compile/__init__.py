@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
-import weakref
 from typing import Any, Callable
 
 from sluice import _C
@@ -14,19 +12,8 @@ from sluice._compile import explaining, report
 from sluice._compile.backends import list_backends, register_backend
 from sluice._compile.dispatch import Region
 from sluice._compile.module import optimized, OptimizedModule
+from sluice._compile.regions import all_regions, region_of
 from sluice._compile.settings import Settings
-
-_regions: weakref.WeakSet[Region] = weakref.WeakSet()
-_lock = threading.Lock()
-
-
-def region_of(function: Any, asked: dict[str, Any], where: str = "compile", inside: bool = False) -> Region:
-    region = Region(function, Settings(where=where, **asked), inside=inside)
-    region.asked = asked
-    with _lock:
-        _regions.add(region)
-    return region
-
 
 def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False, dynamic: bool | None = None,  # noqa: A001
             backend: Any = "plan", mode: str | None = None, options: dict[str, Any] | None = None, disable: bool = False) -> Any:
@@ -81,9 +68,7 @@ def compile_in_place(module: Module, *, fullgraph: bool = False, dynamic: bool |
 
 def reset() -> None:
     """Lets go of everything that was compiled, and sets the counters of stats() to 0: calls compile again."""
-    with _lock:
-        regions = list(_regions)
-    for region in regions:
+    for region in all_regions():
         region.forget()
     report.clear()
 

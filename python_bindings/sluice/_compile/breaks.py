@@ -17,7 +17,7 @@ import numpy
 
 import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import Generator, Tensor
 from sluice._guards.code import is_ours
 
 
@@ -107,7 +107,7 @@ _plain: list[tuple[Any, str, Any]] = []
 _CLOCKS = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "sleep")
 _HOST = ((builtins, "print", "print"), (builtins, "input", "input"), (builtins, "open", "open"),
          (logging.Logger, "handle", "logging"), *((time, name, f"time.{name}") for name in _CLOCKS),
-         (sluice, "manual_seed", "manual_seed"), (sluice, "seed", "seed"), (sluice.Generator, "manual_seed", "Generator.manual_seed"))
+         (sluice, "manual_seed", "manual_seed"), (sluice, "seed", "seed"), (Generator, "manual_seed", "Generator.manual_seed"))
 
 
 def _listened(plain: Any, name: str, kind: str) -> Any:

@@ -7,7 +7,6 @@ import threading
 import weakref
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor
 from sluice._structure import Structure
@@ -18,6 +17,8 @@ from sluice._compile.breaks import Break, draws_of_python, refusing
 from sluice._compile.guards import flags_kept
 from sluice._compile.nests import Arguments, Results
 from sluice._compile.text import Lines
+from sluice.amp.autocast_mode import clear_autocast_cache
+from sluice.autograd.grad_mode import no_grad
 
 
 class _State(threading.local):
@@ -67,11 +68,11 @@ class Traced(Graph):
         """(arguments, the trace) for inputs like these, tensors or families.Example. REQUIRES: the tracing lock."""
         n = len(tensors)
         structure = Structure("dict", ("tensors",), (Structure("tuple", None, (Structure("tensor"),) * n),))
-        sluice.clear_autocast_cache()  # what one trace has cast is no value of another
+        clear_autocast_cache()  # what one trace has cast is no value of another
         try:
             return {"tensors": tuple(tensors)}, self._traced(structure, list(tensors), [f"tensors.{i}" for i in range(n)])
         finally:
-            sluice.clear_autocast_cache()
+            clear_autocast_cache()
 
     def planned(self, arguments: Any, trace: Any, donated: list[str]) -> Any:
         """donated: names of inputs whose memory calls take."""
@@ -191,7 +192,7 @@ class Aliases(Run):
 
     def __call__(self, inputs: Any) -> Any:
         super().__call__(inputs)
-        with sluice.no_grad():
+        with no_grad():
             before = [t._version for t in self.plan_results]
             for i, t in enumerate(self.inputs):
                 self._try(t, before, f"argument {i}")

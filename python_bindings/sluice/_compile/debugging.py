@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
 from sluice._trace import tracing_lock
 from sluice.nn.modules import _hooks
 
 from sluice._compile.capture import compiling, Traced
 from sluice._compile.nests import Results
+from sluice._creation import get_rng_state, set_rng_state
+from sluice.autograd.grad_mode import no_grad
 
 RTOL, ATOL = 1e-3, 1e-5
 
@@ -24,16 +25,16 @@ class State:
         updated = [named[name] for name, v in program.captured.variables().items() if v["updated"] and name in named]
         self._tensors = updated + [tensors[i] for i in program.written]
         self._content = [t.detach().clone() for t in self._tensors]
-        self._generator = sluice.get_rng_state()
+        self._generator = get_rng_state()
 
     def now(self) -> list[Tensor]:
         return [t.detach().clone() for t in self._tensors]
 
     def put_back(self) -> None:
-        with sluice.no_grad():
+        with no_grad():
             for t, content in zip(self._tensors, self._content):
                 t.copy_(content)
-        sluice.set_rng_state(self._generator)
+        set_rng_state(self._generator)
 
 
 def compared(region: Any, program: Any, fitted: Any) -> Any:
@@ -67,7 +68,7 @@ def _near(a: Tensor, b: Tensor) -> bool:
         return False
     if not a.dtype.is_floating_point:
         return bool((a == b).all())
-    return sluice.allclose(a, b, rtol=RTOL, atol=ATOL, equal_nan=True)
+    return fn.allclose(a, b, rtol=RTOL, atol=ATOL, equal_nan=True)
 
 
 class _Calls:
@@ -94,7 +95,7 @@ def _first_module(region: Any, program: Any, given: Any) -> str:
     modules = program.environment.modules
     if not modules:
         return ""
-    with sluice.no_grad():
+    with no_grad():
         state = State(program, program_tensors := given.tensors)
         theirs = _Calls(modules)
         with theirs:

@@ -12,6 +12,7 @@ from sluice.nn.modules.module import Module
 from sluice._compile import guards
 from sluice._compile.breaks import explaining
 from sluice._compile.module import OptimizedModule
+from sluice._compile.regions import region_of
 from sluice._compile.report import Explanation
 
 
@@ -33,8 +34,6 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _explained(model: Any, args: Any, kwargs: Any) -> Explanation:
-    from sluice._compile import region_of
-
     if not callable(model):
         raise _C.TypeError(f"explain: model: got {type(model).__name__}; must be a function or a module")
     behind = region_behind(model)

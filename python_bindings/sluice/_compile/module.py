@@ -6,6 +6,7 @@ import copy
 import functools
 from typing import Any
 
+from sluice._compile.regions import region_of
 from sluice.nn.modules.module import Module
 
 
@@ -48,8 +49,6 @@ def _class_of(plain: type) -> type:
 
 def optimized(module: Module, asked: dict[str, Any]) -> OptimizedModule:
     """asked: what compile() was given."""
-    from sluice._compile import region_of
-
     region = region_of(module, asked)
     made: OptimizedModule = object.__new__(_class_of(type(module)))  # type: ignore[arg-type]
     object.__setattr__(made, "__dict__", module.__dict__)

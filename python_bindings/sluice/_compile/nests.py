@@ -8,15 +8,15 @@ import inspect
 import types
 from typing import Any, Iterator
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import Generator, Tensor
 from sluice.nn.modules.module import Module
 
 from sluice._compile.breaks import Break
+from sluice._size import Size
 
-_BY_VALUE = (str, bytes, type(None), bool, int, complex, type(Ellipsis), range, enum.Enum, _C.dtype, sluice.Size)
-_BY_IDENTITY = (Module, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, types.ModuleType, sluice.Generator)
+_BY_VALUE = (str, bytes, type(None), bool, int, complex, type(Ellipsis), range, enum.Enum, _C.dtype, Size)
+_BY_IDENTITY = (Module, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, types.ModuleType, Generator)
 _TENSOR = ("tensor",)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor
 from sluice._trace import hooked, tracing_lock
@@ -20,6 +19,7 @@ from sluice._compile.capture import Aliases, Output, Run, Traced
 from sluice._compile.contents import Attributes
 from sluice._compile.saved import Places, Saved
 from sluice._compile.text import Lines
+from sluice.autograd.grad_mode import no_grad
 
 _MOST_BINDS = 16  # objects that are other ones at each call are left to Python
 
@@ -211,7 +211,7 @@ class Program:
         made = self._submit(tensors)
         of_plan, given = made[:self.num_results], tensors
         if self.written:
-            with sluice.no_grad():
+            with no_grad():
                 for i, value in zip(self.written, of_plan[len(of_plan) - len(self.written):]):
                     given[i].copy_(value)
         if self.device is not None:  # plans give their results to the host

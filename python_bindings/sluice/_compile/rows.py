@@ -6,8 +6,7 @@ import re
 import sys
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
 from sluice._dim import Dim
 from sluice._host_function import host_function
 from sluice._trace import tracing_lock
@@ -16,6 +15,8 @@ from sluice._compile.breaks import as_break, Break, draws_of_python, is_ours, re
 from sluice._compile.capture import compiling, Traced
 from sluice._compile.contents import Attributes
 from sluice._compile.nests import Results
+from sluice._size import Size
+from sluice.autograd.grad_mode import no_grad
 
 _SIZE = 7919  # of the dim in a trace: a prime, so that sizes that come from it are known by it
 _LENGTHS = re.compile(r'^  output "(output\d+)\[(\d+)=rows[^\]]*\]\'*" = ', re.M)
@@ -65,13 +66,13 @@ class _Sizes:
 
         def shape(t: Tensor) -> Any:
             found = plain["shape"].__get__(t)
-            return sluice.Size(map(_size, found)) if t._traced and not _asked_by_us() else found
+            return Size(map(_size, found)) if t._traced and not _asked_by_us() else found
 
         def size(t: Tensor, dim: Any = None) -> Any:
             found = plain["size"].__get__(t)() if dim is None else plain["size"].__get__(t)(dim)
             if not t._traced or _asked_by_us():
                 return found
-            return sluice.Size(map(_size, found)) if dim is None else _size(found)
+            return Size(map(_size, found)) if dim is None else _size(found)
 
         def length(t: Tensor) -> int:
             found = plain["__len__"].__get__(t)()
@@ -143,13 +144,13 @@ def axes_of(function: Any, arguments: Any, environment: Any, places: list[tuple[
 
 def difference(run: Any, padded: Any) -> str:
     """Runs the code on arguments as they are, and filled up: "" where the rows are the same but for rounding, else what is not."""
-    with sluice.no_grad():
+    with no_grad():
         args, kwargs = padded.given.build(iter(padded.given.tensors))
         exact = Results(run(*args, **kwargs), "").tensors
         args, kwargs = padded.build(iter(padded.tensors))
         filled = padded.cut(Results(run(*args, **kwargs), "").tensors)
     for i, (a, b) in enumerate(zip(exact, filled)):
-        if a._shape != b._shape or not sluice.allclose(a.double(), b.double(), rtol=1e-3, atol=1e-5, equal_nan=True):
+        if a._shape != b._shape or not fn.allclose(a.double(), b.double(), rtol=1e-3, atol=1e-5, equal_nan=True):
             return f"result {i} depends on the size itself"
     return ""
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from sluice import _C
 
+from sluice._compile import backends
+
 MODES = {"default": "plans as nn.Graph makes them",
          "reduce-overhead": "short steps run in the calling thread; results are exchanged and not copied: the plan keeps memory for those in flight",
          "max-autotune": "several plans of each graph are timed, and the fastest is kept; explain() lists them"}
@@ -20,8 +22,6 @@ class Settings:
 
     def __init__(self, fullgraph: Any = False, dynamic: Any = None, backend: Any = "plan", mode: Any = None, options: Any = None,
                  where: str = "compile") -> None:
-        from sluice._compile import backends
-
         if not isinstance(fullgraph, bool):
             raise _C.TypeError(f"{where}: fullgraph: got {fullgraph!r}; must be a bool")
         if dynamic is not None and not isinstance(dynamic, bool):

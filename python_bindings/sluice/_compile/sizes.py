@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice import _C
+from sluice._C import fn
 from sluice._dim import Dim
 
 from sluice._compile import rows
@@ -42,7 +42,7 @@ def _filled(t: Any, axis: int, size: int) -> Any:
     shape = list(t._shape)
     more = size - shape[axis]
     shape[axis] = more
-    return sluice.cat([t, t.detach().narrow(axis, t._shape[axis] - 1, 1).expand(shape)], axis)
+    return fn.cat([t, t.detach().narrow(axis, t._shape[axis] - 1, 1).expand(shape)], axis)
 
 
 def _cut(t: Any, axis: int, n: int) -> Any:

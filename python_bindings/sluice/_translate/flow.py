@@ -9,9 +9,11 @@ from typing import Any, Callable
 
 import numpy
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import from_numpy, full_like, tensor, zeros, zeros_like
+from sluice._dtypes import result_type
+from sluice._host_function import host_function
 from sluice._structure import Structure, flatten
 
 NAME = "_sl_flow"
@@ -197,7 +199,7 @@ def if_(test: Any, true: Callable[..., tuple], false: Callable[..., tuple], valu
         merged.append(_merge(known[0], known[-1], values_, pairs))
         for pair in pairs:
             for k in range(2):
-                sides[k].append(pair[k] if given[k] else sluice.zeros_like(pair[k].detach()))
+                sides[k].append(pair[k] if given[k] else zeros_like(pair[k].detach()))
     outside = [branches.run(k, lambda side=side: side) for k, side in enumerate(sides)]
     joined = iter(branches.join(outside))
     names = iter(values)
@@ -225,12 +227,12 @@ def _alike(a: Any, b: Any) -> tuple[Tensor, Tensor]:
         if not isinstance(value, (Tensor, bool, int, float)):
             raise TypeError(f"branches give {a!r:.60} and {b!r:.60} for one name; a graph chooses between tensors and numbers")
     if isinstance(a, Tensor) and not isinstance(b, Tensor):
-        b = sluice.full_like(a.detach(), b, dtype=sluice.result_type(a, b))
+        b = full_like(a.detach(), b, dtype=result_type(a, b))
     elif isinstance(b, Tensor) and not isinstance(a, Tensor):
-        a = sluice.full_like(b.detach(), a, dtype=sluice.result_type(a, b))
+        a = full_like(b.detach(), a, dtype=result_type(a, b))
     elif not isinstance(a, Tensor):
-        a, b = sluice.tensor(a), sluice.tensor(b)
-    dtype = sluice.promote_types(a.dtype, b.dtype)
+        a, b = tensor(a), tensor(b)
+    dtype = _C.promote_types(a.dtype, b.dtype)
     if a.shape != b.shape:
         raise TypeError(f"branches give tensors of shapes {tuple(a.shape)} and {tuple(b.shape)} for one name; they must be "
                         "equal")
@@ -276,13 +278,13 @@ def _loop(test: Callable[..., Any], step: Callable[..., tuple], values: tuple) -
             break
         for i in late:
             structure = flatten(made[i], "result", found := [], [], others=True)
-            states[i] = structure, [sluice.zeros(t.shape, dtype=t.dtype) for t in found]
+            states[i] = structure, [zeros(t.shape, dtype=t.dtype) for t in found]
     rest = iter(results[1:])
     return tuple(s if isinstance(s, Unset) else s[0].build(rest) for s in states)
 
 
 def _flag(value: Any) -> Tensor:
-    return _truth(value) if isinstance(value, Tensor) else sluice.tensor(bool(value))
+    return _truth(value) if isinstance(value, Tensor) else tensor(bool(value))
 
 
 def _as_state(value: Any) -> Any:
@@ -291,13 +293,13 @@ def _as_state(value: Any) -> Any:
         return value
     leaves: list[Tensor] = []
     if isinstance(value, (bool, int, float)):
-        value = sluice.tensor(value)
+        value = tensor(value)
     return flatten(value, "state", leaves, [], others=True), leaves
 
 
 def _as_before(state: tuple[Structure, list[Tensor]], value: Any) -> list[Tensor]:
     if isinstance(value, (bool, int, float)):
-        value = sluice.tensor(value)
+        value = tensor(value)
     leaves: list[Tensor] = []
     if isinstance(value, Unset) or flatten(value, "state", leaves, [], others=True) != state[0]:
         raise TypeError("a loop that a value of the graph decides about changes what one of its names is; it must stay of one "
@@ -328,11 +330,11 @@ def range_(*arguments: Any) -> Any:
 def for_(items: Any, test: Callable[..., Any], step: Callable[..., tuple], values: tuple) -> tuple:
     if isinstance(items, Range):
         ahead = (lambda i: i < items.stop) if items.step > 0 else (lambda i: i > items.stop)
-        start = items.start if isinstance(items.start, Tensor) else sluice.tensor(items.start)
+        start = items.start if isinstance(items.start, Tensor) else tensor(items.start)
         return _for(lambda i: i, ahead, start, items.step, test, step, values)
     if isinstance(items, Tensor) and _decides(items) and len(items) > 0:
         row = lambda i: items.index_select(0, i.reshape(1)).squeeze(0)
-        return _for(row, lambda i: i < len(items), sluice.tensor(0), 1, test, step, values)
+        return _for(row, lambda i: i < len(items), tensor(0), 1, test, step, values)
     for item in items:
         goes_on = test(*values)
         if _decides(goes_on):
@@ -378,7 +380,7 @@ def assert_(test: Any, message: Callable[[], Any]) -> None:
             raise AssertionError(*(() if text is None else (text,)))
         return value
 
-    sluice.host_function(checked, _truth(test), out=((), sluice.bool), stream="compute")
+    host_function(checked, _truth(test), out=((), _C.bool), stream="compute")
 
 
 def print_(*values: Any, **options: Any) -> None:
@@ -389,8 +391,8 @@ def print_(*values: Any, **options: Any) -> None:
 
     def shown(*arrays: Any) -> Any:
         rest = iter(arrays)
-        builtins.print(*(sluice.from_numpy(next(rest).copy()) if d else value for value, d in zip(values, decided)), **options)
+        builtins.print(*(from_numpy(next(rest).copy()) if d else value for value, d in zip(values, decided)), **options)
         return numpy.array(True)
 
     traced = [value.detach() for value, d in zip(values, decided) if d]
-    sluice.host_function(shown, *traced, out=((), sluice.bool), stream="compute")
+    host_function(shown, *traced, out=((), _C.bool), stream="compute")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import tensor
+from sluice._dtypes import finfo
 from sluice._trace import state as trace_state
 from sluice.amp import in_graph
+from sluice.autograd.grad_mode import no_grad
 
 
 class GradScaler:
@@ -57,7 +59,7 @@ class GradScaler:
     def tensors(self) -> tuple[Tensor, Tensor]:
         """The scale and the steps since it has changed, as float64 scalars, which are variables of plans."""
         if self._tensors is None:
-            self._tensors = tuple(sluice.tensor(float(n), dtype=sluice.float64) for n in self._numbers)
+            self._tensors = tuple(tensor(float(n), dtype=_C.float64) for n in self._numbers)
         return self._tensors
 
     def constants(self) -> tuple[Any, ...]:
@@ -66,7 +68,7 @@ class GradScaler:
 
     def scale_of_outputs(self) -> Tensor:
         """As a float32 scalar, so that a product with a scalar of fewer bits is float32."""
-        return sluice.tensor(self._scale, dtype=sluice.float32) if self._tensors is None else self._tensors[0].to(sluice.float32)
+        return tensor(self._scale, dtype=_C.float32) if self._tensors is None else self._tensors[0].to(_C.float32)
 
     def _graph(self, what: str) -> Any:
         scaling = in_graph.of(self, what, trace_state.scaling)
@@ -102,12 +104,12 @@ class GradScaler:
 
     def _unscale(self, optimizer: Any) -> bool:
         inverse, overflow, any_gradient = 1.0 / self._scale, False, False
-        with sluice.no_grad():
+        with no_grad():
             for group in optimizer.param_groups:
                 for p in group["params"]:
                     if p.grad is None:
                         continue
-                    if p.grad.dtype is sluice.float16:
+                    if p.grad.dtype is _C.float16:
                         raise ValueError("Attempting to unscale FP16 gradients.")
                     any_gradient = True
                     overflow = overflow or not bool(p.grad.isfinite().all())
@@ -147,8 +149,8 @@ class GradScaler:
         elif not self._seen:
             raise AssertionError("No inf checks were recorded prior to update.")
         else:
-            now = [sluice.tensor(float(n), dtype=sluice.float64) for n in (self._scale, self._growth_tracker)]
-            scale, tracker = self.advanced(sluice.tensor(any(self._seen.values())), *now)
+            now = [tensor(float(n), dtype=_C.float64) for n in (self._scale, self._growth_tracker)]
+            scale, tracker = self.advanced(tensor(any(self._seen.values())), *now)
             self._scale, self._growth_tracker = scale.item(), int(tracker.item())
         self._seen.clear()
         self._stepped.clear()
@@ -156,8 +158,8 @@ class GradScaler:
     def advanced(self, overflow: Tensor, scale: Tensor, tracker: Tensor) -> tuple[Tensor, Tensor]:
         """The scale, and the steps since it has changed, after one more step."""
         grown, due = scale * self._growth_factor, tracker + 1 == self._growth_interval
-        larger = sluice.where(due & (grown <= sluice.finfo(sluice.float32).max), grown, scale)
-        return sluice.where(overflow, scale * self._backoff_factor, larger), sluice.where(overflow | due, tracker * 0, tracker + 1)
+        larger = fn.where(due & (grown <= finfo(_C.float32).max), grown, scale)
+        return fn.where(overflow, scale * self._backoff_factor, larger), fn.where(overflow | due, tracker * 0, tracker + 1)
 
     def get_scale(self) -> float:
         return self._scale if self._enabled else 1.0

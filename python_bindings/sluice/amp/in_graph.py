@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import full
 from sluice._trace import state as trace_state
+from sluice.autograd.grad_mode import no_grad
 
 
 class Scaling:
@@ -45,10 +46,10 @@ class Scaling:
         if any(optimizer is o for o in self._unscaled):
             raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
         self._unscaled.append(optimizer)
-        with sluice.no_grad():
+        with no_grad():
             inverse = 1.0 / self.scaler.tensors()[0]
             for p in _with_gradients(optimizer):
-                if p.grad.dtype is sluice.float16:
+                if p.grad.dtype is _C.float16:
                     raise ValueError("Attempting to unscale FP16 gradients.")
                 p.grad = p.grad * inverse.to(p.grad.dtype)
 
@@ -61,7 +62,7 @@ class Scaling:
         found = [~p.grad.isfinite().all() for p in _with_gradients(optimizer)]
         if not found:
             raise AssertionError("No inf checks were recorded for this optimizer.")
-        self._overflows.append(sluice.stack(found).any())
+        self._overflows.append(fn.stack(found).any())
         return self._overflows[-1]
 
     def update(self, new_scale: Any = None) -> None:
@@ -71,13 +72,13 @@ class Scaling:
         if new_scale is None and not self._overflows:
             raise AssertionError("No inf checks were recorded prior to update.")
         scale, tracker = self.scaler.tensors()
-        with sluice.no_grad(), trace_state.batches.once():
+        with no_grad(), trace_state.batches.once():
             if isinstance(new_scale, Tensor):
                 scale._write(new_scale.to(scale.dtype))
             elif new_scale is not None:
-                scale._write(sluice.full((), float(new_scale), dtype=scale.dtype))
+                scale._write(full((), float(new_scale), dtype=scale.dtype))
             else:
-                now = self.scaler.advanced(sluice.stack(self._overflows).any(), scale, tracker)
+                now = self.scaler.advanced(fn.stack(self._overflows).any(), scale, tracker)
                 for tensor, value in zip((scale, tracker), now):
                     tensor._write(value)
 

@@ -3,8 +3,9 @@
     sluice.amp.lists.lower.discard("linear")     # from now on linear computes in the dtype of its arguments
     sluice.amp.lists.float32.add("tanh")
 
-They begin as torch's lists for the CPU. A name is a function's, whatever it is called by: "matmul" is also `x @ y`. Functions that are in no list compute in the dtype
-of their arguments. Eager operations and graphs, while they are traced, follow the same lists. `sluice.amp.lists()` gives all three by name.
+They begin as torch's lists for the CPU. A name is a function's, whatever it is called by: "matmul" is also `x @ y`. Functions that
+are in no list compute in the dtype of their arguments. Eager operations and graphs, while they are traced, follow the same lists.
+`sluice.amp.lists()` gives all three by name.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import zeros
+from sluice.autograd.grad_mode import no_grad
 
 
 class FunctionCtx:
@@ -77,8 +79,6 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        import sluice
-
         apart = hasattr(cls, "setup_context")
         ctx = FunctionCtx()
         if apart or kwargs:  # in the order of the signature
@@ -92,7 +92,7 @@ class Function:
         given, args = args, (*args, *kwargs.values())  # backward gives gradients for those by keyword, too
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         recording = _C.is_grad_enabled() and any(ctx.needs_input_grad)
-        with sluice.no_grad():
+        with no_grad():
             if apart:
                 result = cls.forward(*given, **kwargs)
                 cls.setup_context(ctx, given, result)
@@ -120,7 +120,8 @@ def _check_dirty(cls: Any, ctx: Any, args: Any, result: Any, recording: bool) ->
 def _record(cls: Any, ctx: Any, args: Any, result: Any) -> Any:
     outputs = list(result) if isinstance(result, tuple) else [result]
     tensors = [i for i, o in enumerate(outputs) if isinstance(o, Tensor)]
-    taken = [i for i in tensors if outputs[i]._impl not in ctx._non_differentiable and (outputs[i].dtype.is_floating_point or outputs[i].dtype.is_complex)]
+    taken = [i for i in tensors if outputs[i]._impl not in ctx._non_differentiable
+             and (outputs[i].dtype.is_floating_point or outputs[i].dtype.is_complex)]
     likes = {i: (outputs[i].shape, outputs[i].dtype, None if outputs[i]._traced else outputs[i]._device) for i in tensors}
     places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
     shapes = {i: (tuple(args[i].shape), args[i].dtype) for i in places}
@@ -159,10 +160,8 @@ def _record(cls: Any, ctx: Any, args: Any, result: Any) -> Any:
 
 
 def _zeros(like: Any) -> Tensor:
-    import sluice
-
     shape, dtype, device = like
-    return sluice.zeros(shape, dtype=dtype, device=device)
+    return zeros(shape, dtype=dtype, device=device)
 
 
 def _belongs(cls: Any, i: int, grad: Any, shapes: Any) -> bool:
@@ -202,11 +201,9 @@ class _Once(Function):
 
 def once_differentiable(backward: Any) -> Any:
     """Marks a backward that is not itself differentiable: a second differentiation is an error."""
-    import sluice
-
     @functools.wraps(backward)
     def wrapped(ctx, *grads):
-        with sluice.no_grad():
+        with no_grad():
             found = backward(ctx, *grads)
         if not (_C.is_grad_enabled() and any(isinstance(g, Tensor) and g.requires_grad for g in grads)):
             return found

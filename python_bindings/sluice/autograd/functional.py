@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import eye
 from sluice.autograd.grad_mode import enable_grad
 from sluice.autograd.passes import grad as _grad
 
@@ -138,14 +139,12 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
 
 def jacobian_rows(output: Tensor, inputs: Sequence[Tensor], create_graph: bool) -> list[Any]:
     """Per input: d output / d input of the shape of both; None where no element depends on it. A pass per element."""
-    import sluice
-
     n = output.numel()
     if not output.requires_grad or n == 0:
         return [None] * len(inputs)
-    seeds = sluice.eye(n, dtype=output.dtype, device=None if output._traced else output._device).reshape((n, *output.shape))
+    seeds = eye(n, dtype=output.dtype, device=None if output._traced else output._device).reshape((n, *output.shape))
     rows = [pulled_back([output], inputs, [seed], create_graph) for seed in seeds.unbind(0)]
-    return [None if column[0] is None else sluice.stack(column).reshape((*output.shape, *column[0].shape)) for column in zip(*rows)]
+    return [None if column[0] is None else fn.stack(column).reshape((*output.shape, *column[0].shape)) for column in zip(*rows)]
 
 
 def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,

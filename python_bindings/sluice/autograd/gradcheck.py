@@ -5,7 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any, Callable
 
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import from_numpy, tensor
+from sluice._numbers import numpy as lazy_numpy
 from sluice.autograd.functional import pulled_back
 from sluice.autograd.grad_mode import enable_grad, no_grad
 
@@ -53,10 +55,8 @@ class _Check:
 
     def values_at(self, place: int, moved: Any) -> list[Any]:
         """The outputs, as flat float64 arrays, with the input at `place` moved by an array."""
-        import sluice
-
         point = [t.detach().clone() if isinstance(t, Tensor) else t for t in self.inputs]
-        point[place] = point[place] + sluice.tensor(moved).to(point[place])
+        point[place] = point[place] + tensor(moved).to(point[place])
         with no_grad():
             made = _listed(self.func(*point))
         return [made[i].detach().double().cpu().numpy().reshape(-1) for i in self.compared]
@@ -66,16 +66,12 @@ class _Check:
         return [(a - b) / (2 * eps) for a, b in zip(up, down)]
 
     def analytical(self, output: Tensor, seed: Any) -> list[Any]:
-        import sluice
-
-        seed = sluice.tensor(seed.reshape(tuple(output.shape))).to(output)
+        seed = tensor(seed.reshape(tuple(output.shape))).to(output)
         return pulled_back([output], self.given(), [seed], False)
 
     def rows(self, output: Tensor) -> list[Any]:
         """The Jacobians of `output` by the inputs, (inputs' elements, output's elements), as float64 arrays."""
-        import sluice
-
-        np, n = sluice._numpy(), output.numel()
+        np, n = lazy_numpy(), output.numel()
         found = [np.zeros((t.numel(), n)) for t in self.given()]
         for j in range(n):
             for jacobian, g in zip(found, self.analytical(output, np.eye(1, n, j))):
@@ -117,18 +113,14 @@ def _mismatch(i: int, place: int, numerical: Any, analytical: Any) -> GradcheckE
 
 
 def _deterministic(first: Any, again: Any, tolerance: float) -> None:
-    import sluice
-
     if any(abs(a - b).max(initial=0) > tolerance for a, b in zip(first, again)) or any(
-            sluice._numpy().isnan(a).any() != sluice._numpy().isnan(b).any() for a, b in zip(first, again)):
+            lazy_numpy().isnan(a).any() != lazy_numpy().isnan(b).any() for a, b in zip(first, again)):
         raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives "
                              f"different values, although analytical gradient matches numerical gradient. The tolerance is {tolerance}.")
 
 
 def _compare_jacobians(check: _Check, eps: float, atol: float, rtol: float, nondet_tol: float) -> None:
-    import sluice
-
-    np = sluice._numpy()
+    np = lazy_numpy()
     numerical = {}
     for place in check.places:
         shape, n = tuple(check.inputs[place].shape), check.inputs[place].numel()
@@ -150,9 +142,7 @@ def _need_outputs(check: _Check, differences: Any) -> None:
 
 
 def _compare_directions(check: _Check, eps: float, atol: float, rtol: float, nondet_tol: float) -> None:
-    import sluice
-
-    np = sluice._numpy()
+    np = lazy_numpy()
     draw = np.random.default_rng(0)
 
     def unit(t: Any) -> Any:
@@ -179,9 +169,7 @@ def _compare_directions(check: _Check, eps: float, atol: float, rtol: float, non
 
 def _check_undefined(check: _Check) -> None:
     """Of several outputs: a gradient that is left out is one of zeros."""
-    import sluice
-
-    np = sluice._numpy()
+    np = lazy_numpy()
     if len(check.outputs) < 2:
         return
     for output in check.outputs:
@@ -200,18 +188,16 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
                   check_batched_grad: bool = False, check_fwd_over_rev: bool = False, check_rev_over_rev: bool = True,
                   fast_mode: bool = False, masked: bool = False) -> bool:
     """gradcheck() of the gradients of `func`, by inputs and by `grad_outputs` (random where None)."""
-    import sluice
-
     _refuse(check_fwd_over_rev=check_fwd_over_rev)
     if not check_rev_over_rev:
         raise ValueError("gradgradcheck: Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
     check = _Check(func, inputs)
     if grad_outputs is None:
-        draw = sluice._numpy().random.default_rng(0)
-        seeds = [sluice.from_numpy(sluice._numpy().asarray(draw.standard_normal(tuple(o.shape)))).to(o).requires_grad_()
+        draw = lazy_numpy().random.default_rng(0)
+        seeds = [from_numpy(lazy_numpy().asarray(draw.standard_normal(tuple(o.shape)))).to(o).requires_grad_()
                  for o in check.outputs]
         if gen_non_contig_grad_outputs:
-            seeds = [sluice.stack([s.detach(), s.detach()], -1)[..., 0].requires_grad_() for s in seeds]
+            seeds = [fn.stack([s.detach(), s.detach()], -1)[..., 0].requires_grad_() for s in seeds]
     else:
         seeds = [None if g is None else g for g in _listed(grad_outputs)]
     count = len(check.inputs)

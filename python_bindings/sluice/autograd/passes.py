@@ -6,8 +6,10 @@ import threading
 from typing import Any
 
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import ones, zeros_like
 from sluice._trace import state as trace_state
+from sluice.autograd.grad_mode import no_grad
 
 
 class _UnderWay(threading.local):
@@ -62,8 +64,6 @@ def _listed(tensors: Any, where: str) -> Any:
 
 
 def _grads_for(tensors: Any, grads: Any, where: str, batched: bool = False) -> Any:
-    import sluice
-
     if grads is None:
         grads = [None] * len(tensors)
     elif isinstance(grads, Tensor):
@@ -79,7 +79,7 @@ def _grads_for(tensors: Any, grads: Any, where: str, batched: bool = False) -> A
                 raise RuntimeError(f"{where}: grad can be implicitly created only for scalar outputs: got shape {tuple(t.shape)}")
             if t.dtype.is_complex:
                 raise RuntimeError(f"{where}: grad can be implicitly created only for real scalar outputs but got {t.dtype}")
-            g = sluice.ones(t.shape, dtype=t.dtype, device=None if t._traced else t._device)
+            g = ones(t.shape, dtype=t.dtype, device=None if t._traced else t._device)
         elif not isinstance(g, Tensor):
             raise TypeError(f"{where}: gradients can be either Tensors or None, but got {type(g).__name__}")
         elif tuple(g.shape)[batched:] != tuple(t.shape):
@@ -120,8 +120,6 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
 
     is_grads_batched: `grad_outputs` have one dim more in front; there is one pass for each of its rows.
     """
-    import sluice
-
     if not only_inputs:
         raise RuntimeError("grad: only_inputs=False is not supported; use backward() to fill .grad of all leaves")
     if materialize_grads and allow_unused is False:
@@ -138,13 +136,24 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         if len(rows) != 1 or None in rows or 0 in rows:
             raise ValueError(f"grad: is_grads_batched: grad_outputs have {rows} rows; must have equally many, and one at least")
         per_row = [_run(outputs, inputs, [g[i] for g in grads], create_graph, True, unused) for i in range(rows.pop())]
-        result = [None if column[0] is None else sluice.stack(column) for column in zip(*per_row)]
+        result = [None if column[0] is None else fn.stack(column) for column in zip(*per_row)]
     else:
         result = _run(outputs, inputs, grads, create_graph, retain_graph, unused)
-    result = tuple(sluice.zeros_like(i) if g is None and materialize_grads else g for i, g in zip(inputs, result))
+    result = tuple(zeros_like(i) if g is None and materialize_grads else g for i, g in zip(inputs, result))
     return result if names is None else dict(zip(names, result))
 
 
 def _run(outputs: Any, inputs: Any, grads: Any, create_graph: bool, retain_graph: Any, unused: bool) -> Any:
     with _Pass(True, create_graph if retain_graph is None else bool(retain_graph)):
         return _C.grad(outputs, inputs, grads, create_graph, retain_graph, unused)
+
+
+def clear_grad(p: Any, set_to_none: bool = True) -> None:
+    """Forgets the gradient of a parameter, or makes it zeros."""
+    if p.grad is None:
+        return
+    if set_to_none:
+        p.grad = None
+    else:
+        with no_grad():
+            p.grad.zero_()

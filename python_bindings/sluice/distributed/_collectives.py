@@ -5,7 +5,8 @@ of reductions are the same bits in every rank. Gradients do not flow through the
 a Work instead of waiting.
 """
 
-import sluice
+from sluice._C import fn
+from sluice.autograd.grad_mode import no_grad
 from sluice.distributed._state import state
 from sluice.errors import ValueError  # noqa: A004
 
@@ -95,7 +96,7 @@ def reduce_scatter(output, input_list, op=ReduceOp.SUM, async_op=False):
     """Combines the ranks' lists element by element; rank r gets element r."""
     _check_list(state.get("reduce_scatter"), "reduce_scatter", "input_list", input_list, output)
     return state.run("reduce_scatter", async_op,
-                     lambda world: _fill([output], [world.reduce_scatter(sluice.stack([t.detach() for t in input_list]), op)[0]]))
+                     lambda world: _fill([output], [world.reduce_scatter(fn.stack([t.detach() for t in input_list]), op)[0]]))
 
 
 def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, async_op=False):  # noqa: A002
@@ -111,7 +112,7 @@ def all_to_all(output_tensor_list, input_tensor_list, async_op=False):
     _check_list(world, "all_to_all", "input_tensor_list", input_tensor_list, input_tensor_list[0] if input_tensor_list else None)
     _check_list(world, "all_to_all", "output_tensor_list", output_tensor_list, input_tensor_list[0])
     return state.run("all_to_all", async_op, lambda world: _fill(
-        output_tensor_list, world.all_to_all(sluice.stack([t.detach() for t in input_tensor_list])).unbind(0)))
+        output_tensor_list, world.all_to_all(fn.stack([t.detach() for t in input_tensor_list])).unbind(0)))
 
 
 def all_to_all_single(output, input, async_op=False):  # noqa: A002
@@ -133,7 +134,7 @@ def recv(tensor, src, tag=0):
 
 
 def _fill(targets, sources):
-    with sluice.no_grad():
+    with no_grad():
         for target, source in zip(targets, sources):
             target.copy_(source)
 

@@ -5,27 +5,29 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import empty, rand, randn, tensor
+from sluice._numbers import numpy as lazy_numpy
 from sluice.autograd.function import Function
+from sluice.autograd.grad_mode import no_grad
 from sluice.distributions.utils import limit
 
 _ROUNDS_IN_A_GRAPH = 24  # an element that no round accepts, one of 10^20, keeps the last proposal
 
 
 def uniform(like: Tensor, shape: Any, low: float = 0.0, high: float = 1.0) -> Tensor:
-    drawn = sluice.rand(shape, dtype=like.dtype, device=None if like._traced else like._device)
+    drawn = rand(shape, dtype=like.dtype, device=None if like._traced else like._device)
     return drawn if (low, high) == (0.0, 1.0) else drawn * (high - low) + low
 
 
 def normal(like: Tensor, shape: Any) -> Tensor:
-    return sluice.randn(shape, dtype=like.dtype, device=None if like._traced else like._device)
+    return randn(shape, dtype=like.dtype, device=None if like._traced else like._device)
 
 
 def drawn(like: Tensor, shape: Any, fill: str) -> Tensor:
     """A tensor that the method `fill` ("exponential_") has filled."""
-    made = sluice.empty(shape, dtype=like.dtype, device=None if like._traced else like._device)
+    made = empty(shape, dtype=like.dtype, device=None if like._traced else like._device)
     return getattr(made, fill)()
 
 
@@ -38,12 +40,12 @@ def by_rejection(propose: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
     if _C.is_tracing():
         for _ in range(_ROUNDS_IN_A_GRAPH - 1):
             again, fine = propose()
-            value = sluice.where(accepted, value, again)
+            value = fn.where(accepted, value, again)
             accepted = accepted | fine
         return value
     while not bool(accepted.all()):
         again, fine = propose()
-        value = sluice.where(accepted | ~fine, value, again)
+        value = fn.where(accepted | ~fine, value, again)
         accepted = accepted | fine
     return value
 
@@ -54,7 +56,7 @@ def poisson(rate: Tensor) -> Tensor:
     rate = rate.detach()
     wide = rate.double()
     small, large = wide.clamp(max=10), wide.clamp(min=10)
-    left, counts = sluice.exp(-small), wide * 0
+    left, counts = fn.exp(-small), wide * 0
     product = uniform(wide, wide.shape)
     for _ in range(60):  # P(more) < 1e-25 at rate 10
         counts = counts + (product > left).to(wide.dtype)
@@ -69,17 +71,17 @@ def poisson(rate: Tensor) -> Tensor:
         k = ((2 * a / near + b) * u + large + 0.43).floor()
         possible = (k >= 0) & ~((near < 0.013) & (v > near))
         count = k.clamp(min=0)
-        density = count * large.log() - large - sluice.lgamma(count + 1)
+        density = count * large.log() - large - fn.lgamma(count + 1)
         return count, ((near >= 0.07) & (v <= bound) & (k >= 0)) | (
             possible & (v.log() + inverse_alpha.log() - (a / (near * near) + b).log() <= density))
 
-    return sluice.where(wide < 10, counts, by_rejection(propose)).to(rate.dtype)
+    return fn.where(wide < 10, counts, by_rejection(propose)).to(rate.dtype)
 
 
 def _draw_gamma(concentration: Tensor) -> Tensor:
     """Samples of rate 1, by Marsaglia and Tsang (2000)."""
     wide = concentration.double()
-    boosted = sluice.where(wide < 1, wide + 1, wide)
+    boosted = fn.where(wide < 1, wide + 1, wide)
     d = boosted - 1 / 3
     c = 1 / (9 * d).sqrt()
 
@@ -91,8 +93,8 @@ def _draw_gamma(concentration: Tensor) -> Tensor:
         return d * v, (v > 0) & ((1 - u).log() < 0.5 * x * x + d - d * v + d * log_v)
 
     made = by_rejection(propose)
-    lowered = made * sluice.exp((1 - uniform(wide, wide.shape)).log() / wide)
-    return sluice.where(wide < 1, lowered, made).to(concentration.dtype).clamp(min=limit(concentration.dtype, "tiny"))
+    lowered = made * fn.exp((1 - uniform(wide, wide.shape)).log() / wide)
+    return fn.where(wide < 1, lowered, made).to(concentration.dtype).clamp(min=limit(concentration.dtype, "tiny"))
 
 
 def gamma_gradient(concentration: Any, value: Any) -> Any:
@@ -100,10 +102,10 @@ def gamma_gradient(concentration: Any, value: Any) -> Any:
 
     From F(value; a) = const: -(dF/da) / density. F is the sum of the terms value^(a+n) e^-value / Gamma(a+n+1).
     """
-    np = sluice._numpy()
+    np = lazy_numpy()
     a, z = np.maximum(concentration, 1e-30), np.maximum(value, 1e-300)
     log_z = np.log(z)
-    psi = sluice.digamma(sluice.tensor(a)).numpy() + 1 / a  # of a + n + 1
+    psi = fn.digamma(tensor(a)).numpy() + 1 / a  # of a + n + 1
     term, n = z / a, 0
     total = term * (psi - log_z)
     huge = a > 1e5
@@ -135,9 +137,9 @@ class StandardGamma(Function):
         if concentration._traced or made._traced:
             raise NotImplementedError("Gamma.rsample: gradients of gamma samples are not to be had in a graph; sample() there, or "
                                       "rsample() outside")
-        with sluice.no_grad():
+        with no_grad():
             slope = gamma_gradient(concentration.double().cpu().numpy(), made.double().cpu().numpy())
-        return grad * sluice.tensor(slope).to(grad)
+        return grad * tensor(slope).to(grad)
 
 
 def standard_gamma(concentration: Tensor) -> Tensor:
@@ -153,7 +155,7 @@ def indices(probs: Tensor, count: int) -> Tensor:
     sums = sums / sums[:, -1:]
     at = uniform(rows.double(), (rows.shape[0], count))
     below = sums.double().unsqueeze(1) < at.unsqueeze(2)
-    index = below.to(sluice.int64).sum(-1).clamp(max=probs.shape[-1] - 1)
+    index = below.to(_C.int64).sum(-1).clamp(max=probs.shape[-1] - 1)
     return index.t().reshape((count, *probs.shape[:-1]))
 
 

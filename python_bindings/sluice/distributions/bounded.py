@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice import special
+from sluice._C import fn, functional, Tensor
+from sluice._creation import ones_like, zeros_like
+from sluice.autograd.grad_mode import no_grad
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.compound import TransformedDistribution
 from sluice.distributions.continuous import Uniform
@@ -40,27 +42,27 @@ class ContinuousBernoulli(_OfProbability, ExponentialFamily):
     def _apart(self) -> tuple[Tensor, Tensor]:
         """Where p is not near 1/2, and p there; elsewhere the lower limit."""
         outside = (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
-        return outside, sluice.where(outside, self.probs, self._lims[0])
+        return outside, fn.where(outside, self.probs, self._lims[0])
 
     def _log_norm(self) -> Tensor:
         outside, p = self._apart()
-        low, high = sluice.where(p <= 0.5, p, 0.0), sluice.where(p >= 0.5, p, 1.0)
-        exact = ((-p).log1p() - p.log()).abs().log() - sluice.where(p <= 0.5, (-2 * low).log1p(), (2 * high - 1).log())
+        low, high = fn.where(p <= 0.5, p, 0.0), fn.where(p >= 0.5, p, 1.0)
+        exact = ((-p).log1p() - p.log()).abs().log() - fn.where(p <= 0.5, (-2 * low).log1p(), (2 * high - 1).log())
         x = (self.probs - 0.5).pow(2)
-        return sluice.where(outside, exact, math.log(2.0) + (4 / 3 + 104 / 45 * x) * x)
+        return fn.where(outside, exact, math.log(2.0) + (4 / 3 + 104 / 45 * x) * x)
 
     @property
     def mean(self) -> Tensor:
         outside, p = self._apart()
         x = self.probs - 0.5
-        return sluice.where(outside, p / (2 * p - 1) + 1 / ((-p).log1p() - p.log()), 0.5 + (1 / 3 + 16 / 45 * x.pow(2)) * x)
+        return fn.where(outside, p / (2 * p - 1) + 1 / ((-p).log1p() - p.log()), 0.5 + (1 / 3 + 16 / 45 * x.pow(2)) * x)
 
     @property
     def variance(self) -> Tensor:
         outside, p = self._apart()
         x = (self.probs - 0.5).pow(2)
-        return sluice.where(outside, p * (p - 1) / (1 - 2 * p).pow(2) + 1 / ((-p).log1p() - p.log()).pow(2),
-                            1 / 12 - (1 / 15 - 128 / 945 * x) * x)
+        return fn.where(outside, p * (p - 1) / (1 - 2 * p).pow(2) + 1 / ((-p).log1p() - p.log()).pow(2),
+                        1 / 12 - (1 / 15 - 128 / 945 * x) * x)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         return self.icdf(_sampling.uniform(self.probs, self._extended_shape(sample_shape)))
@@ -68,18 +70,18 @@ class ContinuousBernoulli(_OfProbability, ExponentialFamily):
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)
-        return self._log_norm() - sluice.nn.functional.binary_cross_entropy_with_logits(logits, value, reduction="none")
+        return self._log_norm() - functional.binary_cross_entropy_with_logits(logits, value, reduction="none")
 
     def cdf(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         outside, p = self._apart()
-        inside = sluice.where(outside, (p.pow(value) * (1 - p).pow(1 - value) + p - 1) / (2 * p - 1), value)
-        return sluice.where(value <= 0, 0.0, sluice.where(value >= 1, 1.0, inside)).to(inside.dtype)
+        inside = fn.where(outside, (p.pow(value) * (1 - p).pow(1 - value) + p - 1) / (2 * p - 1), value)
+        return fn.where(value <= 0, 0.0, fn.where(value >= 1, 1.0, inside)).to(inside.dtype)
 
     def icdf(self, value: Tensor) -> Tensor:
         outside, p = self._apart()
         zero = (-p).log1p()
-        return sluice.where(outside, ((-p + value * (2 * p - 1)).log1p() - zero) / (p.log() - zero), value)
+        return fn.where(outside, ((-p + value * (2 * p - 1)).log1p() - zero) / (p.log() - zero), value)
 
     def entropy(self) -> Tensor:
         zero, one = (-self.probs).log1p(), self.probs.log()
@@ -94,7 +96,7 @@ class Kumaraswamy(TransformedDistribution):
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
-        base = Uniform(sluice.zeros_like(self.concentration0.detach()), sluice.ones_like(self.concentration0.detach()),
+        base = Uniform(zeros_like(self.concentration0.detach()), ones_like(self.concentration0.detach()),
                        validate_args=validate_args)
         super().__init__(base, [PowerTransform(self.concentration0.reciprocal()), AffineTransform(1.0, -1.0),
                                 PowerTransform(self.concentration1.reciprocal())], validate_args=validate_args)
@@ -114,7 +116,7 @@ class Kumaraswamy(TransformedDistribution):
     @property
     def mode(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
-        return sluice.where((a < 1) | (b < 1), math.nan, ((a - 1) / (a * b - 1)).pow(1 / a))
+        return fn.where((a < 1) | (b < 1), math.nan, ((a - 1) / (a * b - 1)).pow(1 / a))
 
     def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
@@ -139,28 +141,28 @@ class VonMises(Distribution):
     def variance(self) -> Tensor:
         """Of directions: 1 less the length of their mean."""
         k = self.concentration
-        return 1 - sluice.special.i1e(k) / sluice.special.i0e(k)
+        return 1 - special.i1e(k) / special.i0e(k)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         k = self.concentration
-        return k * (value - self.loc).cos() - _sampling.LOG_2PI - sluice.special.i0e(k).log() - k
+        return k * (value - self.loc).cos() - _sampling.LOG_2PI - special.i0e(k).log() - k
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """By rejection from a wrapped Cauchy distribution (Best and Fisher, 1979)."""
-        with sluice.no_grad():
+        with no_grad():
             shape = self._extended_shape(sample_shape)
             k = self.concentration.double().expand(shape)
             tau = 1 + (1 + 4 * k * k).sqrt()
             rho = (tau - (2 * tau).sqrt()) / (2 * k)
-            r = sluice.where(k < 1e-5, 1 / k + k, (1 + rho * rho) / (2 * rho))
+            r = fn.where(k < 1e-5, 1 / k + k, (1 + rho * rho) / (2 * rho))
 
             def propose() -> tuple[Tensor, Tensor]:
                 z = (math.pi * _sampling.uniform(k, shape)).cos()
                 u, side = _sampling.uniform(k, shape), _sampling.uniform(k, shape)
                 f = (1 + r * z) / (r + z)
                 c = k * (r - f)
-                angle = sluice.where(side < 0.5, -1.0, 1.0) * f.clamp(-1, 1).acos()
+                angle = fn.where(side < 0.5, -1.0, 1.0) * f.clamp(-1, 1).acos()
                 return angle, (c * (2 - c) - u > 0) | ((c / u).log() + 1 - c >= 0)
 
             angle = _sampling.by_rejection(propose) + math.pi + self.loc

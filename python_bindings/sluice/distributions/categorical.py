@@ -5,9 +5,10 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-import sluice
-from sluice._creation import _place_of
-from sluice._C import Tensor
+from sluice import _C
+from sluice._creation import _place_of, arange, eye, full
+from sluice._C import fn, functional, Tensor
+from sluice.autograd.grad_mode import no_grad
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution
 from sluice.distributions.utils import clamp_probs, lazy_property, limit, one_of, probs_to_logits
@@ -50,13 +51,13 @@ class Categorical(Distribution):
     mode = property(lambda self: self.probs.argmax(-1))
 
     def _unknown(self) -> Tensor:
-        return sluice.full(self._extended_shape(), fill_value=float("nan"), dtype=self.probs.dtype, device=_place_of(self.probs))
+        return full(self._extended_shape(), fill_value=float("nan"), dtype=self.probs.dtype, device=_place_of(self.probs))
 
     def _expand_parts(self, made: Any, batch_shape: Any) -> None:
         made._num_events = self._num_events
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             shape = self._extended_shape(sample_shape)
             count = 1
             for size in shape[:len(shape) - len(self._batch_shape)]:
@@ -65,7 +66,7 @@ class Categorical(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        value, logits = sluice.broadcast_tensors(value.to(sluice.int64).unsqueeze(-1), self.logits)
+        value, logits = fn.broadcast_tensors(value.to(_C.int64).unsqueeze(-1), self.logits)
         return logits.gather(-1, value[..., :1]).squeeze(-1)
 
     def entropy(self) -> Tensor:
@@ -73,7 +74,7 @@ class Categorical(Distribution):
         return -(logits * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        values = sluice.arange(self._num_events).reshape((-1, *(1 for _ in self._batch_shape)))
+        values = arange(self._num_events).reshape((-1, *(1 for _ in self._batch_shape)))
         return values.expand((self._num_events, *self._batch_shape)) if expand else values
 
 
@@ -97,7 +98,7 @@ class OneHotCategorical(Distribution):
     mode = property(lambda self: self._encoded(self._categorical.mode))
 
     def _encoded(self, index: Tensor) -> Tensor:
-        return sluice.nn.functional.one_hot(index, self._event_shape[0]).to(self._param.dtype)
+        return functional.one_hot(index, self._event_shape[0]).to(self._param.dtype)
 
     def _expand_parts(self, made: Any, batch_shape: Any) -> None:
         made._categorical = self._categorical.expand(batch_shape)
@@ -114,7 +115,7 @@ class OneHotCategorical(Distribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         n = self._event_shape[0]
-        values = sluice.eye(n, dtype=self._param.dtype, device=_place_of(self._param)).reshape((n, *(1 for _ in self._batch_shape), n))
+        values = eye(n, dtype=self._param.dtype, device=_place_of(self._param)).reshape((n, *(1 for _ in self._batch_shape), n))
         return values.expand((n, *self._batch_shape, n)) if expand else values
 
 
@@ -157,19 +158,19 @@ class Multinomial(Distribution):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         sample_shape = (sample_shape,) if isinstance(sample_shape, Integral) else tuple(sample_shape)
         drawn = self._categorical.sample((self.total_count, *sample_shape))
-        return sluice.nn.functional.one_hot(drawn, self._event_shape[0]).to(self.probs.dtype).sum(0)
+        return functional.one_hot(drawn, self._event_shape[0]).to(self.probs.dtype).sum(0)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        logits, value = sluice.broadcast_tensors(self.logits, value)
+        logits, value = fn.broadcast_tensors(self.logits, value)
         impossible = (value == 0) & (logits == float("-inf"))
-        powers = (sluice.where(impossible, 0.0, logits) * value).sum(-1)
+        powers = (fn.where(impossible, 0.0, logits) * value).sum(-1)
         return (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1) + powers
 
     def entropy(self) -> Tensor:
         n = self.total_count
         p = clamp_probs(self.probs)
-        k = sluice.arange(1, n + 1, dtype=p.dtype, device=_place_of(p)).reshape((n, *(1 for _ in p.shape)))
+        k = arange(1, n + 1, dtype=p.dtype, device=_place_of(p)).reshape((n, *(1 for _ in p.shape)))
         of_one = ((n + 1.0) - k).log().cumsum(0) - k.log().cumsum(0) + k * p.log() + (n - k) * (-p).log1p()
         from math import lgamma
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import full_like, ones_like, zeros_like
 from sluice._size import Size
+from sluice.autograd.grad_mode import no_grad
 from sluice.distributions import constraints
 from sluice.distributions.categorical import Categorical
-from sluice.distributions.continuous import Cauchy, Normal, Uniform
+from sluice.distributions.continuous import Cauchy, Normal
 from sluice.distributions.distribution import Distribution
 from sluice.distributions.positive import Exponential
 from sluice.distributions.transforms import AbsTransform, AffineTransform, ComposeTransform, ExpTransform, PowerTransform, Transform
@@ -107,7 +108,7 @@ class TransformedDistribution(Distribution):
         return made
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             return self._forward(self.base_dist.sample(sample_shape))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
@@ -181,11 +182,11 @@ class _Half(TransformedDistribution):
             self._base(0, scale, validate_args=True)
 
     scale = property(lambda self: self.base_dist.scale)
-    mode = property(lambda self: sluice.zeros_like(self.scale.detach()))
+    mode = property(lambda self: zeros_like(self.scale.detach()))
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        return sluice.where(value >= 0, self.base_dist.log_prob(value) + math.log(2), float("-inf"))
+        return fn.where(value >= 0, self.base_dist.log_prob(value) + math.log(2), float("-inf"))
 
     def cdf(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -210,7 +211,7 @@ class HalfCauchy(_Half):
     """HalfCauchy(scale): of |x|, x of Cauchy(0, scale)."""
 
     _base = Cauchy
-    mean = property(lambda self: sluice.full_like(self.scale.detach(), math.inf))
+    mean = property(lambda self: full_like(self.scale.detach(), math.inf))
     variance = property(lambda self: self.base_dist.variance)
 
 
@@ -222,7 +223,7 @@ class Weibull(TransformedDistribution):
 
     def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
         self.scale, self.concentration = broadcast_all(scale, concentration)
-        base = Exponential(sluice.ones_like(self.scale.detach()), validate_args=validate_args)
+        base = Exponential(ones_like(self.scale.detach()), validate_args=validate_args)
         super().__init__(base, [PowerTransform(self.concentration.reciprocal()), AffineTransform(0, self.scale)], validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
@@ -333,7 +334,7 @@ class MixtureSameFamily(Distribution):
         return (self.component_distribution.cdf(self._padded(value)) * self.mixture_distribution.probs).sum(-1)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             index = self.mixture_distribution.sample(sample_shape)
             drawn = self.component_distribution.sample(sample_shape)
             dim, ones = index.ndim, [1] * len(self._event_shape)

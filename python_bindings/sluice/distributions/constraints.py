@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-import sluice
-from sluice._creation import _place_of
+from sluice import _C, linalg
+from sluice._creation import _place_of, eye, full
 from sluice._C import Tensor
+from sluice._dtypes import finfo
 
 
 class Constraint:
@@ -129,8 +130,8 @@ class multinomial(_Where):
 
 
 def _positive_definite(v: Tensor) -> Tensor:
-    symmetric_ones = sluice.isclose(v, v.mT, atol=1e-6).all(-1).all(-1)
-    return symmetric_ones & sluice.linalg.cholesky_ex(v).info.eq(0)
+    symmetric_ones = _C.fn.isclose(v, v.mT, atol=1e-6).all(-1).all(-1)
+    return symmetric_ones & linalg.cholesky_ex(v).info.eq(0)
 
 
 def _integers(lower: int) -> Constraint:
@@ -147,15 +148,15 @@ positive = greater_than(0.0)
 nonnegative = greater_than_eq(0.0)
 unit_interval = interval(0.0, 1.0)
 simplex = _Where("Simplex", lambda v: (v >= 0).all(-1) & ((v.sum(-1) - 1).abs() < 1e-6), event_dim=1)
-square = _Where("Square", lambda v: sluice.full(v.shape[:-2], v.shape[-2] == v.shape[-1], dtype=sluice.bool), event_dim=2)
-symmetric = _Where("Symmetric", lambda v: sluice.isclose(v, v.mT, atol=1e-6).all(-1).all(-1), event_dim=2)
+square = _Where("Square", lambda v: full(v.shape[:-2], v.shape[-2] == v.shape[-1], dtype=_C.bool), event_dim=2)
+symmetric = _Where("Symmetric", lambda v: _C.fn.isclose(v, v.mT, atol=1e-6).all(-1).all(-1), event_dim=2)
 lower_triangular = _Where("LowerTriangular", lambda v: (v.tril() == v).all(-1).all(-1), event_dim=2)
 lower_cholesky = _Where("LowerCholesky", lambda v: (v.tril() == v).all(-1).all(-1) & (_diagonal(v) > 0).all(-1), event_dim=2)
 positive_definite = _Where("PositiveDefinite", _positive_definite, event_dim=2)
 
 
 def _unit_rows(v: Tensor) -> Tensor:
-    tolerance = sluice.finfo(v.dtype).eps * v.shape[-1] * 10
+    tolerance = finfo(v.dtype).eps * v.shape[-1] * 10
     return ((v.pow(2).sum(-1).sqrt() - 1).abs() <= tolerance).all(-1)
 
 
@@ -172,7 +173,7 @@ class cat(Constraint):
         self.event_dim = max(c.event_dim for c in self.cseq)
 
     def check(self, value: Tensor) -> Tensor:
-        return sluice.cat([c.check(part) for c, part in zip(self.cseq, value.split(self.lengths, self.dim))], self.dim)
+        return _C.fn.cat([c.check(part) for c, part in zip(self.cseq, value.split(self.lengths, self.dim))], self.dim)
 
 
 class stack(Constraint):
@@ -185,8 +186,8 @@ class stack(Constraint):
         self.event_dim = event_dim + 1 if dim + event_dim < 0 else event_dim
 
     def check(self, value: Tensor) -> Tensor:
-        return sluice.stack([c.check(part) for c, part in zip(self.cseq, value.unbind(self.dim))], self.dim)
+        return _C.fn.stack([c.check(part) for c, part in zip(self.cseq, value.unbind(self.dim))], self.dim)
 
 
 def _diagonal(m: Tensor) -> Tensor:
-    return (m * sluice.eye(m.shape[-1], dtype=m.dtype, device=_place_of(m))).sum(-1)
+    return (m * eye(m.shape[-1], dtype=m.dtype, device=_place_of(m))).sum(-1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import full_like
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution, ExponentialFamily
 from sluice.distributions.utils import broadcast_all, limit
@@ -51,10 +51,10 @@ class Normal(_LocationScale, ExponentialFamily):
         return -self._standardized(value).pow(2) / 2 - self.scale.log() - _sampling.LOG_2PI / 2
 
     def cdf(self, value: Tensor) -> Tensor:
-        return 0.5 * (1 + sluice.erf(self._standardized(value) / math.sqrt(2)))
+        return 0.5 * (1 + fn.erf(self._standardized(value) / math.sqrt(2)))
 
     def icdf(self, value: Tensor) -> Tensor:
-        return self.loc + self.scale * sluice.erfinv(2 * value - 1) * math.sqrt(2)
+        return self.loc + self.scale * fn.erfinv(2 * value - 1) * math.sqrt(2)
 
     def entropy(self) -> Tensor:
         return 0.5 + 0.5 * _sampling.LOG_2PI + self.scale.log()
@@ -88,8 +88,8 @@ class Laplace(_LocationScale):
 class Cauchy(_LocationScale):
     """Cauchy(loc, scale): median and half width at half maximum; has no mean."""
 
-    mean = property(lambda self: sluice.full_like(self.loc.detach(), math.nan))
-    variance = property(lambda self: sluice.full_like(self.loc.detach(), math.inf))
+    mean = property(lambda self: full_like(self.loc.detach(), math.nan))
+    variance = property(lambda self: full_like(self.loc.detach(), math.inf))
 
     def _standard(self, shape: Any) -> Tensor:
         return _sampling.drawn(self.loc, shape, "cauchy_")
@@ -147,12 +147,12 @@ class StudentT(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        return sluice.where(self.df > 1, self.loc, math.nan)
+        return fn.where(self.df > 1, self.loc, math.nan)
 
     @property
     def variance(self) -> Tensor:
-        finite = self.scale.pow(2) * self.df / sluice.where(self.df > 2, self.df - 2, 1.0)
-        return sluice.where(self.df > 2, finite, sluice.where(self.df > 1, math.inf, math.nan).to(finite.dtype))
+        finite = self.scale.pow(2) * self.df / fn.where(self.df > 2, self.df - 2, 1.0)
+        return fn.where(self.df > 2, finite, fn.where(self.df > 1, math.inf, math.nan).to(finite.dtype))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)

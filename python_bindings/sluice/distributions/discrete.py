@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
-from sluice._creation import _place_of
-from sluice._C import Tensor
+from sluice._creation import _place_of, arange, bernoulli, zeros_like
+from sluice._C import fn, functional, Tensor
+from sluice.autograd.grad_mode import no_grad
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution, ExponentialFamily
 from sluice.distributions.utils import broadcast_all, check_all, lazy_property, limit, logits_to_probs, one_of, probs_to_logits
@@ -55,23 +55,23 @@ class Bernoulli(_OfProbability, ExponentialFamily):
     @property
     def mode(self) -> Tensor:
         mode = (self.probs >= 0.5).to(self.probs.dtype)
-        return sluice.where(self.probs == 0.5, math.nan, mode)
+        return fn.where(self.probs == 0.5, math.nan, mode)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             probs = self.probs.expand(self._extended_shape(sample_shape))
-            return sluice.bernoulli(probs)
+            return bernoulli(probs)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)
-        return -sluice.nn.functional.binary_cross_entropy_with_logits(logits, value.to(logits.dtype), reduction="none")
+        return -functional.binary_cross_entropy_with_logits(logits, value.to(logits.dtype), reduction="none")
 
     def entropy(self) -> Tensor:
-        return sluice.nn.functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+        return functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        values = sluice.arange(2, dtype=self._param.dtype, device=_place_of(self._param)).reshape((2, *(1 for _ in self._batch_shape)))
+        values = arange(2, dtype=self._param.dtype, device=_place_of(self._param)).reshape((2, *(1 for _ in self._batch_shape)))
         return values.expand((2, *self._batch_shape)) if expand else values
 
 
@@ -88,11 +88,11 @@ class Geometric(_OfProbability):
             raise ValueError(f"Expected parameter probs of distribution {self!r} to be positive but found invalid values:\n{self.probs}")
 
     mean = property(lambda self: 1 / self.probs - 1)
-    mode = property(lambda self: sluice.zeros_like(self.probs.detach()))
+    mode = property(lambda self: zeros_like(self.probs.detach()))
     variance = property(lambda self: (1 / self.probs - 1) / self.probs)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             u = _sampling.uniform(self.probs, self._extended_shape(sample_shape)).clamp(min=limit(self.probs.dtype, "tiny"))
             return (u.log() / (-self.probs).log1p()).floor()
 
@@ -100,10 +100,10 @@ class Geometric(_OfProbability):
         self._validate_sample(value)
         value, probs = broadcast_all(value, self.probs)
         certain = (probs == 1) & (value == 0)
-        return value * (-sluice.where(certain, 0.0, probs)).log1p() + probs.log()
+        return value * (-fn.where(certain, 0.0, probs)).log1p() + probs.log()
 
     def entropy(self) -> Tensor:
-        return sluice.nn.functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none") / self.probs
+        return functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none") / self.probs
 
 
 class Binomial(_OfProbability):
@@ -124,10 +124,10 @@ class Binomial(_OfProbability):
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             shape, most = self._extended_shape(sample_shape), int(self.total_count.max())
             drawn = _sampling.uniform(self.probs, (most, *shape)) < self.probs
-            place = sluice.arange(most, dtype=self.probs.dtype, device=_place_of(self.probs)).reshape((most, *(1 for _ in shape)))
+            place = arange(most, dtype=self.probs.dtype, device=_place_of(self.probs)).reshape((most, *(1 for _ in shape)))
             return (drawn & (place < self.total_count)).to(self.probs.dtype).sum(0)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -146,12 +146,12 @@ class Binomial(_OfProbability):
         most = int(self.total_count.max())
         if not check_all(self.total_count == most):
             raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
-        values = sluice.arange(1 + most, dtype=self._param.dtype, device=_place_of(self._param)).reshape((1 + most, *(1 for _ in self._batch_shape)))
+        values = arange(1 + most, dtype=self._param.dtype, device=_place_of(self._param)).reshape((1 + most, *(1 for _ in self._batch_shape)))
         return values.expand((1 + most, *self._batch_shape)) if expand else values
 
 
 def _softplus(x: Tensor) -> Tensor:
-    return sluice.logaddexp(x, sluice.zeros_like(x))
+    return fn.logaddexp(x, zeros_like(x))
 
 
 class NegativeBinomial(_OfProbability):
@@ -171,7 +171,7 @@ class NegativeBinomial(_OfProbability):
     variance = property(lambda self: self.mean / (-self.logits).sigmoid())
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             rate = _sampling.standard_gamma(self.total_count.expand(self._extended_shape(sample_shape))) * self.logits.exp()
             return _sampling.poisson(rate)
 
@@ -180,7 +180,7 @@ class NegativeBinomial(_OfProbability):
         n = self.total_count
         likely = -n * _softplus(self.logits) - value * _softplus(-self.logits)
         ways = (n + value).lgamma() - (value + 1).lgamma() - n.lgamma()
-        return likely + sluice.where(n + value == 0, 0.0, ways)
+        return likely + fn.where(n + value == 0, 0.0, ways)
 
 
 class Poisson(ExponentialFamily):
@@ -198,10 +198,10 @@ class Poisson(ExponentialFamily):
     variance = property(lambda self: self.rate)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             return _sampling.poisson(self.rate.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         rate, value = broadcast_all(self.rate, value)
-        return sluice.xlogy(value, rate) - rate - (value + 1).lgamma()
+        return fn.xlogy(value, rate) - rate - (value + 1).lgamma()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-import sluice
 from sluice._C import Tensor
 from sluice._size import Size
+from sluice.autograd.grad_mode import no_grad
 from sluice.distributions import constraints
 from sluice.distributions.utils import check_all, knowable
 
@@ -80,7 +80,7 @@ class Distribution:
     # Samples
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             return self.rsample(sample_shape)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Sequence
 
-import sluice
-from sluice._C import Tensor
+from sluice import _C, linalg
+from sluice._C import fn, functional, Tensor
+from sluice._creation import arange, eye, tensor
 from sluice._size import Size
 from sluice.distributions import constraints
 from sluice.distributions.transforms import LowerCholeskyTransform, Transform
@@ -15,7 +16,7 @@ from sluice.distributions.utils import limit, sum_rightmost
 
 def _padded(x: Tensor, before: int, after: int) -> Tensor:
     """x with ones around it along the last dim."""
-    return sluice.nn.functional.pad(x, (before, after), value=1.0)
+    return functional.pad(x, (before, after), value=1.0)
 
 
 def _sigmoid(x: Tensor) -> Tensor:
@@ -30,7 +31,7 @@ class StickBreakingTransform(Transform):
 
     @staticmethod
     def _left(n: int, dtype: Any) -> Tensor:
-        return sluice.arange(n, 0, -1, dtype=dtype)
+        return arange(n, 0, -1, dtype=dtype)
 
     def _call(self, x: Tensor) -> Tensor:
         z = _sigmoid(x - self._left(x.shape[-1], x.dtype).log())
@@ -43,7 +44,7 @@ class StickBreakingTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         x = x - self._left(x.shape[-1], x.dtype).log()
-        return (sluice.nn.functional.logsigmoid(x) - x + y[..., :-1].log()).sum(-1)
+        return (functional.logsigmoid(x) - x + y[..., :-1].log()).sum(-1)
 
     def forward_shape(self, shape: Any) -> Size:
         if len(shape) < 1:
@@ -60,15 +61,15 @@ def _from_vector(x: Tensor, n: int) -> Tensor:
     """(..., n (n - 1) / 2), row by row, as what is below the diagonal of (..., n, n)."""
     count = n * (n - 1) // 2
     places = [i * (i - 1) // 2 + j if j < i else count for i in range(n) for j in range(n)]
-    with_zero = sluice.nn.functional.pad(x, (0, 1))
-    return with_zero.index_select(-1, sluice.tensor(places)).reshape((*x.shape[:-1], n, n))
+    with_zero = functional.pad(x, (0, 1))
+    return with_zero.index_select(-1, tensor(places)).reshape((*x.shape[:-1], n, n))
 
 
 def _to_vector(m: Tensor, diagonal: int = -1) -> Tensor:
     """What is on and below a diagonal of (..., n, n), row by row."""
     n = m.shape[-1]
     places = [i * n + j for i in range(n) for j in range(n) if j - i <= diagonal]
-    return m.reshape((*m.shape[:-2], n * n)).index_select(-1, sluice.tensor(places, dtype=sluice.int64))
+    return m.reshape((*m.shape[:-2], n * n)).index_select(-1, tensor(places, dtype=_C.int64))
 
 
 class CorrCholeskyTransform(Transform):
@@ -88,7 +89,7 @@ class CorrCholeskyTransform(Transform):
         eps, n = limit(x.dtype, "eps"), self._side(x.shape[-1])
         r = _from_vector(x.tanh().clamp(min=-1 + eps, max=1 - eps), n)
         left = (1 - r * r).sqrt().cumprod(-1)  # of the length of a row, behind each entry
-        return (r + sluice.eye(n, dtype=x.dtype)) * _padded(left[..., :-1], 1, 0)
+        return (r + eye(n, dtype=x.dtype)) * _padded(left[..., :-1], 1, 0)
 
     def _inverse(self, y: Tensor) -> Tensor:
         left = _padded((1 - (y * y).cumsum(-1))[..., :-1], 1, 0)
@@ -98,7 +99,7 @@ class CorrCholeskyTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         left = _to_vector(1 - (y * y).cumsum(-1), -2)
         stick = 0.5 * left.log().sum(-1)
-        return stick - 2 * (x + sluice.nn.functional.softplus(-2 * x) - math.log(2.0)).sum(-1)
+        return stick - 2 * (x + functional.softplus(-2 * x) - math.log(2.0)).sum(-1)
 
     def forward_shape(self, shape: Any) -> Size:
         if len(shape) < 1:
@@ -125,7 +126,7 @@ class PositiveDefiniteTransform(Transform):
         return factor @ factor.mT
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return LowerCholeskyTransform().inv(sluice.linalg.cholesky(y))
+        return LowerCholeskyTransform().inv(linalg.cholesky(y))
 
 
 class CumulativeDistributionTransform(Transform):
@@ -199,7 +200,7 @@ class CatTransform(_Several):
         return list(z.split(self.lengths, self.dim))
 
     def _joined(self, parts: list[Tensor]) -> Tensor:
-        return sluice.cat(parts, self.dim)
+        return fn.cat(parts, self.dim)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         found = []
@@ -209,7 +210,7 @@ class CatTransform(_Several):
         dim = self.dim if self.dim < 0 else self.dim - x.ndim
         dim += self.event_dim
         if dim < 0:
-            return sluice.cat(found, dim)
+            return fn.cat(found, dim)
         total = found[0]
         for each in found[1:]:
             total = total + each
@@ -232,7 +233,7 @@ class StackTransform(_Several):
         return list(z.unbind(self.dim))
 
     def _joined(self, parts: list[Tensor]) -> Tensor:
-        return sluice.stack(parts, self.dim)
+        return fn.stack(parts, self.dim)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return self._joined([t.log_abs_det_jacobian(a, b) for t, a, b in zip(self.transforms, self._parts(x), self._parts(y))])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-import sluice
-from sluice._C import Tensor
+from sluice import linalg
+from sluice._C import fn, Tensor
+from sluice._creation import ones_like
+from sluice._functions import broadcast_shapes
 from sluice.distributions._sampling import EULER, LOG_2PI
 from sluice.distributions.categorical import Categorical, OneHotCategorical
 from sluice.distributions.compound import HalfNormal, Independent, LogNormal, Pareto, TransformedDistribution
@@ -74,7 +76,7 @@ def _half_normal(p: Any, q: Any) -> Tensor:
 
 @register_kl(Uniform, Uniform)
 def _uniform(p: Any, q: Any) -> Tensor:
-    return sluice.where((q.low > p.low) | (q.high < p.high), math.inf, ((q.high - q.low) / (p.high - p.low)).log())
+    return fn.where((q.low > p.low) | (q.high < p.high), math.inf, ((q.high - q.low) / (p.high - p.low)).log())
 
 
 @register_kl(Uniform, Normal)
@@ -96,7 +98,7 @@ for _kind in (Laplace, Gumbel, Exponential, Gamma):
 @register_kl(Normal, Laplace)
 def _normal_laplace(p: Any, q: Any) -> Tensor:
     distance = p.loc - q.loc
-    absolute = p.scale * math.sqrt(2 / math.pi) * (-0.5 * (distance / p.scale).pow(2)).exp() + distance * sluice.erf(
+    absolute = p.scale * math.sqrt(2 / math.pi) * (-0.5 * (distance / p.scale).pow(2)).exp() + distance * fn.erf(
         distance / (p.scale * math.sqrt(2)))  # the mean of |x - q.loc|
     return -p.entropy() + (2 * q.scale).log() + absolute / q.scale
 
@@ -115,12 +117,12 @@ def _gamma(p: Any, q: Any) -> Tensor:
 
 @register_kl(Exponential, Gamma)
 def _exponential_gamma(p: Any, q: Any) -> Tensor:
-    return _gamma(Gamma(sluice.ones_like(p.rate), p.rate, validate_args=False), q)
+    return _gamma(Gamma(ones_like(p.rate), p.rate, validate_args=False), q)
 
 
 @register_kl(Gamma, Exponential)
 def _gamma_exponential(p: Any, q: Any) -> Tensor:
-    return _gamma(p, Gamma(sluice.ones_like(q.rate), q.rate, validate_args=False))
+    return _gamma(p, Gamma(ones_like(q.rate), q.rate, validate_args=False))
 
 
 @register_kl(Dirichlet, Dirichlet)
@@ -140,15 +142,15 @@ def _beta(p: Any, q: Any) -> Tensor:
 def _pareto(p: Any, q: Any) -> Tensor:
     ratio = q.alpha / p.alpha
     found = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
-    return sluice.where(p.scale < q.scale, math.inf, found)
+    return fn.where(p.scale < q.scale, math.inf, found)
 
 
 @register_kl(Bernoulli, Bernoulli)
 def _bernoulli(p: Any, q: Any) -> Tensor:
     on = p.probs * (_softplus(-q.logits) - _softplus(-p.logits))
     off = (1 - p.probs) * (_softplus(q.logits) - _softplus(p.logits))
-    on = sluice.where(p.probs == 0, 0.0, sluice.where(q.probs == 0, math.inf, on))
-    return on + sluice.where(p.probs == 1, 0.0, sluice.where(q.probs == 1, math.inf, off))
+    on = fn.where(p.probs == 0, 0.0, fn.where(q.probs == 0, math.inf, on))
+    return on + fn.where(p.probs == 1, 0.0, fn.where(q.probs == 1, math.inf, off))
 
 
 @register_kl(Binomial, Binomial)
@@ -156,7 +158,7 @@ def _binomial(p: Any, q: Any) -> Tensor:
     if bool((p.total_count < q.total_count).any()):
         raise NotImplementedError("KL between Binomials where q.total_count > p.total_count is not implemented")
     found = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
-    return sluice.where(p.total_count > q.total_count, math.inf, found)
+    return fn.where(p.total_count > q.total_count, math.inf, found)
 
 
 @register_kl(Geometric, Geometric)
@@ -172,7 +174,7 @@ def _poisson(p: Any, q: Any) -> Tensor:
 @register_kl(Categorical, Categorical)
 def _categorical(p: Any, q: Any) -> Tensor:
     terms = p.probs * (p.logits - q.logits)
-    return sluice.where(p.probs == 0, 0.0, sluice.where(q.probs == 0, math.inf, terms)).sum(-1)
+    return fn.where(p.probs == 0, 0.0, fn.where(q.probs == 0, math.inf, terms)).sum(-1)
 
 
 @register_kl(OneHotCategorical, OneHotCategorical)
@@ -187,8 +189,8 @@ def _one_hot(p: Any, q: Any) -> Tensor:
 def _multivariate_normal(p: Any, q: Any) -> Tensor:
     if p.event_shape != q.event_shape:
         raise ValueError("KL-divergence between two Multivariate Normals with different event shapes cannot be computed")
-    shape = sluice.broadcast_shapes(p._tril.shape, q._tril.shape)
-    solved = sluice.linalg.solve_triangular(q._tril.expand(shape), p._tril.expand(shape), upper=False)
+    shape = broadcast_shapes(p._tril.shape, q._tril.shape)
+    solved = linalg.solve_triangular(q._tril.expand(shape), p._tril.expand(shape), upper=False)
     trace = solved.pow(2).sum(-1).sum(-1)
     volume = diagonal(q._tril).log().sum(-1) - diagonal(p._tril).log().sum(-1)
     return volume + 0.5 * (trace + batch_mahalanobis(q._tril, q.loc - p.loc) - p.event_shape[0])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
-from sluice._creation import _place_of
+from sluice import linalg
+from sluice._C import fn, Tensor
+from sluice._creation import _place_of, arange, eye, tensor
+from sluice._functions import broadcast_shapes
+from sluice.autograd.grad_mode import no_grad
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution, ExponentialFamily
 from sluice.distributions.multivariate import OfCovariance, diagonal
@@ -34,8 +36,8 @@ class LKJCholesky(Distribution):
 
     def _radii(self) -> Beta:
         """Of the squared lengths of the rows left of the diagonal."""
-        row = sluice.arange(self.dim, dtype=self.concentration.dtype) - 1
-        row = sluice.where(row < 0, 0.0, row)
+        row = arange(self.dim, dtype=self.concentration.dtype) - 1
+        row = fn.where(row < 0, 0.0, row)
         return Beta(row + 0.5, self.concentration.unsqueeze(-1) + 0.5 * (self.dim - 2) - 0.5 * row, validate_args=False)
 
     def _expand_parts(self, made: Any, batch_shape: Any) -> None:
@@ -43,23 +45,23 @@ class LKJCholesky(Distribution):
         made._beta = made._radii()
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             shape = self._extended_shape(sample_shape)
             lengths = self._beta.expand(shape[:-1]).sample().unsqueeze(-1)
             direction = _sampling.normal(self.concentration, shape).tril(-1)
             norm = direction.norm(dim=-1, keepdim=True)
-            below = lengths.sqrt() * direction / sluice.where(norm == 0, 1.0, norm)  # the first row has none
+            below = lengths.sqrt() * direction / fn.where(norm == 0, 1.0, norm)  # the first row has none
             rest = (1 - below.pow(2).sum(-1)).clamp(min=limit(below.dtype, "tiny")).sqrt()
             return below + rest.diag_embed()
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         n, eta = self.dim - 1, self.concentration
-        order = sluice.arange(2, self.dim + 1, dtype=value.dtype)
+        order = arange(2, self.dim + 1, dtype=value.dtype)
         powers = 2 * (eta - 1).unsqueeze(-1) + self.dim - order
         logs = diagonal(value)[..., 1:].log()
         alpha = eta + 0.5 * n
-        norm = 0.5 * n * math.log(math.pi) + sluice.mvlgamma(alpha - 0.5, n) - alpha.lgamma() * n
+        norm = 0.5 * n * math.log(math.pi) + fn.mvlgamma(alpha - 0.5, n) - alpha.lgamma() * n
         return (powers * logs).sum(-1) - norm
 
 
@@ -84,8 +86,8 @@ class Wishart(OfCovariance, ExponentialFamily):
         if matrix.ndim < 2:
             raise ValueError("scale_tril must be at least two-dimensional, with optional leading batch dimensions")
         p = matrix.shape[-1]
-        df = df if isinstance(df, Tensor) else sluice.tensor(float(df), dtype=matrix.dtype)
-        batch_shape = sluice.broadcast_shapes(matrix.shape[:-2], df.shape)
+        df = df if isinstance(df, Tensor) else tensor(float(df), dtype=matrix.dtype)
+        batch_shape = broadcast_shapes(matrix.shape[:-2], df.shape)
         if knowable(df) and not check_all(df > p - 1):
             raise ValueError(f"Value of df={df} expected to be greater than ndim - 1 = {p - 1}.")
         self.df = df.expand(batch_shape)
@@ -94,9 +96,9 @@ class Wishart(OfCovariance, ExponentialFamily):
         if name == "scale_tril":
             self._tril = self.scale_tril
         elif name == "covariance_matrix":
-            self._tril = sluice.linalg.cholesky(self.covariance_matrix)
+            self._tril = linalg.cholesky(self.covariance_matrix)
         else:
-            self._tril = sluice.linalg.cholesky(sluice.linalg.inv(self.precision_matrix))
+            self._tril = linalg.cholesky(linalg.inv(self.precision_matrix))
 
     def _expand_parts(self, made: Any, batch_shape: Any) -> None:
         made._tril = self._tril.expand((*batch_shape, *self._tril.shape[-2:]))
@@ -109,7 +111,7 @@ class Wishart(OfCovariance, ExponentialFamily):
     @property
     def mode(self) -> Tensor:
         factor = self._nu() - self._event_shape[0] - 1
-        return sluice.where(factor > 0, factor, math.nan) * self.covariance_matrix
+        return fn.where(factor > 0, factor, math.nan) * self.covariance_matrix
 
     @property
     def variance(self) -> Tensor:
@@ -119,7 +121,7 @@ class Wishart(OfCovariance, ExponentialFamily):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape, p = self._extended_shape(sample_shape), self._event_shape[0]
-        squares = Chi2(self.df.unsqueeze(-1) - sluice.arange(p, dtype=self.df.dtype), validate_args=False)
+        squares = Chi2(self.df.unsqueeze(-1) - arange(p, dtype=self.df.dtype), validate_args=False)
         lead = shape[:len(shape) - 2 - len(self._batch_shape)]
         root = squares.rsample(lead).clamp(min=limit(self.df.dtype, "tiny")).sqrt().diag_embed()
         factor = self._tril @ (root + _sampling.normal(self._tril, shape).tril(-1))
@@ -131,15 +133,15 @@ class Wishart(OfCovariance, ExponentialFamily):
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         nu, p = self.df, self._event_shape[0]
-        shape = sluice.broadcast_shapes(self._tril.shape, value.shape)
-        trace = diagonal(sluice.cholesky_solve(value.expand(shape), self._tril.expand(shape))).sum(-1)
-        return (-nu * (p * math.log(2) / 2 + self._half_log_det()) - sluice.mvlgamma(nu / 2, p)
-                + (nu - p - 1) / 2 * sluice.linalg.slogdet(value).logabsdet - trace / 2)
+        shape = broadcast_shapes(self._tril.shape, value.shape)
+        trace = diagonal(fn.cholesky_solve(value.expand(shape), self._tril.expand(shape))).sum(-1)
+        return (-nu * (p * math.log(2) / 2 + self._half_log_det()) - fn.mvlgamma(nu / 2, p)
+                + (nu - p - 1) / 2 * linalg.slogdet(value).logabsdet - trace / 2)
 
     def entropy(self) -> Tensor:
         nu, p = self.df, self._event_shape[0]
-        psi = (nu.unsqueeze(-1) / 2 - sluice.arange(p, dtype=nu.dtype) / 2).digamma().sum(-1)
-        return ((p + 1) * (p * math.log(2) / 2 + self._half_log_det()) + sluice.mvlgamma(nu / 2, p) - (nu - p - 1) / 2 * psi + nu * p / 2)
+        psi = (nu.unsqueeze(-1) / 2 - arange(p, dtype=nu.dtype) / 2).digamma().sum(-1)
+        return ((p + 1) * (p * math.log(2) / 2 + self._half_log_det()) + fn.mvlgamma(nu / 2, p) - (nu - p - 1) / 2 * psi + nu * p / 2)
 
 
 class LowRankMultivariateNormal(Distribution):
@@ -163,7 +165,7 @@ class LowRankMultivariateNormal(Distribution):
             raise ValueError(f"cov_factor must be a batch of matrices with shape {n} x m")
         if cov_diag.shape[-1:] != (n,):
             raise ValueError(f"cov_diag must be a batch of vectors with shape ({n},)")
-        batch = sluice.broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])
+        batch = broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])
         self.loc, self.cov_diag = loc.expand((*batch, n)), cov_diag.expand((*batch, n))
         self.cov_factor = cov_factor.expand((*batch, *cov_factor.shape[-2:]))
         super().__init__(batch, (n,), validate_args=validate_args)
@@ -176,13 +178,13 @@ class LowRankMultivariateNormal(Distribution):
         """The Cholesky factor of I + W^T D^-1 W."""
         W = self.cov_factor
         gram = W.mT @ (W / self.cov_diag.unsqueeze(-1))
-        return sluice.linalg.cholesky(gram + sluice.eye(W.shape[-1], dtype=W.dtype, device=_place_of(W)))
+        return linalg.cholesky(gram + eye(W.shape[-1], dtype=W.dtype, device=_place_of(W)))
 
     @lazy_property
     def scale_tril(self) -> Tensor:
         root = self.cov_diag.sqrt().unsqueeze(-1)
         V = self.cov_factor / root
-        return root * sluice.linalg.cholesky(V @ V.mT + sluice.eye(V.shape[-2], dtype=V.dtype, device=_place_of(V)))
+        return root * linalg.cholesky(V @ V.mT + eye(V.shape[-2], dtype=V.dtype, device=_place_of(V)))
 
     _tril = property(lambda self: self.scale_tril)
 
@@ -192,7 +194,7 @@ class LowRankMultivariateNormal(Distribution):
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
-        A = sluice.linalg.solve_triangular(self._inner(), (self.cov_factor / self.cov_diag.unsqueeze(-1)).mT, upper=False)
+        A = linalg.solve_triangular(self._inner(), (self.cov_factor / self.cov_diag.unsqueeze(-1)).mT, upper=False)
         return self.cov_diag.reciprocal().diag_embed() - A.mT @ A
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
@@ -209,8 +211,8 @@ class LowRankMultivariateNormal(Distribution):
         difference, inner = value - self.loc, self._inner()
         scaled = difference / self.cov_diag
         projected = (self.cov_factor.mT @ scaled.unsqueeze(-1))
-        shape = sluice.broadcast_shapes(inner.shape[:-1], projected.shape[:-1])
-        solved = sluice.linalg.solve_triangular(inner.expand((*shape, shape[-1])), projected.expand((*shape, 1)), upper=False)
+        shape = broadcast_shapes(inner.shape[:-1], projected.shape[:-1])
+        solved = linalg.solve_triangular(inner.expand((*shape, shape[-1])), projected.expand((*shape, 1)), upper=False)
         distance = (difference * scaled).sum(-1) - solved.pow(2).sum(-1).sum(-1)
         return -0.5 * (self._event_shape[0] * _sampling.LOG_2PI + self._log_det(inner) + distance)
 

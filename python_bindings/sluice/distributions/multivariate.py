@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
-from sluice._creation import _place_of
+from sluice import linalg
+from sluice._creation import _place_of, eye
 from sluice._C import Tensor
+from sluice._functions import broadcast_shapes
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution
 from sluice.distributions.utils import lazy_property
@@ -14,14 +15,14 @@ from sluice.distributions.utils import lazy_property
 
 def batch_mahalanobis(scale_tril: Tensor, difference: Tensor) -> Tensor:
     """The squared length of scale_tril^-1 difference, of the last dim."""
-    shape = sluice.broadcast_shapes(scale_tril.shape[:-1], difference.shape)
+    shape = broadcast_shapes(scale_tril.shape[:-1], difference.shape)
     scale_tril = scale_tril.expand((*shape, shape[-1]))
-    solved = sluice.linalg.solve_triangular(scale_tril, difference.expand(shape).unsqueeze(-1), upper=False)
+    solved = linalg.solve_triangular(scale_tril, difference.expand(shape).unsqueeze(-1), upper=False)
     return solved.squeeze(-1).pow(2).sum(-1)
 
 
 def diagonal(m: Tensor) -> Tensor:
-    return (m * sluice.eye(m.shape[-1], dtype=m.dtype, device=_place_of(m))).sum(-1)
+    return (m * eye(m.shape[-1], dtype=m.dtype, device=_place_of(m))).sum(-1)
 
 
 class OfCovariance:
@@ -39,8 +40,8 @@ class OfCovariance:
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
-        identity = sluice.eye(self._tril.shape[-1], dtype=self._tril.dtype, device=_place_of(self._tril)).expand(self._tril.shape)
-        inverse = sluice.linalg.solve_triangular(self._tril, identity, upper=False)
+        identity = eye(self._tril.shape[-1], dtype=self._tril.dtype, device=_place_of(self._tril)).expand(self._tril.shape)
+        inverse = linalg.solve_triangular(self._tril, identity, upper=False)
         return inverse.mT @ inverse
 
 
@@ -66,7 +67,7 @@ class MultivariateNormal(OfCovariance, Distribution):
         ((name, matrix),) = given.items()
         if matrix.ndim < 2:
             raise ValueError(f"{name} must be at least two-dimensional, with optional leading batch dimensions")
-        batch_shape = sluice.broadcast_shapes(matrix.shape[:-2], loc.shape[:-1])
+        batch_shape = broadcast_shapes(matrix.shape[:-2], loc.shape[:-1])
         self.loc = loc.expand((*batch_shape, loc.shape[-1]))
         self.__dict__[name] = matrix.expand((*batch_shape, *matrix.shape[-2:]))
         super().__init__(batch_shape, self.loc.shape[-1:], validate_args=validate_args)
@@ -74,12 +75,12 @@ class MultivariateNormal(OfCovariance, Distribution):
 
     def _factor(self) -> None:
         if "covariance_matrix" in self.__dict__:
-            self._tril = sluice.linalg.cholesky(self.covariance_matrix)
+            self._tril = linalg.cholesky(self.covariance_matrix)
         elif "precision_matrix" in self.__dict__:
             # With J the exchange matrix and J P J = L L^T: P^-1 = T T^T for the lower T = (J L J)^-T.
-            flipped = sluice.linalg.cholesky(self.precision_matrix.flip([-2, -1])).flip([-2, -1]).mT
-            identity = sluice.eye(flipped.shape[-1], dtype=flipped.dtype, device=_place_of(flipped)).expand(flipped.shape)
-            self._tril = sluice.linalg.solve_triangular(flipped, identity, upper=False)
+            flipped = linalg.cholesky(self.precision_matrix.flip([-2, -1])).flip([-2, -1]).mT
+            identity = eye(flipped.shape[-1], dtype=flipped.dtype, device=_place_of(flipped)).expand(flipped.shape)
+            self._tril = linalg.solve_triangular(flipped, identity, upper=False)
         else:
             self._tril = self.scale_tril
 

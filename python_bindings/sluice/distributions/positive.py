@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice import special
+from sluice._C import fn, functional, Tensor
+from sluice._creation import zeros_like
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import ExponentialFamily
 from sluice.distributions.utils import broadcast_all, limit
@@ -23,7 +24,7 @@ class Exponential(ExponentialFamily):
         super().__init__(self.rate.shape, validate_args=validate_args)
 
     mean = property(lambda self: self.rate.reciprocal())
-    mode = property(lambda self: sluice.zeros_like(self.rate.detach()))
+    mode = property(lambda self: zeros_like(self.rate.detach()))
     stddev = property(lambda self: self.rate.reciprocal())
     variance = property(lambda self: self.rate.pow(-2))
 
@@ -46,7 +47,7 @@ class Exponential(ExponentialFamily):
 
 
 def _lower_gamma(d: Any, value: Tensor) -> Tensor:
-    gammainc = getattr(sluice.special, "gammainc", None)
+    gammainc = getattr(special, "gammainc", None)
     if gammainc is None:
         raise d._undefined("cdf")
     return gammainc(d.concentration, value)
@@ -73,7 +74,7 @@ class Gamma(ExponentialFamily):
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         a = self.concentration
-        return sluice.xlogy(a, self.rate) + sluice.xlogy(a - 1, value) - self.rate * value - a.lgamma()
+        return fn.xlogy(a, self.rate) + fn.xlogy(a - 1, value) - self.rate * value - a.lgamma()
 
     def cdf(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -117,8 +118,8 @@ class Dirichlet(ExponentialFamily):
         less = (self.concentration - 1).clamp(min=0)
         mode = less / less.sum(-1, keepdim=True)
         at_a_corner = (self.concentration < 1).all(-1, keepdim=True)
-        corner = sluice.nn.functional.one_hot(mode.argmax(-1), mode.shape[-1]).to(mode.dtype)
-        return sluice.where(at_a_corner, corner, mode)
+        corner = functional.one_hot(mode.argmax(-1), mode.shape[-1]).to(mode.dtype)
+        return fn.where(at_a_corner, corner, mode)
 
     @property
     def variance(self) -> Tensor:
@@ -132,7 +133,7 @@ class Dirichlet(ExponentialFamily):
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         a = self.concentration
-        return sluice.xlogy(a - 1, value).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
+        return fn.xlogy(a - 1, value).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
 
     def entropy(self) -> Tensor:
         a, k = self.concentration, self.concentration.shape[-1]
@@ -149,7 +150,7 @@ class Beta(ExponentialFamily):
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
         one, zero = broadcast_all(concentration1, concentration0)
-        self._dirichlet = Dirichlet(sluice.stack([one, zero], -1), validate_args=validate_args)
+        self._dirichlet = Dirichlet(fn.stack([one, zero], -1), validate_args=validate_args)
         super().__init__(self._dirichlet.batch_shape, validate_args=validate_args)
 
     concentration1 = property(lambda self: self._dirichlet.concentration[..., 0])
@@ -170,7 +171,7 @@ class Beta(ExponentialFamily):
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        return self._dirichlet.log_prob(sluice.stack([value, 1.0 - value], -1))
+        return self._dirichlet.log_prob(fn.stack([value, 1.0 - value], -1))
 
     def entropy(self) -> Tensor:
         return self._dirichlet.entropy()
@@ -187,13 +188,13 @@ class InverseGamma(ExponentialFamily):
         self.concentration, self.rate = broadcast_all(concentration, rate)
         super().__init__(self.concentration.shape, validate_args=validate_args)
 
-    mean = property(lambda self: sluice.where(self.concentration > 1, self.rate / (self.concentration - 1), float("inf")))
+    mean = property(lambda self: fn.where(self.concentration > 1, self.rate / (self.concentration - 1), float("inf")))
     mode = property(lambda self: self.rate / (self.concentration + 1))
 
     @property
     def variance(self) -> Tensor:
         a = self.concentration
-        return sluice.where(a > 2, self.rate.pow(2) / ((a - 1).pow(2) * (a - 2)), float("inf"))
+        return fn.where(a > 2, self.rate.pow(2) / ((a - 1).pow(2) * (a - 2)), float("inf"))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         drawn = _sampling.standard_gamma(self.concentration.expand(self._extended_shape(sample_shape)))
@@ -202,7 +203,7 @@ class InverseGamma(ExponentialFamily):
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         a = self.concentration
-        return sluice.xlogy(a, self.rate) - (a + 1) * value.log() - self.rate / value - a.lgamma()
+        return fn.xlogy(a, self.rate) - (a + 1) * value.log() - self.rate / value - a.lgamma()
 
     def cdf(self, value: Tensor) -> Tensor:
         self._validate_sample(value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice._C import Tensor
+from sluice._creation import full_like, tensor
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.categorical import Categorical
 from sluice.distributions.compound import TransformedDistribution
@@ -18,7 +18,7 @@ from sluice.distributions.utils import broadcast_all, clamp_probs
 
 
 def _tensor(temperature: Any, like: Tensor) -> Tensor:
-    return temperature if isinstance(temperature, Tensor) else sluice.tensor(float(temperature), dtype=like.dtype)
+    return temperature if isinstance(temperature, Tensor) else tensor(float(temperature), dtype=like.dtype)
 
 
 class LogitRelaxedBernoulli(_OfProbability):
@@ -99,7 +99,7 @@ class ExpRelaxedCategorical(Distribution):
         classes = self._event_shape[0]
         logits, value = broadcast_all(self.logits, value)
         score = logits - value * self.temperature
-        scale = sluice.full_like(self.temperature.detach(), float(classes)).lgamma() + self.temperature.log() * (classes - 1)
+        scale = full_like(self.temperature.detach(), float(classes)).lgamma() + self.temperature.log() * (classes - 1)
         return (score - score.logsumexp(-1, keepdim=True)).sum(-1) + scale
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import zeros_like
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution
 from sluice.distributions.positive import Gamma
@@ -24,16 +24,16 @@ class FisherSnedecor(Distribution):
         self.df1, self.df2 = broadcast_all(df1, df2)
         super().__init__(self.df1.shape, validate_args=validate_args)
 
-    mean = property(lambda self: sluice.where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan))
+    mean = property(lambda self: fn.where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan))
 
     @property
     def mode(self) -> Tensor:
-        return sluice.where(self.df1 > 2, (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2), math.nan)
+        return fn.where(self.df1 > 2, (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2), math.nan)
 
     @property
     def variance(self) -> Tensor:
         a, b = self.df1, self.df2
-        return sluice.where(b > 4, 2 * b.pow(2) * (a + b - 2) / (a * (b - 2).pow(2) * (b - 4)), math.nan)
+        return fn.where(b > 4, 2 * b.pow(2) * (a + b - 2) / (a * (b - 2).pow(2) * (b - 4)), math.nan)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -62,13 +62,13 @@ class GeneralizedPareto(Distribution):
     @constraints.dependent_property
     def support(self) -> Any:
         k = self.concentration
-        upper = sluice.where(k < 0, self.loc - self.scale / sluice.where(k < 0, k, -1.0), math.inf)
+        upper = fn.where(k < 0, self.loc - self.scale / fn.where(k < 0, k, -1.0), math.inf)
         return constraints.interval(self.loc, upper)
 
     def _shape(self) -> tuple[Tensor, Tensor]:
         """Where it is exponential, and a concentration to divide by."""
-        exponential = sluice.isclose(self.concentration, sluice.zeros_like(self.concentration))
-        return exponential, sluice.where(exponential, 1.0, self.concentration)
+        exponential = fn.isclose(self.concentration, zeros_like(self.concentration))
+        return exponential, fn.where(exponential, 1.0, self.concentration)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         return self.icdf(_sampling.uniform(self.loc, self._extended_shape(sample_shape)))
@@ -76,13 +76,13 @@ class GeneralizedPareto(Distribution):
     def _log_survival(self, value: Tensor) -> Tensor:
         z = (value - self.loc) / self.scale
         exponential, k = self._shape()
-        return sluice.where(exponential, -z, -(1 / k) * (k * z).log1p())
+        return fn.where(exponential, -z, -(1 / k) * (k * z).log1p())
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         exponential, k = self._shape()
         log_survival = self._log_survival(value)
-        return sluice.where(exponential, log_survival, (1 + k) * log_survival) - self.scale.log()
+        return fn.where(exponential, log_survival, (1 + k) * log_survival) - self.scale.log()
 
     def log_survival_function(self, value: Tensor) -> Tensor:
         """log(1 - cdf(value))."""
@@ -99,17 +99,17 @@ class GeneralizedPareto(Distribution):
     def icdf(self, value: Tensor) -> Tensor:
         exponential, k = self._shape()
         log_left = (-value).log1p()
-        return self.loc + self.scale * sluice.where(exponential, -log_left, (-k * log_left).expm1() / k)
+        return self.loc + self.scale * fn.where(exponential, -log_left, (-k * log_left).expm1() / k)
 
     @property
     def mean(self) -> Tensor:
         k = self.concentration
-        return sluice.where(k < 1, self.loc + self.scale / (1 - k), math.nan)
+        return fn.where(k < 1, self.loc + self.scale / (1 - k), math.nan)
 
     @property
     def variance(self) -> Tensor:
         k = self.concentration
-        return sluice.where(k < 0.5, self.scale.pow(2) / ((1 - k).pow(2) * (1 - 2 * k)), math.nan)
+        return fn.where(k < 0.5, self.scale.pow(2) / ((1 - k).pow(2) * (1 - 2 * k)), math.nan)
 
     mode = property(lambda self: self.loc)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Sequence
 
-import sluice
-from sluice._creation import _place_of
-from sluice._C import Tensor
+from sluice import _creation
+from sluice._creation import _place_of, tensor, zeros_like
+from sluice._C import functional, Tensor
+from sluice._functions import broadcast_shapes
 from sluice._size import Size
 from sluice.distributions import constraints
 from sluice.distributions.utils import knowable, limit, sum_rightmost
@@ -171,7 +172,7 @@ class ComposeTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if not self.parts:
-            return sluice.zeros_like(x)
+            return zeros_like(x)
         values = [x]
         for part in self.parts[:-1]:
             values.append(part(values[-1]))
@@ -300,7 +301,7 @@ class PowerTransform(_Monotone):
 
     def __init__(self, exponent: Any, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.exponent = exponent if isinstance(exponent, Tensor) else sluice.tensor(float(exponent))
+        self.exponent = exponent if isinstance(exponent, Tensor) else tensor(float(exponent))
 
     sign = property(lambda self: self.exponent.sign())
 
@@ -314,7 +315,7 @@ class PowerTransform(_Monotone):
         return (self.exponent * y / x).abs().log()
 
     def forward_shape(self, shape: Any) -> Size:
-        return sluice.broadcast_shapes(shape, self.exponent.shape)
+        return broadcast_shapes(shape, self.exponent.shape)
 
     inverse_shape = forward_shape
 
@@ -332,7 +333,7 @@ class SigmoidTransform(_Monotone):
         return y.log() - (-y).log1p()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return -sluice.nn.functional.softplus(-x) - sluice.nn.functional.softplus(x)
+        return -functional.softplus(-x) - functional.softplus(x)
 
 
 class SoftplusTransform(_Monotone):
@@ -341,13 +342,13 @@ class SoftplusTransform(_Monotone):
     codomain = constraints.positive
 
     def _call(self, x: Tensor) -> Tensor:
-        return sluice.nn.functional.softplus(x)
+        return functional.softplus(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
         return (-y).expm1().neg().log() + y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return -sluice.nn.functional.softplus(-x)
+        return -functional.softplus(-x)
 
 
 class TanhTransform(_Monotone):
@@ -362,7 +363,7 @@ class TanhTransform(_Monotone):
         return y.atanh()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return 2.0 * (math.log(2.0) - x - sluice.nn.functional.softplus(-2.0 * x))
+        return 2.0 * (math.log(2.0) - x - functional.softplus(-2.0 * x))
 
 
 class AbsTransform(Transform):
@@ -402,10 +403,10 @@ class AffineTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         each = self.scale.abs().log() if isinstance(self.scale, Tensor) else x.new_full((), math.log(abs(self.scale)))
-        return sum_rightmost(each.expand(sluice.broadcast_shapes(each.shape, x.shape)), self._event_dim)
+        return sum_rightmost(each.expand(broadcast_shapes(each.shape, x.shape)), self._event_dim)
 
     def forward_shape(self, shape: Any) -> Size:
-        return sluice.broadcast_shapes(shape, getattr(self.loc, "shape", ()), getattr(self.scale, "shape", ()))
+        return broadcast_shapes(shape, getattr(self.loc, "shape", ()), getattr(self.scale, "shape", ()))
 
     inverse_shape = forward_shape
 
@@ -429,9 +430,9 @@ class LowerCholeskyTransform(Transform):
     domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
 
     def _call(self, x: Tensor) -> Tensor:
-        eye = sluice.eye(x.shape[-1], dtype=x.dtype, device=_place_of(x))
+        eye = _creation.eye(x.shape[-1], dtype=x.dtype, device=_place_of(x))
         return x.tril(-1) + (x * eye).sum(-1).exp().unsqueeze(-1) * eye
 
     def _inverse(self, y: Tensor) -> Tensor:
-        eye = sluice.eye(y.shape[-1], dtype=y.dtype, device=_place_of(y))
+        eye = _creation.eye(y.shape[-1], dtype=y.dtype, device=_place_of(y))
         return y.tril(-1) + (y * eye).sum(-1).log().unsqueeze(-1) * eye

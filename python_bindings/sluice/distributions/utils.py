@@ -5,16 +5,18 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import tensor
+from sluice._numbers import numpy as lazy_numpy
+from sluice.autograd.grad_mode import enable_grad
 
 _BFLOAT16 = {"eps": 2.0**-7, "tiny": 2.0**-126, "max": (2 - 2.0**-7) * 2.0**127}
 
 
 def limit(dtype: Any, name: str) -> float:
     """eps, tiny or max of a floating dtype."""
-    return _BFLOAT16[name] if dtype is sluice.bfloat16 else float(getattr(sluice._numpy().finfo(dtype.name), name))
+    return _BFLOAT16[name] if dtype is _C.bfloat16 else float(getattr(lazy_numpy().finfo(dtype.name), name))
 
 
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
@@ -23,10 +25,10 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
         if not isinstance(v, (Tensor, Integral, float)):
             raise ValueError(f"Input arguments must all be instances of Number, torch.Tensor: got {type(v).__name__}")
     like = next((v for v in values if isinstance(v, Tensor)), None)
-    dtype = like.dtype if like is not None and like.dtype.is_floating_point else sluice.get_default_dtype()
+    dtype = like.dtype if like is not None and like.dtype.is_floating_point else _C.get_default_dtype()
     device = None if like is None or like._traced else like._device
-    tensors = [v if isinstance(v, Tensor) else sluice.tensor(v, dtype=dtype, device=device) for v in values]
-    return tuple(sluice.broadcast_tensors(*tensors)) if len(tensors) > 1 else tuple(tensors)
+    tensors = [v if isinstance(v, Tensor) else tensor(v, dtype=dtype, device=device) for v in values]
+    return tuple(fn.broadcast_tensors(*tensors)) if len(tensors) > 1 else tuple(tensors)
 
 
 def lazy_property(compute: Any) -> Any:
@@ -44,7 +46,7 @@ class _Lazy:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        with sluice.enable_grad():
+        with enable_grad():
             value = self._compute(instance)
         instance.__dict__[self._name] = value  # found before this descriptor from now on
         return value

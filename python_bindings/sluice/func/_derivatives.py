@@ -7,7 +7,8 @@ from numbers import Integral
 from typing import Any, Callable
 
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import eye
 from sluice.autograd.functional import jacobian_rows, pulled_back, pushed_forward
 from sluice.autograd.grad_mode import enable_grad
 from sluice.func._nests import Nest, check_tensors
@@ -219,20 +220,18 @@ def jacfwd(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux
 
 
 def _columns(level: _Level) -> list[list[Any]]:
-    import sluice
-
     push = pushed_forward(level.outputs.tensors, level.given)
     found: list[list[Any]] = [[None] * len(level.given) for _ in level.outputs.tensors]
     for k, t in enumerate(level.given):
         n = t.numel()
         if n == 0:
             continue
-        basis = sluice.eye(n, dtype=t.dtype, device=None if t._traced else t._device).reshape((n, *t.shape))
+        basis = eye(n, dtype=t.dtype, device=None if t._traced else t._device).reshape((n, *t.shape))
         zeros = [g.new_zeros(g.shape) for g in level.given]
         columns = [push([e if i == k else z for i, z in enumerate(zeros)], level.differentiable) for e in basis.unbind(0)]
         for row, column, output in zip(found, zip(*columns), level.outputs.tensors):
             if column[0] is not None:
-                row[k] = sluice.stack(column, -1).reshape((*output.shape, *t.shape))
+                row[k] = fn.stack(column, -1).reshape((*output.shape, *t.shape))
     return found
 
 

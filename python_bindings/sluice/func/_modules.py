@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """(parameters, buffers) of several modules of one kind, stacked: for vmap over functional_call."""
-    import sluice
-
     if not models:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
     if len({m.training for m in models}) > 1 or len({type(m) for m in models}) > 1:
@@ -23,7 +21,7 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[s
             column = [c[name] for c in columns]
             if len({t.requires_grad for t in column}) > 1:
                 raise RuntimeError(f"stack_module_state: Expected {name} from each model to have the same .requires_grad")
-            found[name] = sluice.stack([t.detach() for t in column]).requires_grad_(column[0].requires_grad)
+            found[name] = fn.stack([t.detach() for t in column]).requires_grad_(column[0].requires_grad)
         return found
 
     return stacked("named_parameters"), stacked("named_buffers")

@@ -7,7 +7,8 @@ from numbers import Integral
 from typing import Any, Callable
 
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import default_generator
 from sluice._structure import Structure
 from sluice.func._nests import Nest
 
@@ -49,9 +50,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
 
 def _rows(size: int, randomness: str) -> Any:
     """0, 1, ..., and what is to happen to the default generator in between."""
-    import sluice
-
-    generator = sluice.default_generator
+    generator = default_generator
     if _C.is_tracing():
         if randomness == "same":
             raise NotImplementedError("vmap: randomness='same' in a graph: a plan draws by itself; draw outside of vmap, and pass it with "
@@ -106,8 +105,6 @@ def _batch_size(pairs: Any) -> int:
 
 
 def _stacked(slices: list[Any], out_dims: Any) -> Any:
-    import sluice
-
     nests = [Nest(value) for value in slices]
     first = nests[0]
     for constant in first.structure.constants():
@@ -130,5 +127,5 @@ def _stacked(slices: list[Any], out_dims: Any) -> Any:
         rank = column[0].ndim + 1
         if dim is not None and not -rank <= dim < rank:
             raise IndexError(f"vmap: Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
-        found.append(column[0] if dim is None else sluice.stack(column, dim))
+        found.append(column[0] if dim is None else fn.stack(column, dim))
     return first.build(found)

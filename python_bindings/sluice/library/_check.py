@@ -6,7 +6,13 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import arange, zeros_like
+from sluice.autograd.grad_mode import no_grad
+from sluice.autograd.gradcheck import gradcheck
+from sluice.autograd.passes import grad
 from sluice.library._op import CustomOpDef, Operands, Results, check_aliases, fake_results
+from sluice.nn.graph import Graph
+from sluice.testing._close import assert_close
 
 
 class OpCheckError(Exception):
@@ -64,8 +70,6 @@ class _Sample:
         return Results(self.op, self.operands.call(self.op, tensors)).tensors
 
     def close(self, got: Any, expected: Any, what: str) -> None:
-        from sluice.testing import assert_close
-
         for i, (a, b) in enumerate(zip(got, expected)):
             assert_close(a, b, **self.tolerances, msg=lambda text, i=i: f"{what} {i}: {text}", equal_nan=True)
 
@@ -118,28 +122,24 @@ def _fake(sample: _Sample, cast: Any = None) -> None:
 
 def _gradients_of(results: Any, tensors: Any) -> Any:
     """Of a sum of all results, weighted so that each entry counts differently: 0 for tensors that it does not reach."""
-    import sluice
-
     total = None
     for r in results:
         if r.requires_grad:
-            weights = (sluice.arange(r.numel()).to(r.dtype) % 7 + 1).reshape(tuple(r.shape))
+            weights = (arange(r.numel()).to(r.dtype) % 7 + 1).reshape(tuple(r.shape))
             part = (r * weights).sum()
             total = part if total is None else total + part.to(total.dtype)
     asked = [t for t in tensors if t.requires_grad]
     if total is None or not asked:
         return []
-    grads = sluice.autograd.grad(total, asked, allow_unused=True)
-    return [sluice.zeros_like(t) if g is None else g for g, t in zip(grads, asked)]
+    grads = grad(total, asked, allow_unused=True)
+    return [zeros_like(t) if g is None else g for g, t in zip(grads, asked)]
 
 
 def _graph(sample: _Sample) -> None:
-    from sluice import nn
-
     op, operands = sample.op, sample.operands
     with_gradients = op._backward is not None or op._composite is not None
 
-    class Check(nn.Graph):
+    class Check(Graph):
         def build(self, *tensors: Any) -> Any:
             made = [t.clone() for t in tensors] if operands.mutated else list(tensors)
             results = sample.call(made)
@@ -159,12 +159,10 @@ def _graph(sample: _Sample) -> None:
 
 
 def _gradients(sample: _Sample) -> None:
-    import sluice
-
-    op, operands = sample.op, sample.operands
+    op = sample.op
     if op._backward is None and op._composite is None:
         return
-    given = sample.fresh(sluice.float64)
+    given = sample.fresh(_C.float64)
     if not any(t.requires_grad and t.dtype.is_floating_point for t in given):
         return
 
@@ -172,17 +170,17 @@ def _gradients(sample: _Sample) -> None:
         return tuple(t for t in sample.call(tensors) if t.dtype.is_floating_point)
 
     try:
-        with sluice.no_grad():
+        with no_grad():
             made = function(*given)
     except Exception as error:
         raise _C.RuntimeError(f"finite differences need a kernel that takes float64, and this one says: {error}. Leave "
                               f"test_gradients out of "
                            "test_utils, or take float64") from error
-    if any(t.dtype is not sluice.float64 for t in made):
+    if any(t.dtype is not _C.float64 for t in made):
         raise _C.RuntimeError(f"of float64 the kernel makes {', '.join(t.dtype.name for t in made)}, too coarse for finite "
                               f"differences; make "
                            "float64, or leave test_gradients out of test_utils")
-    sluice.autograd.gradcheck(function, tuple(given), check_undefined_grad=False)
+    gradcheck(function, tuple(given), check_undefined_grad=False)
 
 
 def _dtypes(sample: _Sample) -> None:

@@ -7,9 +7,11 @@ from typing import Any, Callable, Optional
 
 from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import from_numpy
 from sluice._host_function import host_function
 from sluice._trace import state as trace_state
 from sluice.autograd.function import Function
+from sluice.autograd.grad_mode import no_grad
 from sluice.library._schema import Schema
 
 _AS_NUMPY = {_C.bfloat16: _C.float32}  # dtypes that NumPy lacks, and those that hold them exactly
@@ -188,20 +190,18 @@ class CustomOpDef:
         return self._dispatch(operands)
 
     def _dispatch(self, operands: Operands) -> Any:
-        import sluice
-
         if self._composite is not None:
             return operands.call(self._composite, operands.tensors)
         tensors = operands.tensors
         if not (_C.is_grad_enabled() and any(t.requires_grad for t in tensors)):
-            with sluice.no_grad():
+            with no_grad():
                 return self._run(operands, tensors).value
         if self._schema.mutates:
             if any(tensors[i].requires_grad for i in operands.mutated):
                 raise _C.RuntimeError(f"{self._qualname}: a Variable that requires grad is being used in an in-place "
                                       f"operation, which this op "
                                    "has no gradient for; call it within no_grad(), or with detach()")
-            with sluice.no_grad():
+            with no_grad():
                 return self._run(operands, tensors).value
         shared: list[Results] = []
         flat = self._node.apply(operands, shared, *tensors)
@@ -255,10 +255,8 @@ def _in_graph(op: CustomOpDef, operands: Operands, tensors: Any) -> _Value:
                                   "and a result of the graph made of it")
 
     def host(*arrays: Any) -> Any:
-        import sluice
-
-        with sluice.no_grad():
-            given = [sluice.from_numpy(a).to(d) for a, d in zip(arrays, dtypes)]
+        with no_grad():
+            given = [from_numpy(a).to(d) for a, d in zip(arrays, dtypes)]
             for i in mutated:
                 given[i] = given[i].clone()  # an array of the graph is read-only
             results = Results(op, alone.call(kernel, given))

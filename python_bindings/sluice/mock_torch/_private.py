@@ -6,12 +6,13 @@ Names that are only there to be imported refuse to be used.
 from __future__ import annotations
 
 import os
-import sys
 from types import ModuleType
 from typing import Any, Callable, List
 
-import sluice
-from sluice import compiler
+from sluice import _C, _device, compiler, library
+from sluice._size import Size
+from sluice.nn import init
+from sluice.serialization import load
 
 
 def _module(name: str, **members: Any) -> ModuleType:
@@ -100,7 +101,7 @@ def _load_url(url: str, model_dir: Any = None, map_location: Any = None, progres
     path = os.path.join(model_dir or os.path.join(_home(), "hub", "checkpoints"), file_name or os.path.basename(url.partition("?")[0]))
     if not os.path.exists(path):
         raise FileNotFoundError(f"hub: {path} is not there, and Sluice downloads nothing: fetch {url} to it")
-    return sluice.load(path, weights_only=weights_only)
+    return load(path, weights_only=weights_only)
 
 
 def _assert(condition: Any, message: str) -> None:
@@ -121,7 +122,7 @@ class _Ops:
                       "for Sluice's own)")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(sluice.ops, name)
+        return getattr(_C.ops, name)
 
 
 def _tqdm(*args: Any, **kwargs: Any) -> Any:
@@ -133,7 +134,7 @@ def _tqdm(*args: Any, **kwargs: Any) -> Any:
 def _register_fake(op: Any, func: Any = None, **options: Any) -> Any:
     """Of an op that is not here, as of a library that could not be loaded, a mark."""
     try:
-        return sluice.library.register_fake(op, func, **options)
+        return library.register_fake(op, func, **options)
     except (AttributeError, RuntimeError, ValueError):
         return _same if func is None else func
 
@@ -232,7 +233,7 @@ PRIVATE: dict[str, Any] = {
     "torch.onnx": _module("torch.onnx", register_custom_op_symbolic=lambda name, symbolic, opset: None),
     "torch.onnx.symbolic_helper": _module("torch.onnx.symbolic_helper", parse_args=_marks),
     "torch.onnx.symbolic_opset11": _module("torch.onnx.symbolic_opset11"),
-    "torch.types": _module("torch.types", _device=sluice.device, _dtype=sluice.dtype, _size=sluice.Size, Device=sluice.device,
+    "torch.types": _module("torch.types", _device=_device.device, _dtype=_C.dtype, _size=Size, Device=_device.device,
                            Number=(int, float, bool)),
     "torch.utils.model_zoo": _module("torch.utils.model_zoo", load_url=_load_url, tqdm=_tqdm),
 }
@@ -242,6 +243,6 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "torch": {"_assert": _assert, "_check": _check, "ops": _Ops()},
     "torch.hub": {"_get_torch_home": _home, "load_state_dict_from_url": _load_url},
     "torch.library": {"register_fake": _register_fake},
-    "torch.nn.init": {name: getattr(sluice.nn.init, name) for name in ("_calculate_correct_fan", "_calculate_fan_in_and_fan_out")},
+    "torch.nn.init": {name: getattr(init, name) for name in ("_calculate_correct_fan", "_calculate_fan_in_and_fan_out")},
     "torch.jit": {"_script_if_tracing": _same, "_overload_method": _same},
 }

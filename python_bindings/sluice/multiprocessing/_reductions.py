@@ -8,10 +8,12 @@ import os
 import weakref
 from typing import Any
 
-import sluice
-from sluice import _pickling, nn
+from sluice import _pickling
 from sluice._C import Tensor
+from sluice._creation import frombuffer
 from sluice.multiprocessing import _segments
+from sluice.nn.parameter import Parameter
+from sluice.serialization._rebuild import view_of
 
 _SMALL = 1 << 14  # bytes that are sent like everything else
 _shared: weakref.WeakValueDictionary[int, SharedSegment] = weakref.WeakValueDictionary()  # by address
@@ -41,7 +43,7 @@ def shared_copy(t: Any) -> tuple[SharedSegment, Any]:
     """The values of a tensor in new shared memory, and a tensor that lies there."""
     data = t.detach().contiguous()
     segment = SharedSegment(_segments.create(data.nbytes))
-    target = sluice.frombuffer(segment.buffer(), dtype=data.dtype, count=data.numel()).view(data.shape)
+    target = frombuffer(segment.buffer(), dtype=data.dtype, count=data.numel()).view(data.shape)
     target.copy_(data)
     return segment, target
 
@@ -58,7 +60,7 @@ def share_memory(t: Any) -> Any:
 
 def _reduce(t: Any) -> Any:
     _pickling.check_sendable(t)
-    parameter = isinstance(t, nn.Parameter)
+    parameter = isinstance(t, Parameter)
     segment = None if t._traced or t._global else segment_of(t)
     if segment is None and (t._traced or t._global or not t.is_cpu or t.nbytes < _SMALL):
         return (_pickling.reduce_parameter if parameter else _pickling.reduce_tensor)(t, 4)
@@ -73,16 +75,14 @@ def _reduce(t: Any) -> Any:
 
 
 def _rebuild(cls: Any, requires_grad: bool, duplicate: Any, place: Any) -> Any:
-    from sluice.serialization._rebuild import view_of
-
     dtype, offset, size, stride = place
     segment = SharedSegment(duplicate.detach())
-    t = view_of(sluice.frombuffer(segment.buffer(), dtype=dtype), offset, size, stride)
-    if issubclass(cls, nn.Parameter):
+    t = view_of(frombuffer(segment.buffer(), dtype=dtype), offset, size, stride)
+    if issubclass(cls, Parameter):
         return cls(t, requires_grad)
     return (t if cls is Tensor else cls(t)).requires_grad_(requires_grad)
 
 
 def register() -> None:
-    for kind in (Tensor, nn.Parameter):
+    for kind in (Tensor, Parameter):
         reduction.ForkingPickler.register(kind, _reduce)

@@ -6,8 +6,9 @@ import math
 import warnings
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice import _C, _creation
+from sluice._C import fn, Tensor
+from sluice._creation import zeros_like
 from sluice.nn import functional as F
 
 
@@ -15,13 +16,13 @@ def float_mask(mask: Any, name: str, dtype: Any, other_dtype: Any = None, other_
     """A mask to be added to scores: True becomes -inf. None stays None."""
     if mask is None:
         return None
-    if mask.dtype is not sluice.bool and not mask.is_floating_point():
+    if mask.dtype is not _C.bool and not mask.is_floating_point():
         raise AssertionError(f"only bool and floating types of {name} are supported")
     if other_dtype is not None and mask.dtype is not other_dtype:
         warnings.warn(f"Support for mismatched {name} and {other_name} is deprecated. Use same type for both instead.", stacklevel=3)
     if mask.is_floating_point():
         return mask
-    zeros = sluice.zeros(mask.shape, dtype=dtype, device=None if mask._traced else mask.device)
+    zeros = _creation.zeros(mask.shape, dtype=dtype, device=None if mask._traced else mask.device)
     return zeros.masked_fill(mask, -math.inf)
 
 
@@ -69,7 +70,7 @@ def _static(name: str, given: Tensor, rows: int, width: int) -> Tensor:
     return given
 
 
-def multi_head_attention_forward(
+def multi_head_attention_forward(  # noqa: C901  # the checks are torch's, in torch's order
         query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Any, in_proj_bias: Any,
         bias_k: Any, bias_v: Any, add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Any,
         training: bool = True, key_padding_mask: Any = None, need_weights: bool = True, attn_mask: Any = None,
@@ -133,7 +134,7 @@ def multi_head_attention_forward(
         for name, given in (("key", static_k), ("value", static_v)):
             if given is not None:
                 raise AssertionError(f"bias cannot be added to static {name}.")
-        k, v = (sluice.cat([x, b.expand(1, batch, embed_dim)]) for x, b in ((k, bias_k), (v, bias_v)))
+        k, v = (fn.cat([x, b.expand(1, batch, embed_dim)]) for x, b in ((k, bias_k), (v, bias_v)))
         added += 1
 
     def heads_of(x):
@@ -143,7 +144,7 @@ def multi_head_attention_forward(
     k = heads_of(k) if static_k is None else _static("k", static_k, batch * num_heads, head)
     v = heads_of(v) if static_v is None else _static("v", static_v, batch * num_heads, head)
     if add_zero_attn:
-        k, v = (sluice.cat([x, sluice.zeros_like(x[:, :1].detach())], 1) for x in (k, v))
+        k, v = (fn.cat([x, zeros_like(x[:, :1].detach())], 1) for x in (k, v))
         added += 1
     if added:
         attn_mask = None if attn_mask is None else F.pad(attn_mask, (0, added))

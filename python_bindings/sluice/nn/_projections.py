@@ -1,13 +1,14 @@
-"""Products of many matrices at once, and the loss of a projection: F.grouped_mm, F.linear_cross_entropy."""
+"""Products of many matrices at once, the loss of a projection, and a convolution over time: F.grouped_mm, F.linear_cross_entropy,
+F.conv_tbc."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._C import functional as forms
+from sluice._creation import arange
 
 
 def _check_grouped(mat_a: Tensor, mat_b: Tensor, offs: Any, bias: Any, out_dtype: Any) -> None:
@@ -45,7 +46,7 @@ def grouped_mm(mat_a: Tensor, mat_b: Tensor, *, offs: Any = None, bias: Any = No
     rows, columns = mat_a.ndim == 2, mat_b.ndim == 2
     size = mat_b._shape[-1] if not rows else mat_a._shape[-1] if columns else mat_a._shape[0]
     if _C.touches_graph(offs):
-        place = sluice.arange(size, dtype=_C.int32)
+        place = arange(size, dtype=_C.int32)
         begin = fn.cat([offs.new_zeros(1), offs[:-1]])
         mask = ((place >= begin.unsqueeze(1)) & (place < offs.unsqueeze(1))).to(mat_a.dtype)
         if rows and columns:
@@ -93,3 +94,21 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
     return forms.cross_entropy(logits, target, weight, ignore_index=-100 if ignore_index is None else ignore_index,
                                reduction=reduction,
                                label_smoothing=label_smoothing)
+
+
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """Convolution of (time, batch, in) by (width, in, out), plus a bias (out), to (time, batch, out); torch.conv_tbc."""
+    if input.ndim != 3:
+        raise RuntimeError(f"conv_tbc: Input must have 3 dims: time, batch, in_channel; got {input.ndim}")
+    if weight.ndim != 3:
+        raise RuntimeError("conv_tbc: Weight tensor must have 3 dims: kernel_width, in_channels, out_channels; got "
+                           f"{weight.ndim}")
+    if bias.ndim != 1:
+        raise RuntimeError(f"conv_tbc: Bias must be 1-D; got {bias.ndim} dims")
+    if input._shape[2] != weight._shape[1]:
+        raise RuntimeError(f"conv_tbc: Input dim 2 (input channels) is {input._shape[2]}; must be weight's dim 1, "
+                           f"{weight._shape[1]}")
+    if bias._shape[0] != weight._shape[2]:
+        raise RuntimeError(f"conv_tbc: Bias size is {bias._shape[0]}; must be weight's dim 2 (output channels), "
+                           f"{weight._shape[2]}")
+    return fn.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias.to(input.dtype), padding=pad).permute(2, 0, 1)

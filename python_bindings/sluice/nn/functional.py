@@ -6,15 +6,14 @@ from numbers import Integral
 from typing import Any
 
 from sluice.nn._attention import multi_head_attention_forward as multi_head_attention_forward
-from sluice.nn._projections import grouped_mm as grouped_mm, linear_cross_entropy as linear_cross_entropy
-import sluice
+from sluice.nn._projections import conv_tbc as conv_tbc, grouped_mm as grouped_mm, linear_cross_entropy as linear_cross_entropy
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
 from sluice._C.functional import *  # noqa: F403
-from sluice._creation import _memory_order, chances, masks_are_counted
+from sluice._creation import _memory_order, arange, chances, default_generator, masks_are_counted, zeros_like
 from sluice._distributions import exponential
-from sluice._network_functions import conv_tbc as conv_tbc
 from sluice._C.functional import celu, elu, hardtanh, interpolate, leaky_relu, relu, selu, softmax
+from sluice._detection import deform_conv2d
 
 
 def _check_probability(p: float) -> None:
@@ -49,7 +48,7 @@ def _dropped(x: Tensor, p: float) -> Tensor:
     if p == 1:
         return x * 0.0
     if masks_are_counted():
-        return sluice.default_generator.dropout(x, p)
+        return default_generator.dropout(x, p)
     order = _memory_order(x)
     kept = _kept(x, x._shape if order is None else [x._shape[d] for d in order], p)
     return x * (kept if order is None else kept.permute([order.index(d) for d in range(len(order))]))
@@ -133,8 +132,8 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
     def f(x):
         if not training or lower == upper:
             return leaky_relu(x, (lower + upper) / 2)
-        slopes = sluice.default_generator.draw_uniform(x.shape, lower, upper, x.dtype, x._device)
-        return sluice.where(x <= 0, x * slopes, x)
+        slopes = default_generator.draw_uniform(x.shape, lower, upper, x.dtype, x._device)
+        return fn.where(x <= 0, x * slopes, x)
 
     return _written(input, inplace, f)
 
@@ -146,7 +145,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
     if not hard:
         return soft
     chosen = soft.detach().argmax(dim, keepdim=True)
-    return sluice.zeros_like(soft).scatter(dim, chosen, 1.0) - soft.detach() + soft
+    return zeros_like(soft).scatter(dim, chosen, 1.0) - soft.detach() + soft
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
@@ -158,7 +157,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     of query's as there are more.
     """
     query, key, value = _C.autocast_lower([query, key, value])
-    return sluice.default_generator.attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    return default_generator.attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
 def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function: Any = None,
@@ -171,10 +170,10 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
     if not anchor.dim() == positive.dim() == negative.dim():
         raise RuntimeError(f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, "
                            f"but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D inputs")
-    distance = sluice.pairwise_distance if distance_function is None else distance_function
+    distance = fn.pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
-        far = sluice.minimum(far, distance(positive, negative))
+        far = fn.minimum(far, distance(positive, negative))
     loss = (margin + near - far).clamp_min(0)
     return loss if reduction == "none" else getattr(loss, reduction)()
 
@@ -190,7 +189,7 @@ def _fractional_max_pool(dims: int) -> Any:
             size = [int(s * r) for s, r in zip(input.shape[-dims:], ratio)]
 
         def batched(x):
-            return sluice.default_generator.fractional_max_pool(x, [*kernel], [*size], _random_samples)
+            return default_generator.fractional_max_pool(x, [*kernel], [*size], _random_samples)
 
         if input.dim() not in (dims + 1, dims + 2):
             raise RuntimeError(f"{name}: Expected {dims + 1}D or {dims + 2}D tensor, but got: {list(input.shape)}")
@@ -245,7 +244,7 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
 
 def quick_gelu(input: Tensor) -> Tensor:
     """input * sigmoid(1.702 * input): nearly gelu."""
-    return input * sluice.sigmoid(input * 1.702)
+    return input * fn.sigmoid(input * 1.702)
 
 
 def square_relu(input: Tensor) -> Tensor:
@@ -276,16 +275,16 @@ def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated:
         raise RuntimeError(f"ctc_greedy_decoder: got log_probs of shape {tuple(log_probs.shape)} and input_lengths of shape "
                            f"{tuple(input_lengths.shape)}; must be (T, N, C) and (N,)")
     steps, batch, classes = log_probs.shape
-    best, chosen = (r.t() for r in sluice.max(log_probs, 2))
-    inside = sluice.arange(steps) < input_lengths.reshape(batch, 1)
+    best, chosen = (r.t() for r in fn.max(log_probs, 2))
+    inside = arange(steps) < input_lengths.reshape(batch, 1)
     kept = inside & (chosen != classes - 1)
     if merge_repeated:
-        before = sluice.cat([chosen.new_full((batch, 1), -1), chosen[:, :-1]], 1)
+        before = fn.cat([chosen.new_full((batch, 1), -1), chosen[:, :-1]], 1)
         kept = kept & (chosen != before)
     # Those that are left out are written behind the end.
-    place = sluice.where(kept, kept.to(_C.int64).cumsum(1) - 1, steps)
+    place = fn.where(kept, kept.to(_C.int64).cumsum(1) - 1, steps)
     decoded = chosen.new_zeros((batch, steps + 1)).scatter(1, place, chosen)[:, :steps]
-    return decoded, -sluice.where(inside, best, 0.0).sum(1, keepdim=True)
+    return decoded, -fn.where(inside, best, 0.0).sum(1, keepdim=True)
 
 
 # Activations that write their input.
@@ -325,7 +324,7 @@ def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, traini
 
 def __getattr__(name: str) -> Any:
     if name == "deform_conv2d":
-        return sluice.deform_conv2d
+        return deform_conv2d
     from sluice._left_out import missing
 
     raise missing("sluice.nn.functional", name)

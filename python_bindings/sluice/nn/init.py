@@ -9,8 +9,10 @@ import warnings
 from numbers import Integral
 from typing import Any, Callable, Iterator
 
-import sluice
-from sluice import _C
+from sluice import _C, _creation
+from sluice._creation import empty, randperm
+from sluice._numbers import numpy as lazy_numpy
+from sluice.autograd.grad_mode import no_grad
 
 _skipped = False
 
@@ -31,7 +33,7 @@ def _initialiser(fn: Callable) -> Callable:
     def wrapped(tensor, *args, **kwargs):
         if _skipped:
             return tensor
-        with sluice.no_grad():
+        with no_grad():
             return fn(tensor, *args, **kwargs)
 
     return wrapped
@@ -68,7 +70,7 @@ def eye_(tensor: Any) -> Any:
     """The identity matrix."""
     if tensor.dim() != 2:
         raise _C.ValueError("eye_: Only tensors with 2 dimensions are supported")
-    return tensor.copy_(sluice.eye(*tensor.shape, dtype=tensor.dtype))
+    return tensor.copy_(_creation.eye(*tensor.shape, dtype=tensor.dtype))
 
 
 @_initialiser
@@ -78,13 +80,13 @@ def dirac_(tensor: Any, groups: int = 1) -> Any:
         raise _C.ValueError("dirac_: Only tensors with 3, 4, or 5 dimensions are supported")
     if tensor.shape[0] % groups != 0:
         raise _C.ValueError("dirac_: dim 0 must be divisible by groups")
-    made = sluice._numpy().zeros(tensor.shape)
+    made = lazy_numpy().zeros(tensor.shape)
     outputs = tensor.shape[0] // groups
     middle = tuple(size // 2 for size in tensor.shape[2:])
     for group in range(groups):
         for channel in range(min(outputs, tensor.shape[1])):
             made[(group * outputs + channel, channel, *middle)] = 1
-    return tensor.copy_(sluice.tensor(made, dtype=tensor.dtype))
+    return tensor.copy_(_creation.tensor(made, dtype=tensor.dtype))
 
 
 @_initialiser
@@ -103,26 +105,26 @@ def trunc_normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -
     rate = (tail + math.sqrt(tail * tail + 4)) / 2  # of the exponential distribution that is nearest to the tail
 
     def uniform():
-        return sluice.empty(tensor.shape, dtype=tensor.dtype).uniform_(generator=generator)
+        return empty(tensor.shape, dtype=tensor.dtype).uniform_(generator=generator)
 
     def draw():
         """Draws, and which of them count: never fewer than one of some ten."""
         if within > 0.3:
-            drawn = sluice.empty(tensor.shape, dtype=tensor.dtype).normal_(mean, std, generator=generator)
+            drawn = empty(tensor.shape, dtype=tensor.dtype).normal_(mean, std, generator=generator)
             return drawn, (drawn >= a) & (drawn <= b)
         if tail * (b - a) / std > 3:  # from the nearer bound on (Robert, Simulation of truncated normal variables, 1995)
             beyond = -(1 - uniform()).log() / rate
             drawn = a + std * beyond if a > mean else b - std * beyond
             density = (beyond - 2 / (math.sqrt(tail * tail + 4) + tail)).square() * -0.5
             return drawn, (uniform().log() <= density) & (drawn >= a) & (drawn <= b)
-        drawn = sluice.empty(tensor.shape, dtype=tensor.dtype).uniform_(a, b, generator=generator)
+        drawn = empty(tensor.shape, dtype=tensor.dtype).uniform_(a, b, generator=generator)
         density = ((drawn - mean) / std).square() * -0.5 + 0.5 * peak * peak
         return drawn, uniform().log() <= density
 
     result, fine = draw()
     while not fine.all():
         drawn, also = draw()
-        result, fine = sluice.where(fine, result, drawn), fine | also
+        result, fine = _C.fn.where(fine, result, drawn), fine | also
     return tensor.copy_(result)
 
 
@@ -203,13 +205,13 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
         raise _C.ValueError("orthogonal_: Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
         return tensor
-    np = sluice._numpy()
+    np = lazy_numpy()
     rows, cols = tensor.shape[0], tensor.numel() // tensor.shape[0]
-    drawn = sluice.empty(rows, cols, dtype=tensor.dtype).normal_(0, 1, generator=generator)
-    exact = (drawn if tensor.dtype is sluice.float64 else drawn.float()).numpy()
+    drawn = empty(rows, cols, dtype=tensor.dtype).normal_(0, 1, generator=generator)
+    exact = (drawn if tensor.dtype is _C.float64 else drawn.float()).numpy()
     q, r = np.linalg.qr(exact.T if rows < cols else exact)
     q = q * np.sign(np.diag(r))
-    return tensor.copy_(sluice.tensor(np.ascontiguousarray(q.T if rows < cols else q)).reshape(tensor.shape)).mul_(gain)
+    return tensor.copy_(_creation.tensor(np.ascontiguousarray(q.T if rows < cols else q)).reshape(tensor.shape)).mul_(gain)
 
 
 @_initialiser
@@ -219,11 +221,11 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = No
         raise _C.ValueError("sparse_: Only tensors with 2 dimensions are supported")
     rows, cols = tensor.shape
     zeros = math.ceil(sparsity * rows)
-    drawn = sluice.empty(rows, cols, dtype=tensor.dtype).normal_(0, std, generator=generator)
-    keep = sluice._numpy().ones((rows, cols), dtype=bool)
+    drawn = empty(rows, cols, dtype=tensor.dtype).normal_(0, std, generator=generator)
+    keep = lazy_numpy().ones((rows, cols), dtype=bool)
     for col in range(cols):
-        keep[sluice.randperm(rows)[:zeros].numpy(), col] = False
-    return tensor.copy_(drawn.masked_fill(sluice.tensor(~keep), 0))
+        keep[randperm(rows)[:zeros].numpy(), col] = False
+    return tensor.copy_(drawn.masked_fill(_creation.tensor(~keep), 0))
 
 
 def bias_like_fan_in_(bias: Any, weight: Any) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice import _pickling
+from sluice import _C, _pickling
 from sluice._C import Tensor
+from sluice._creation import empty
+from sluice._tensor_methods import parse_to
 
 
 def _data_of(data: Any, requires_grad: bool) -> Tensor:
-    import sluice
-
     if data is None:
-        return sluice.empty(0)
+        return empty(0)
     if not isinstance(data, Tensor):
         raise TypeError(f"Parameter: data is {type(data).__name__}; must be a Tensor: sluice.tensor(data)")
     if requires_grad and not data.is_floating_point() and not data.is_complex():
@@ -95,18 +95,13 @@ def _getattribute(self: Any, name: str) -> Any:
 
 
 def _cast(lazy: Any, args: Any, kwargs: Any) -> Any:
-    import sluice
-    from sluice._tensor_methods import parse_to
-
-    device, dtype = parse_to([getattr(sluice, a) if a in _CASTS.values() else a for a in args], kwargs)
+    device, dtype = parse_to([getattr(_C, a) if a in _CASTS.values() else a for a in args], kwargs)
     return lazy._again(device or lazy._device, dtype or lazy.dtype)
 
 
 def _materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
     """Makes it a parameter or buffer of this shape, whose contents are undefined."""
-    import sluice
-
-    made = sluice.empty(shape, device=device or self._device, dtype=dtype or self.dtype)
+    made = empty(shape, device=device or self._device, dtype=dtype or self.dtype)
     requires_grad = self.requires_grad
     self.requires_grad_(False)
     self.__class__ = self.cls_to_become
@@ -131,9 +126,7 @@ class UninitializedParameter(Parameter):
     cls_to_become = Parameter
 
     def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
-        import sluice
-
-        Parameter.__init__(self, sluice.empty(0, device=device, dtype=dtype), requires_grad)
+        Parameter.__init__(self, empty(0, device=device, dtype=dtype), requires_grad)
 
     def _again(self, device: Any, dtype: Any) -> Any:
         return type(self)(self.requires_grad, device, dtype)
@@ -149,9 +142,7 @@ class UninitializedBuffer(Buffer):
     cls_to_become = Buffer
 
     def __init__(self, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True) -> None:
-        import sluice
-
-        Buffer.__init__(self, sluice.empty(0, device=device, dtype=dtype), persistent=persistent)
+        Buffer.__init__(self, empty(0, device=device, dtype=dtype), persistent=persistent)
         self.requires_grad_(requires_grad)
 
     def _again(self, device: Any, dtype: Any) -> Any:

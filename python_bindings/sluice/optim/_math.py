@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor
 from sluice.optim._numbers import is_zero, like
 
@@ -25,7 +25,7 @@ def decoupled(group: Any, p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
 
 def precise(step: Tensor) -> Tensor:
     """A counter, for formulas of scalars."""
-    return step.to(sluice.float64)
+    return step.to(_C.float64)
 
 
 def mean(old: Tensor, new: Tensor, beta: Any) -> Tensor:

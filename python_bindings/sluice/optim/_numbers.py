@@ -9,7 +9,7 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-import sluice
+from sluice import _C, _creation
 from sluice._C import Tensor
 
 
@@ -57,7 +57,7 @@ class Numbers:
             return number
         known, tensor = self._kept.get((index, path), (None, None))
         if tensor is None:
-            tensor = sluice.tensor(float(number), dtype=sluice.float64)
+            tensor = _creation.tensor(float(number), dtype=_C.float64)
         elif known is not number:  # rather than equal: a plan may have written another since
             tensor.fill_(float(number))
         self._kept[index, path] = (number, tensor)
@@ -88,7 +88,7 @@ class Numbers:
         """The groups, with tensors for the learning rates, and in a plan for all that are its variables."""
         views = [dict(group) for group in groups]
         for index, path in self.variables(groups) if in_plan else [(i, "lr") for i, g in enumerate(groups) if "lr" in g]:
-            put(views[index], path, self.tensor(groups, index, path).to(sluice.float64))
+            put(views[index], path, self.tensor(groups, index, path).to(_C.float64))
         return views
 
     def constants(self, groups: Any, defaults: Any, variables: Any, scheduled: bool) -> list[dict[str, Any]]:

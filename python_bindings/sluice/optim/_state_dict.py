@@ -6,9 +6,10 @@ from copy import deepcopy
 from itertools import chain
 from typing import Any
 
-import sluice
 from sluice._C import Tensor
+from sluice._creation import as_tensor, tensor
 from sluice._global import fill
+from sluice.autograd.grad_mode import no_grad
 
 
 def _numbers(groups: Any) -> dict[int, int]:
@@ -33,7 +34,7 @@ def _tensor(value: Any) -> Any:
     """A tensor of ours, of one that may be torch's."""
     if isinstance(value, Tensor) or not hasattr(value, "__array__"):
         return value
-    return sluice.as_tensor(value)
+    return as_tensor(value)
 
 
 def _converted(p: Tensor, name: str, value: Any) -> Any:
@@ -59,7 +60,7 @@ def load(optimizer: Any, state_dict: Any) -> None:
     for g, own in zip(groups, own_groups):
         own.update({k: _tensor(deepcopy(v) if not isinstance(v, Tensor) else v.clone()) for k, v in g.items() if k != "params"})
     params = {n: (own, p) for g, own in zip(groups, own_groups) for n, p in zip(g["params"], own["params"])}
-    with sluice.no_grad():
+    with no_grad():
         for p in [p for p in optimizer.state if id(p) not in {id(params[n][1]) for n in state_dict["state"] if n in params}]:
             del optimizer.state[p]
         for number, values in state_dict["state"].items():
@@ -75,7 +76,7 @@ def load(optimizer: Any, state_dict: Any) -> None:
             for name, value in values.items():
                 value, there = _tensor(value), state.get(name)
                 if isinstance(there, Tensor) and not isinstance(value, Tensor) and isinstance(value, (int, float)):
-                    value = sluice.tensor(float(value), dtype=there.dtype)  # steps that old checkpoints have as numbers
+                    value = tensor(float(value), dtype=there.dtype)  # steps that old checkpoints have as numbers
                 if isinstance(there, Tensor) and isinstance(value, Tensor) and value._shape == there._shape:
                     fill(there, value)  # graphs keep the tensors they were compiled with
                 else:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice import _C
+from sluice._C import fn, Tensor
+from sluice._creation import zeros, zeros_like
 from sluice.optim._math import norm, precise
 from sluice.optim._numbers import is_zero, like
 from sluice.optim.optimizer import Optimizer
 
-_EPSILON = {sluice.float64: 2.0 ** -52, sluice.float32: 2.0 ** -23, sluice.bfloat16: 2.0 ** -7, sluice.float16: 2.0 ** -10}
+_EPSILON = {_C.float64: 2.0 ** -52, _C.float32: 2.0 ** -23, _C.bfloat16: 2.0 ** -7, _C.float16: 2.0 ** -10}
 
 
 class Adafactor(Optimizer):
@@ -42,8 +43,8 @@ class Adafactor(Optimizer):
         if p.ndim < 2:
             self._zeros(state, p, "variance")
         elif "row_var" not in state:
-            state["row_var"] = sluice.zeros((*p.shape[:-1], 1), dtype=p.dtype, device=p._device)
-            state["col_var"] = sluice.zeros((*p.shape[:-2], 1, p.shape[-1]), dtype=p.dtype, device=p._device)
+            state["row_var"] = zeros((*p.shape[:-1], 1), dtype=p.dtype, device=p._device)
+            state["col_var"] = zeros((*p.shape[:-2], 1, p.shape[-1]), dtype=p.dtype, device=p._device)
 
     def _update(self, group: Any, p: Any, grad: Any, state: Any) -> Any:
         step, lr, (floor, least_scale) = state["step"] + 1, group["lr"], group["eps"]
@@ -51,7 +52,7 @@ class Adafactor(Optimizer):
         t, root = precise(step), math.sqrt(max(p.numel(), 1))
         share, changed = like(t ** group["beta2_decay"], p), {"step": step}
         grad = -grad if group["maximize"] else grad
-        rate = like(sluice.minimum(lr, t ** -0.5), p) * _at_least(norm(p) / root, like(least_scale, p))
+        rate = like(fn.minimum(lr, t ** -0.5), p) * _at_least(norm(p) / root, like(least_scale, p))
         if not is_zero(group["weight_decay"]):
             p = p * like(1 - lr * group["weight_decay"], p)
         if p.ndim < 2:
@@ -69,4 +70,4 @@ class Adafactor(Optimizer):
 
 def _at_least(x: Tensor, least: Any) -> Tensor:
     """The larger one; `least` also where `x` is not a number, so that one bad gradient spoils itself alone."""
-    return sluice.where(x > least, x, least + sluice.zeros_like(x))
+    return fn.where(x > least, x, least + zeros_like(x))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice.optim._math import decayed, mean, mean_square, precise
 from sluice.optim._numbers import is_zero, like
 from sluice.optim.optimizer import Optimizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor, fn
 from sluice.optim._math import decoupled, mean, mean_square, precise
 from sluice.optim._numbers import like
@@ -50,14 +50,14 @@ class Adam(Optimizer):
     def _varying(self, group: Any, p: Any, grad: Any, state: Any, step: Any) -> Any:
         """The same, of hyperparameters that are tensors."""
         narrow, lr, (beta1, beta2) = p.dtype, group["lr"], group["betas"]
-        if narrow in (sluice.float16, sluice.bfloat16):
+        if narrow in (_C.float16, _C.bfloat16):
             p, grad = p.float(), grad.float()
         m, v = (state[name].to(p.dtype) for name in ("exp_avg", "exp_avg_sq"))
         p, grad = decoupled(group, p, grad)
         m, v = mean(m, grad, beta1), mean_square(v, grad, beta2)
         new = [m, v]
         if group["amsgrad"]:
-            new.append(sluice.maximum(state["max_exp_avg_sq"].to(p.dtype), v))
+            new.append(fn.maximum(state["max_exp_avg_sq"].to(p.dtype), v))
         corrections = (1.0, 1.0)
         if group.get("do_bias_correction", True):
             corrections = tuple(1 - beta ** precise(step) for beta in (beta1, beta2))
@@ -87,5 +87,5 @@ class LazyAdam(Adam):
             return new, changed
         axes = list(range(1, p.ndim))
         read = (grad != 0).any(dim=axes, keepdim=True) if axes else grad != 0
-        kept = {name: value if name == "step" else sluice.where(read, value, state[name]) for name, value in changed.items()}
-        return sluice.where(read, new, p), kept
+        kept = {name: value if name == "step" else fn.where(read, value, state[name]) for name, value in changed.items()}
+        return fn.where(read, new, p), kept

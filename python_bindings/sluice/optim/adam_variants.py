@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
+from sluice._C import fn
+from sluice._creation import ones_like
 from sluice.optim._math import decayed, decoupled, mean, mean_square, precise
 from sluice.optim._numbers import like
 from sluice.optim.optimizer import Optimizer
@@ -27,7 +28,7 @@ class Adamax(Optimizer):
         step, (beta1, beta2) = state["step"] + 1, group["betas"]
         grad = decayed(group, p, grad)
         m = mean(state["exp_avg"], grad, beta1)
-        peak = sluice.maximum(state["exp_inf"] * like(beta2, p), grad.abs() + like(group["eps"], p))
+        peak = fn.maximum(state["exp_inf"] * like(beta2, p), grad.abs() + like(group["eps"], p))
         rate = group["lr"] / (1 - beta1 ** precise(step))
         return p - m / peak * like(rate, p), {"step": step, "exp_avg": m, "exp_inf": peak}
 
@@ -89,5 +90,5 @@ class RAdam(Optimizer):
         length = longest - 2 * t * (1 - correction2) / correction2
         rectified = ((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length) * correction2) ** 0.5
         adapted = like(rectified, p) / (v.sqrt() + like(group["eps"], p))
-        factor = sluice.where(length > 5, adapted, sluice.ones_like(adapted))
+        factor = fn.where(length > 5, adapted, ones_like(adapted))
         return p - m * like(group["lr"] / correction1, p) * factor, {"step": step, "exp_avg": m, "exp_avg_sq": v}

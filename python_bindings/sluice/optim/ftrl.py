@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
+from sluice._C import fn
+from sluice._creation import full_like, zeros_like
 from sluice.optim._math import decayed
 from sluice.optim._numbers import like
 from sluice.optim.optimizer import Optimizer
@@ -29,7 +30,7 @@ class FTRL(Optimizer):
 
     def _init_state(self, group: Any, p: Any, state: Any) -> None:
         if "accumulator" not in state:
-            state["accumulator"] = sluice.full_like(p.detach(), float(group["initial_accumulator_value"]))
+            state["accumulator"] = full_like(p.detach(), float(group["initial_accumulator_value"]))
         self._zeros(state, p, "z")
 
     def _update(self, group: Any, p: Any, grad: Any, state: Any) -> Any:
@@ -39,5 +40,5 @@ class FTRL(Optimizer):
         above = total ** -power
         z = state["z"] + grad - (above - state["accumulator"] ** -power) / lr * p
         shrunk = z - z.sign() * lambda1
-        new = sluice.where(z.abs() <= lambda1, sluice.zeros_like(z), -shrunk / ((beta + above) / lr + lambda2))
+        new = fn.where(z.abs() <= lambda1, zeros_like(z), -shrunk / ((beta + above) / lr + lambda2))
         return new, {"accumulator": total, "z": z}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import ones_like
 from sluice.optim._math import decayed, mean, mean_square, norm, precise
 from sluice.optim._numbers import is_zero, like
 from sluice.optim.optimizer import Optimizer
@@ -14,7 +14,7 @@ from sluice.optim.optimizer import Optimizer
 def _ratio(numerator: Tensor, denominator: Tensor, given: Any) -> Tensor:
     """numerator / denominator where all of `given` is positive, and else 1."""
     positive = (given[0] > 0) & (given[1] > 0)
-    return sluice.where(positive, numerator / denominator, sluice.ones_like(numerator))
+    return fn.where(positive, numerator / denominator, ones_like(numerator))
 
 
 class LAMB(Optimizer):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import zeros_like
+from sluice.autograd.grad_mode import enable_grad, no_grad
 from sluice.optim._line_search import Point, strong_wolfe
 from sluice.optim.optimizer import Optimizer, parts_of
 
@@ -39,10 +40,10 @@ class LBFGS(Optimizer):
         state.setdefault("n_iter", 0)
 
         def evaluate() -> tuple[Any, Tensor]:
-            with sluice.enable_grad():
+            with enable_grad():
                 loss = closure()
             state["func_evals"] += 1
-            return loss, sluice.cat([parts_of(sluice.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params])
+            return loss, fn.cat([parts_of(zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params])
 
         def move(t: float, start: Any) -> None:
             offset = 0
@@ -50,7 +51,7 @@ class LBFGS(Optimizer):
                 p.copy_(origin + state["d"][offset:offset + p.numel()].reshape(p.shape) * t)
                 offset += p.numel()
 
-        with sluice.no_grad():
+        with no_grad():
             first, grad = evaluate()
             if _largest(grad) <= group["tolerance_grad"]:
                 return first

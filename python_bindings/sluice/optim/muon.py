@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor
 from sluice.optim._math import mean
 from sluice.optim._numbers import is_zero, like
@@ -14,7 +14,7 @@ from sluice.optim.optimizer import Optimizer
 
 def _rounded(x: Tensor) -> Tensor:
     """As bfloat16 has it."""
-    return x.to(sluice.bfloat16).float()
+    return x.to(_C.bfloat16).float()
 
 
 def _orthogonal(x: Tensor, coefficients: Any, eps: float, steps: int) -> Tensor:

@@ -7,29 +7,22 @@ import warnings
 from collections import OrderedDict, defaultdict
 from typing import Any, Callable
 
-import sluice
-from sluice._C import Tensor
+from sluice import _C
+from sluice._C import fn, Tensor
+from sluice._creation import full_like, tensor, zeros_like
 from sluice._trace import state as trace_state
+from sluice.autograd.grad_mode import enable_grad, no_grad
+from sluice.autograd.passes import clear_grad
 from sluice.nn.modules.module import RemovableHandle
-from sluice.nn.utils import clip_grad_norm_
+from sluice.nn.utils.clip_grad import clip_grad_norm_
 from sluice.optim import _state_dict
 from sluice.optim._numbers import Numbers, is_number
 from sluice.sbp import broadcast
 
 
-def clear_grad(p: Any, set_to_none: bool = True) -> None:
-    if p.grad is None:
-        return
-    if set_to_none:
-        p.grad = None
-    else:
-        with sluice.no_grad():
-            p.grad.zero_()
-
-
 def parts_of(t: Tensor) -> Tensor:
     """A complex tensor as a real one, with a last dim of the two parts; a view. Others as they are."""
-    return sluice.view_as_real(t) if t.is_complex() else t
+    return fn.view_as_real(t) if t.is_complex() else t
 
 
 class _Required:
@@ -223,7 +216,7 @@ class Optimizer:
 
     def init_state(self) -> None:
         """Makes what there is not yet of the state of every parameter; otherwise that happens at its next step."""
-        with sluice.no_grad():
+        with no_grad():
             for group in self.param_groups:
                 for p in group["params"]:
                     if p.requires_grad:
@@ -234,9 +227,9 @@ class Optimizer:
         """Updates the parameters that have gradients. closure: computes the loss anew, and its gradients; its result is returned."""
         loss = None
         if closure is not None:
-            with sluice.enable_grad():
+            with enable_grad():
                 loss = closure()
-        with sluice.no_grad():
+        with no_grad():
             if trace_state.stepped is None:
                 self._update_all(self.numbers.views(self.param_groups, in_plan=False))
             else:
@@ -246,7 +239,7 @@ class Optimizer:
     @_with_hooks
     def step_in_plan(self) -> None:
         """The step of a graph whose build() has not made it itself. REQUIRES: inside a trace."""
-        with sluice.no_grad():
+        with no_grad():
             self._step_in_plan()
 
     def _step_in_plan(self) -> None:
@@ -279,7 +272,7 @@ class Optimizer:
         home, param = self.homes.get(p), p
         if home is not None:
             param, grad = (t.to_global(home, broadcast) for t in (p, grad))
-        narrow = p.dtype if self._widen and p.dtype in (sluice.float16, sluice.bfloat16) else None
+        narrow = p.dtype if self._widen and p.dtype in (_C.float16, _C.bfloat16) else None
         state_now = state
         if narrow:
             param, grad = param.float(), grad.float()
@@ -292,11 +285,11 @@ class Optimizer:
         new, changed = self._update(group, param, grad, state_now)
         new = new.to(narrow) if narrow else new
         if p.is_complex():
-            new = sluice.view_as_complex(new)
-            changed = {k: sluice.view_as_complex(v) if state[k].is_complex() else v for k, v in changed.items()}
+            new = fn.view_as_complex(new)
+            changed = {k: fn.view_as_complex(v) if state[k].is_complex() else v for k, v in changed.items()}
         if skip is not None:
-            new = sluice.where(skip, p, new)
-            changed = {name: sluice.where(skip, state[name], value.to(state[name].dtype)) for name, value in changed.items()}
+            new = fn.where(skip, p, new)
+            changed = {name: fn.where(skip, state[name], value.to(state[name].dtype)) for name, value in changed.items()}
         p._write(new if home is None else new.to_global(p.placement, broadcast))
         for name, value in changed.items():
             state[name]._write(value.to(state[name].dtype) if narrow else value)
@@ -318,18 +311,18 @@ class Optimizer:
     def _zeros(state: Any, p: Any, *names: str) -> None:
         for name in names:
             if state.get(name) is None:
-                state[name] = sluice.zeros_like(p.detach())
+                state[name] = zeros_like(p.detach())
 
     @staticmethod
     def _filled(state: Any, p: Any, name: str, value: float) -> None:
         """Of complex parameters both parts are the value."""
         if name not in state:
-            state[name] = sluice.full_like(p.detach(), complex(value, value) if p.is_complex() else value)
+            state[name] = full_like(p.detach(), complex(value, value) if p.is_complex() else value)
 
     @staticmethod
     def _scalar(state: Any, name: str = "step", value: float = 0.0) -> None:
         if not isinstance(state.get(name), Tensor):
-            state[name] = sluice.tensor(float(state.get(name, value)), dtype=sluice.float32)
+            state[name] = tensor(float(state.get(name, value)), dtype=_C.float32)
 
     # Hooks and state
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice import _C
+from sluice._C import fn, Tensor
+from sluice._creation import zeros_like
 from sluice.optim._math import decayed, precise
 from sluice.optim._numbers import like
 from sluice.optim.optimizer import Optimizer
@@ -33,9 +34,9 @@ class Rprop(Optimizer):
         (shrink, grow), (least, most) = ([like(x, p) for x in group[name]] for name in ("etas", "step_sizes"))
         grad = -grad if group["maximize"] else grad
         agreement = grad * state["prev"]
-        size, none = state["step_size"], sluice.zeros_like(grad)
-        size = sluice.where(agreement > 0, size * grow, sluice.where(agreement < 0, size * shrink, size)).clamp(least, most)
-        grad = sluice.where(agreement < 0, none, grad)
+        size, none = state["step_size"], zeros_like(grad)
+        size = fn.where(agreement > 0, size * grow, fn.where(agreement < 0, size * shrink, size)).clamp(least, most)
+        grad = fn.where(agreement < 0, none, grad)
         return p - grad.sign() * size, {"step": state["step"] + 1, "prev": grad, "step_size": size}
 
 
@@ -58,11 +59,11 @@ class ASGD(Optimizer):
         step, lr, lambd, eta = state["step"] + 1, group["lr"], group["lambd"], precise(state["eta"])
         grad, t = decayed(group, p, grad), precise(step)
         p = p * like(1 - lambd * eta, p) - grad * like(eta, p)
-        ax = sluice.where(state["mu"] == 1, p, state["ax"] + (p - state["ax"]) * like(state["mu"], p))
+        ax = fn.where(state["mu"] == 1, p, state["ax"] + (p - state["ax"]) * like(state["mu"], p))
         eta = lr / (1 + lambd * lr * t) ** group["alpha"]
         mu = 1 / (t - group["t0"]).clamp(min=1.0)
         return p, {"step": step, "eta": _float(eta), "mu": _float(mu), "ax": ax}
 
 
 def _float(x: Tensor) -> Tensor:
-    return x.to(sluice.float32)
+    return x.to(_C.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor, fn
 from sluice.optim._math import decayed
 from sluice.optim._numbers import is_zero, like
@@ -37,7 +37,7 @@ class SGD(Optimizer):
             return
         self._zeros(state, p, "momentum_buffer")
         if not is_zero(group["dampening"]) and "_step" not in state:  # the first buffer is the gradient, undamped
-            state["_step"] = (state["momentum_buffer"] != 0).any().to(sluice.float32)
+            state["_step"] = (state["momentum_buffer"] != 0).any().to(_C.float32)
 
     def _loaded(self, group: Any, p: Any, state: Any, saved: Any) -> None:
         if isinstance(state.get("_step"), Tensor) and saved.get("momentum_buffer") is not None:
@@ -63,10 +63,10 @@ class SGD(Optimizer):
         if buffer is not None:
             old, buffer = buffer, buffer * momentum + grad * (1 - dampening)
             if step is not None:
-                buffer = sluice.where(step <= 1, grad, buffer)
+                buffer = fn.where(step <= 1, grad, buffer)
             d = grad + buffer * momentum if group["nesterov"] else buffer
             if isinstance(momentum, Tensor):  # at 0, as if there were none
-                d, buffer = sluice.where(momentum == 0, grad, d), sluice.where(momentum == 0, old, buffer)
+                d, buffer = fn.where(momentum == 0, grad, d), fn.where(momentum == 0, old, buffer)
         return p - d * lr, self._changed(buffer, step)
 
     @staticmethod

@@ -8,8 +8,10 @@ import math
 from numbers import Integral
 from typing import Any, Callable
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import tensor
+from sluice.autograd.grad_mode import no_grad
 from sluice.nn.modules.module import Module
 from sluice.nn.modules.norm import _BatchNorm
 from sluice.optim.lr_scheduler._formula import at_least, at_most, choose, cos, either
@@ -26,7 +28,7 @@ def _check_decay(decay: float) -> None:
 
 def _of_lists(average: Callable[..., Any]) -> Callable[..., Any]:
     def update(averages: Any, params: Any, num_averaged: Any) -> None:
-        with sluice.no_grad():
+        with no_grad():
             for a, p in zip(averages, params):
                 a.copy_(average(a, p, num_averaged))
 
@@ -48,7 +50,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable[..., Any]:
     _check_decay(decay)
 
     def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             return ema_param * decay + current_param * (1 - decay)
 
     return ema_update
@@ -58,7 +60,7 @@ def get_swa_avg_fn() -> Callable[..., Any]:
     """The equal average of a tensor."""
 
     def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
-        with sluice.no_grad():
+        with no_grad():
             return averaged_param + (current_param - averaged_param) / (num_averaged + 1)
 
     return swa_update
@@ -81,7 +83,7 @@ class AveragedModel(Module):
         self.module = copy.deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
-        self.register_buffer("n_averaged", sluice.tensor(0, dtype=sluice.int64, device=device))
+        self.register_buffer("n_averaged", tensor(0, dtype=_C.int64, device=device))
         self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -89,11 +91,11 @@ class AveragedModel(Module):
 
     def update_parameters(self, model: Any) -> None:
         """Takes the parameters of `model`, which graphs may have under way, into the averages."""
-        if sluice._C.is_tracing():
+        if _C.is_tracing():
             raise RuntimeError("AveragedModel.update_parameters: inside build(); call it after the graph, outside")
         tensors = [itertools.chain(m.parameters(), m.buffers() if self.use_buffers else ()) for m in (self.module, model)]
         pairs = [(a.detach(), p.detach().to(a._device)) for a, p in zip(*tensors)]
-        with sluice.no_grad():
+        with no_grad():
             n = int(self.n_averaged)
             if n == 0:
                 for a, p in pairs:
@@ -123,7 +125,7 @@ def update_bn(loader: Any, model: Any, device: Any = None) -> None:
         for m in norms:
             m.reset_running_stats()
             m.momentum = None
-        with sluice.no_grad():
+        with no_grad():
             for batch in loader:
                 x = batch[0] if isinstance(batch, (list, tuple)) else batch
                 model(x if device is None else x.to(device))

@@ -11,9 +11,13 @@ from typing import Any, Iterator
 
 import numpy as np
 
-import sluice
+from sluice import _C
+from sluice._C import Tensor
+from sluice._bundle import load_graph
+from sluice._creation import from_numpy
 from sluice._progress import with_progress
 from sluice.quantization._quantize import METHODS, MODES, quantize
+from sluice.serialization import save
 
 HELP = """\
 Makes a graph that multiplies 8-bit integers of a saved one, and writes it as a bundle.
@@ -58,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
         told = run(options)
     except OSError as error:
         parser.exit(2, f"sluice-quantize: {f'{error.filename}: {error.strerror}' if error.filename else error}\n")
-    except (sluice.Error, ValueError, TypeError, NotImplementedError) as error:
+    except (_C.Error, ValueError, TypeError, NotImplementedError) as error:
         parser.exit(2, f"sluice-quantize: {error}\n")
     sys.stdout.write(json.dumps(told, indent=1) + "\n" if options.json else text_of(told))
 
@@ -76,13 +80,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"--output: {output} is the model; write to another directory")
     if options.calib is None and options.mode != "dynamic":
         raise ValueError(f"--calib: mode {options.mode} needs rows of inputs; give a file, or --mode dynamic")
-    graph = sluice.load_graph(model)
+    graph = load_graph(model)
     batches = [] if options.calib is None else list(batches_of(graph, options.calib))[: options.batches]
     shown = False if options.no_progress else None
     small = quantize(graph, batches, mode=options.mode, method=options.method, percentile=options.percentile,
                      per_channel=not options.per_tensor, exclude=options.exclude, keep_first=options.keep_first,
                      keep_last=options.keep_last, progress=shown)
-    sluice.save(small, output)
+    save(small, output)
     told = {"model": str(model), "output": str(output), "mode": options.mode,
             "layers": [layer._asdict() for layer in small.layers], "kept": small.kept,
             "bytes": {"before": size_of(model), "after": size_of(output)}}
@@ -117,7 +121,7 @@ def batches_of(graph: Any, path: str) -> Iterator[dict[str, Any]]:
         batch = {}
         for name, (dtype, shape) in ports.items():
             begin = min(step * shape[0], rows[name] - shape[0])
-            batch[name] = sluice.from_numpy(np.ascontiguousarray(arrays[name][begin : begin + shape[0]])).to(dtype)
+            batch[name] = from_numpy(np.ascontiguousarray(arrays[name][begin : begin + shape[0]])).to(dtype)
         yield batch
 
 
@@ -140,7 +144,7 @@ def compared(graph: Any, small: Any, batches: Any) -> dict[str, float]:
 
 
 def first_of(result: Any) -> Any:
-    while not isinstance(result, sluice.Tensor):
+    while not isinstance(result, Tensor):
         result = next(iter(result.values() if isinstance(result, dict) else result))
     return result
 

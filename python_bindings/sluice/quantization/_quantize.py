@@ -9,10 +9,12 @@ from typing import Any, Iterable, NamedTuple
 
 import numpy as np
 
-import sluice
-from sluice import _C
+from sluice import _C, _creation
+from sluice._C import fn
 from sluice._bundle import LoadedGraph, load_graph
+from sluice._creation import from_numpy
 from sluice._progress import with_progress
+from sluice.autograd.grad_mode import no_grad
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.graph import Graph
 from sluice.nn.modules.module import Module
@@ -111,7 +113,7 @@ def _not_a_batch(calibration: Any) -> Any:
 
 def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     def tensor(value: Any) -> Any:
-        return sluice.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+        return from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
 
     if isinstance(batch, dict):
         return (), {name: tensor(value) for name, value in batch.items()}
@@ -137,7 +139,7 @@ def _compiled(model: Any, first: Any) -> Any:
             raise ValueError(f"quantize: graph '{model.name}' is not compiled, and there is no calibration; give one batch of "
                              "arguments")
         args, kwargs = _arguments(first)
-        with sluice.no_grad():
+        with no_grad():
             model.compile(*args, **kwargs)
     return model
 
@@ -170,7 +172,7 @@ def _quantized_weight(captured: Any, call: dict[str, Any], per_channel: bool) ->
         raise ValueError(f"quantize: the weight of '{call['name']}' has values that are not finite; train the model again, or "
                          "exclude it")
     scale, zero = MinMaxObserver(per_layer_quantization=not per_channel)(rows)
-    scale = sluice.where(scale == 0, 1.0, scale)  # of nothing but zeros
+    scale = fn.where(scale == 0, 1.0, scale)  # of nothing but zeros
     integers = Quantization()(rows, scale, zero)
     return (integers.transpose(0, call["axis"]) if call["axis"] else integers).to(_C.int8).contiguous(), scale.contiguous()
 
@@ -197,7 +199,7 @@ def _scale(name: str, seen: Any) -> tuple[Any, Any]:
     if low == high:
         raise ValueError(f"quantize: the operand of '{name}' was {low:g} in all of the calibration; give data that differ, or "
                          "exclude the layer")
-    ends = sluice.tensor([[min(low, 0.0)], [max(high, 0.0)]], dtype=_C.float32)
+    ends = _creation.tensor([[min(low, 0.0)], [max(high, 0.0)]], dtype=_C.float32)
     scale, zero = MinMaxObserver(quantization_scheme="affine")._parameters_of(ends[0], ends[1])
     return scale.contiguous(), zero.to(_C.int32).contiguous()
 

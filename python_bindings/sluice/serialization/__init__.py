@@ -7,8 +7,12 @@ import os
 import pickle
 from typing import Any
 
-import sluice
+from sluice import _C
+from sluice._C import Tensor
+from sluice._creation import empty, frombuffer
+from sluice._device import device
 from sluice._pickling import bytes_of
+from sluice.autograd.grad_mode import no_grad
 from sluice.errors import RuntimeError, TypeError, ValueError  # noqa: A004
 from sluice.serialization import _archive, _unpickler
 from sluice.serialization._names import (StorageType, add_safe_globals as add_safe_globals,
@@ -28,9 +32,10 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
     freeze: of a graph, take the weights that no step changes for constants, and compute what depends on them alone now.
     """
     from sluice._bundle import LoadedGraph, save_graph
+    from sluice.nn.graph import Graph
 
     graphs = obj if isinstance(obj, (list, tuple)) else [obj]
-    if graphs and all(isinstance(g, (sluice.nn.Graph, LoadedGraph)) for g in graphs):
+    if graphs and all(isinstance(g, (Graph, LoadedGraph)) for g in graphs):
         return save_graph(obj, f, freeze=freeze)
     if freeze:
         raise ValueError(f"save: freeze: got {type(obj).__name__}; only compiled graphs can be frozen")
@@ -73,7 +78,7 @@ def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights
     if isinstance(f, (str, os.PathLike)) and os.path.isdir(f):
         raise IsADirectoryError(f"load: {os.fspath(f)}: a directory; a graph that was saved is loaded by load_graph")
     if _is_safetensors(f):
-        if map_location is not None and not isinstance(map_location, (str, sluice.device)):
+        if map_location is not None and not isinstance(map_location, (str, device)):
             raise TypeError(f"load: map_location is {map_location!r:.80}; of a file of safetensors it is a device, "
                             "since the file names none")
         return safetensors.load_file(f, map_location or "cpu")
@@ -108,7 +113,7 @@ class _Loading:
         if weights_only and options:
             raise TypeError(f"load: got an unexpected keyword argument '{next(iter(options))}'")
         try:
-            with sluice.no_grad():
+            with no_grad():
                 if not weights_only:
                     return _unpickler.full(module, data, self._persistent, encoding, **options)
                 return _unpickler.Restricted(data, self._persistent, encoding).load()
@@ -127,7 +132,7 @@ class _Loading:
                 and isinstance(pid[2], str) and isinstance(pid[3], str) and type(pid[4]) is int):
             raise pickle.UnpicklingError(f"the persistent id {pid!r:.200}; must be a storage")
         _, kind, key, location, count = pid[:5]
-        dtype = kind.dtype or sluice.uint8
+        dtype = kind.dtype or _C.uint8
         if key not in self._storages:
             try:
                 self._storages[key] = Storage(self._place(self._read(key, dtype, count), location))
@@ -146,11 +151,11 @@ class _Loading:
             raise RuntimeError(f"load: {self._reader.name}: record {record} has {size} bytes; its tensors need {count} "
                                f"elements of {dtype}")
         if not count:
-            return sluice.empty(0, dtype=dtype)
+            return empty(0, dtype=dtype)
         mapped = self._reader.mapped(record)
         if mapped is not None:
-            return sluice.frombuffer(mapped, dtype=dtype)
-        values = sluice.empty(count, dtype=dtype)
+            return frombuffer(mapped, dtype=dtype)
+        values = empty(count, dtype=dtype)
         self._reader.read_into(record, bytes_of(values))
         return values
 
@@ -160,7 +165,7 @@ class _Loading:
         if callable(place):
             result = place(values, location)
             if result is not None:
-                if not isinstance(result, sluice.Tensor) or result.shape != values.shape or result.dtype is not values.dtype:
+                if not isinstance(result, Tensor) or result.shape != values.shape or result.dtype is not values.dtype:
                     raise TypeError(f"load: map_location returned {result!r:.80}; must be the storage that it got, on "
                                     "some device, or None")
                 return result

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
-import sluice
-from sluice import _C, nn
+from sluice import _C
+from sluice._device import device
+from sluice._size import Size
 from sluice.errors import TypeError, ValueError  # noqa: A004
+from sluice.nn.parameter import Parameter
+from sluice.serialization._allowed import Allowed as Allowed
 from sluice.serialization._rebuild import (rebuild_from_type, rebuild_parameter, rebuild_parameter_with_state, rebuild_tensor,
                                            rebuild_tensor_of_dtype)
 
@@ -27,18 +30,6 @@ class StorageType:
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
-
-
-class Allowed:
-    """A function that a checkpoint may call. Unlike a function it has no attribute that a checkpoint could set."""
-
-    __slots__ = ("_function",)
-
-    def __init__(self, function: Callable) -> None:
-        self._function = function
-
-    def __call__(self, *args: Any) -> Any:
-        return self._function(*args)
 
 
 def _encode(text: Any, encoding: Any = "latin1") -> bytes:
@@ -66,9 +57,9 @@ def _torch_names() -> dict[str, Any]:
     names: dict[str, Any] = {f"torch.{name}": StorageType(dtype) for name, dtype in DTYPES.items()}
     names.update({f"torch.{dtype.name}": dtype for dtype in STORAGES})
     names.update({f"torch.storage.{name}": StorageType(None) for name in ("UntypedStorage", "TypedStorage")})
-    names["torch.device"], names["torch.Size"] = Allowed(sluice.device), Allowed(sluice.Size)
+    names["torch.device"], names["torch.Size"] = Allowed(device), Allowed(Size)
     names["torch.Tensor"] = _C.Tensor
-    names["torch.nn.parameter.Parameter"] = names["torch.nn.Parameter"] = nn.Parameter
+    names["torch.nn.parameter.Parameter"] = names["torch.nn.Parameter"] = Parameter
     names["torch.serialization._get_layout"] = Allowed(_strided)
     names["torch._utils._rebuild_tensor_v2"] = names["torch._utils._rebuild_tensor"] = Allowed(rebuild_tensor)
     names["torch._utils._rebuild_tensor_v3"] = Allowed(rebuild_tensor_of_dtype)

@@ -8,10 +8,13 @@ import io
 import pickle
 from typing import Any
 
-import sluice
-from sluice import _C, nn
+from sluice import _C
+from sluice._device import device
 from sluice._pickling import address_range, check_concrete
+from sluice._size import Size
 from sluice.errors import TypeError  # noqa: A004
+from sluice.nn.graph import Graph
+from sluice.nn.parameter import Parameter
 from sluice.serialization._names import STORAGES
 
 
@@ -30,7 +33,7 @@ _PARAMETER = _Name("torch._utils", "_rebuild_parameter")
 _PARAMETER_WITH_STATE = _Name("torch._utils", "_rebuild_parameter_with_state")
 _FROM_TYPE = _Name("torch._tensor", "_rebuild_from_type_v2")
 _DEVICE, _SIZE = _Name("torch", "device"), _Name("torch", "Size")
-_TORCH_TYPES = {_C.Tensor: _Name("torch", "Tensor"), nn.Parameter: _Name("torch.nn.parameter", "Parameter")}
+_TORCH_TYPES = {_C.Tensor: _Name("torch", "Tensor"), Parameter: _Name("torch.nn.parameter", "Parameter")}
 _STORAGES = {dtype: _Name("torch", name) for dtype, name in STORAGES.items()}
 _DTYPES = {dtype: _Name("torch", dtype.name) for dtype in STORAGES}
 
@@ -94,12 +97,12 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _C.Tensor):
             return self._reduced(obj)
-        if isinstance(obj, nn.Graph):
+        if isinstance(obj, Graph):
             raise TypeError(f"save: graph '{obj.name}' is a part of other data; save the state_dict() of its modules there, "
                             "or the graph alone as a bundle")
-        if isinstance(obj, sluice.device):
+        if isinstance(obj, device):
             return _DEVICE, (str(obj),)
-        if isinstance(obj, sluice.Size):
+        if isinstance(obj, Size):
             return _SIZE, (tuple(obj),)
         return NotImplemented
 
@@ -110,7 +113,7 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
         offset = (data.data_ptr() - storage.start) // data.dtype.itemsize if data.numel() else 0
         args = (storage, offset, tuple(data._shape), tuple(data._strides()), t.requires_grad, collections.OrderedDict())
         state = t.__dict__ or None
-        if type(t) is nn.Parameter:
+        if type(t) is Parameter:
             plain = _Reduced(_TENSOR, (*args[:4], False, args[5]))
             parts = (plain, t.requires_grad, collections.OrderedDict())
             return (_PARAMETER, parts) if state is None else (_PARAMETER_WITH_STATE, (*parts, state))

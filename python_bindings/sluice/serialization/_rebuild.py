@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
 from sluice import _C
+from sluice._creation import empty, from_numpy, frombuffer, tensor
+from sluice._numbers import numpy as lazy_numpy
 from sluice._pickling import bytes_of
 from sluice.errors import ValueError  # noqa: A004
+from sluice.nn.parameter import Parameter
+from sluice.serialization._allowed import Allowed
 
 
 class Storage:
@@ -37,12 +40,12 @@ def rebuild_tensor_of_dtype(storage: Any, storage_offset: Any, size: Any, stride
     if not isinstance(storage, Storage) or storage.values.dtype is not _C.uint8:
         raise ValueError("a tensor with a dtype must be of an untyped storage")
     data = bytes_of(storage.values)
-    typed = sluice.frombuffer(data, dtype=dtype) if len(data) else sluice.empty(0, dtype=dtype)
+    typed = frombuffer(data, dtype=dtype) if len(data) else empty(0, dtype=dtype)
     return rebuild_tensor(Storage(typed), storage_offset, size, stride, requires_grad)
 
 
 def rebuild_parameter(data: Any, requires_grad: Any, backward_hooks: Any = None) -> Any:
-    return sluice.nn.Parameter(_tensor(data), bool(requires_grad))
+    return Parameter(_tensor(data), bool(requires_grad))
 
 
 def rebuild_parameter_with_state(data: Any, requires_grad: Any, backward_hooks: Any, state: Any) -> Any:
@@ -51,8 +54,6 @@ def rebuild_parameter_with_state(data: Any, requires_grad: Any, backward_hooks: 
 
 def rebuild_from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
     """A tensor with attributes, or of a subclass, which must be allowed and can be made of a tensor."""
-    from sluice.serialization._names import Allowed
-
     if not isinstance(function, Allowed) or not isinstance(kind, type) or not issubclass(kind, _C.Tensor):
         raise ValueError(f"a tensor of type {kind!r}; must be a subclass of Tensor")
     t = _tensor(function(*args))
@@ -82,7 +83,7 @@ def view_of(values: Any, offset: Any, size: Any, stride: Any) -> Any:
         raise ValueError(f"a tensor of size {size!r:.200} with strides {stride!r:.200} at {offset!r:.40}; must be "
                          "numbers >= 0, alike in count")
     if 0 in size:
-        return sluice.empty(size, dtype=values.dtype, device=values.device)
+        return empty(size, dtype=values.dtype, device=values.device)
     end = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride))
     if end > len(values):
         raise ValueError(f"a tensor of size {size} with strides {stride} at {offset} ends at element {end}; its storage "
@@ -102,10 +103,10 @@ def view_of(values: Any, offset: Any, size: Any, stride: Any) -> Any:
 
 
 def _strided(values: Any, offset: int, size: Any, stride: Any) -> Any:
-    np = sluice._creation.numpy()
+    np = lazy_numpy()
     if values.is_cpu and values.dtype is not _C.bfloat16:
         array = np.lib.stride_tricks.as_strided(values.numpy()[offset:], size, [s * values.dtype.itemsize for s in stride])
-        return sluice.from_numpy(array)
+        return from_numpy(array)
     # NumPy has no such elements, or cannot reach them: these are copies.
     where = np.lib.stride_tricks.as_strided(np.arange(len(values))[offset:], size, [8 * s for s in stride])
-    return values[sluice.tensor(where.reshape(-1), device=values.device)].view(size)
+    return values[tensor(where.reshape(-1), device=values.device)].view(size)

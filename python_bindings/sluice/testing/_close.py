@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import tensor
 
 # (rtol, atol) by dtype, as torch has them; other dtypes must be equal.
 _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7)}
@@ -122,10 +123,10 @@ def _tensor(value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, float):
-        return sluice.tensor(value, dtype=sluice.float64)
-    return sluice.tensor(value)
+        return tensor(value, dtype=_C.float64)
+    return tensor(value)
 
 
 def _array(t: Tensor) -> Any:
     t = t.cpu()
-    return (t.float() if t.dtype is sluice.bfloat16 else t).numpy()
+    return (t.float() if t.dtype is _C.bfloat16 else t).numpy()

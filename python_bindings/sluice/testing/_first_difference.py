@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor
 from sluice._structure import flatten
 from sluice._trace import tracing_lock
+from sluice.nn.graph import Graph
 from sluice.testing._close import assert_close
 
 
@@ -74,7 +74,7 @@ def _difference(got: Tensor, expected: Tensor, close: dict[str, Any]) -> str | N
 
 class _Probing:
     def __init__(self, graph: Any, args: Any, kwargs: Any, close: dict[str, Any]) -> None:
-        if not isinstance(graph, sluice.nn.Graph):
+        if not isinstance(graph, Graph):
             raise _C.TypeError(f"first_difference: got {type(graph).__name__}; the second argument must be an nn.Graph")
         self._graph, self._close = graph, close
         leaves: list[Any] = []

@@ -11,17 +11,21 @@ from typing import Any
 
 import numpy as np
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import from_numpy, tensor
+from sluice._host_function import host_function
+from sluice.nn.graph import Graph
+from sluice.nn.modules.module import Module
 from sluice.testing import _plans
 from sluice.testing._close import assert_close
 from sluice.testing._record import load_exact
 
 
-class _Alone(sluice.nn.Graph):
+class _Alone(Graph):
     def __init__(self, body: Callable[..., Any], name: str):
         super().__init__(name=name)
-        if isinstance(body, sluice.nn.Module):
+        if isinstance(body, Module):
             self.module = body
         self._body = body
 
@@ -47,7 +51,7 @@ class ActorHarness:
             function = body
 
             def body(*tokens: Tensor) -> Any:
-                return sluice.host_function(function, *tokens, out=out)
+                return host_function(function, *tokens, out=out)
         elif attributes:
             inner = body
 
@@ -77,7 +81,7 @@ class ActorHarness:
 
     def feed(self, *tokens: Any) -> ActorHarness:
         """One token for each input of the actor: tensors, or what sluice.tensor takes."""
-        self._results.append(self._graph(*[t if isinstance(t, Tensor) else sluice.tensor(t) for t in tokens]))
+        self._results.append(self._graph(*[t if isinstance(t, Tensor) else tensor(t) for t in tokens]))
         return self
 
     def result(self) -> Any:
@@ -93,7 +97,7 @@ class ActorHarness:
         if len(results) != len(values):
             raise AssertionError(f"actor '{self.name}': gave {len(results)} values; {len(values)} were expected")
         for i, (got, value) in enumerate(zip(results, values)):
-            wanted = value if isinstance(value, (Tensor, np.ndarray)) else sluice.tensor(value, dtype=got.dtype)
+            wanted = value if isinstance(value, (Tensor, np.ndarray)) else tensor(value, dtype=got.dtype)
             assert_close(got, wanted, rtol=rtol, atol=atol, equal_nan=True,
                          msg=lambda text, i=i: f"actor '{self.name}', result {i}: {text}")
         return self
@@ -122,7 +126,7 @@ class ActorHarness:
             return 0
         try:
             self._graph.synchronize()
-        except sluice.Error:
+        except _C.Error:
             pass  # it belongs to a result, which says it
         counts: dict[str, int] = self._graph._call.session.stats()["firings"]
         return sum(n for actor, n in counts.items() if actor not in ("inputs", "outputs"))
@@ -153,7 +157,7 @@ class ActorHarness:
     def _token(tokens: Any, path: pathlib.Path, name: str, dtype: Any) -> Tensor:
         if name not in tokens:
             raise KeyError(f"replay: {path}: holds no register '{name}'; it has {sorted(tokens)}")
-        return sluice.from_numpy(tokens[name]).to(dtype)
+        return from_numpy(tokens[name]).to(dtype)
 
     def close(self) -> None:
         """Ends the actor now, instead of when the harness goes."""

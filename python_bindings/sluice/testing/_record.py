@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor
+from sluice._bundle import load_graph
+from sluice.serialization import save
 from sluice.testing import _plans
 
 
 def load_exact(bundle: pathlib.Path, plan: _plans.Plan, functions: Mapping[str, Callable[..., Any]] | None) -> Any:
     """Loads a bundle whose plan must run as it is."""
-    graph = sluice.load_graph(bundle, functions=dict(functions or {}))
+    graph = load_graph(bundle, functions=dict(functions or {}))
     running = json.loads(graph._call.session.plan_json())
     if [a["name"] for a in running["actors"]] != [a["name"] for a in plan["actors"]]:
         raise RuntimeError(f"plan '{plan['name']}': was made for {plan['target']!r}, which this machine is not; record it here")
@@ -37,7 +39,7 @@ def record(graph: Any, directory: str | pathlib.Path, actors: Sequence[str], inp
     with tempfile.TemporaryDirectory() as scratch:
         bundle: str | pathlib.Path = graph if isinstance(graph, (str, pathlib.Path)) else pathlib.Path(scratch) / "bundle"
         if not isinstance(graph, (str, pathlib.Path)):
-            sluice.save(graph, bundle)
+            save(graph, bundle)
         plan = _plans.read_plan(bundle)
         indices = [_plans.actor_index(plan, name) for name in actors]
         registers: list[int] = []
@@ -54,7 +56,7 @@ def record(graph: Any, directory: str | pathlib.Path, actors: Sequence[str], inp
             outputs = running(*(given if isinstance(given, tuple) else (given,)))
             names = [name for name, *_ in running.outputs]
             tokens = {n.removeprefix("tap:"): t for n, t in zip(names, outputs) if n.startswith("tap:")}
-            np.savez(directory / f"{step}.npz", **{n: (t.float() if t.dtype is sluice.bfloat16 else t).numpy() for n, t in tokens.items()})
+            np.savez(directory / f"{step}.npz", **{n: (t.float() if t.dtype is _C.bfloat16 else t).numpy() for n, t in tokens.items()})
             steps.append(tokens)
         running._call.session.close()
     return steps

@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import default_generator
 from sluice._trace import checkpoint_scope
 from sluice.autograd import passes
 from sluice.autograd.function import Function
@@ -64,9 +65,7 @@ class _Random:
     """The states of the default generator, of now and for a while."""
 
     def __init__(self, preserve: bool) -> None:
-        import sluice
-
-        self._generator = sluice.default_generator
+        self._generator = default_generator
         self._state = self._generator.get_state() if preserve else None
 
     @contextlib.contextmanager

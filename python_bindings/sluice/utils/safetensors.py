@@ -8,8 +8,9 @@ import math
 import os
 from typing import Any, Iterator
 
-import sluice
 from sluice import _C
+from sluice._C import Tensor
+from sluice._creation import empty
 from sluice._pickling import bytes_of, check_concrete
 from sluice._replaced_file import replaced
 from sluice.errors import TypeError, ValueError  # noqa: A004
@@ -40,7 +41,7 @@ def _encoded(tensors: Any, metadata: Any) -> tuple[bytes, list[Any]]:
     if not isinstance(tensors, dict):
         raise TypeError(f"safetensors: expected a dict of tensors by name: got {type(tensors).__name__}")
     for name, t in tensors.items():
-        if not isinstance(name, str) or not isinstance(t, sluice.Tensor):
+        if not isinstance(name, str) or not isinstance(t, Tensor):
             raise TypeError(f"safetensors: {name!r} is {type(t).__name__}; must be tensors by names, which are text")
         check_concrete("safetensors", t)
     if not all(isinstance(text, str) for item in (metadata or {}).items() for text in item):
@@ -153,7 +154,7 @@ class safe_open:  # noqa: N801  # the name of the library that the format is fro
         if name not in self._entries:
             raise KeyError(f"safetensors: {self._name}: no tensor {name!r}; there are {self.keys()!r:.400}")
         dtype, shape, begin, _ = self._entries[name]
-        t = sluice.empty(shape, dtype=dtype)
+        t = empty(shape, dtype=dtype)
         self._file.seek(self._base + begin)
         target = bytes_of(t)
         done = 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import sluice
+from sluice import _C
+from sluice._C import Tensor
 
 try:
     import tensorboardX
@@ -15,9 +16,9 @@ except ImportError as error:
 
 def _arrays(value: Any) -> Any:
     """Tensors as arrays, in lists and dicts too."""
-    if isinstance(value, sluice.Tensor):
+    if isinstance(value, Tensor):
         value = value.detach().cpu()
-        return (value.float() if value.dtype is sluice.bfloat16 else value).numpy()
+        return (value.float() if value.dtype is _C.bfloat16 else value).numpy()
     if isinstance(value, dict):
         return {key: _arrays(v) for key, v in value.items()}
     return type(value)(map(_arrays, value)) if type(value) in (list, tuple) else value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import ones
 
 __all__ = ["causal_lower_right", "causal_upper_left"]
 
@@ -17,10 +18,10 @@ def _sizes(name: str, size: tuple) -> tuple[int, int]:
 def causal_upper_left(*size: int) -> Tensor:
     """The bool mask (L, S) of is_causal=True: query i sees keys 0 to i."""
     rows, keys = _sizes("causal_upper_left", size)
-    return sluice.ones(rows, keys, dtype=sluice.bool).tril()
+    return ones(rows, keys, dtype=_C.bool).tril()
 
 
 def causal_lower_right(*size: int) -> Tensor:
     """The bool mask (L, S) in which the last query sees all keys, and each one before it one key less."""
     rows, keys = _sizes("causal_lower_right", size)
-    return sluice.ones(rows, keys, dtype=sluice.bool).tril(keys - rows)
+    return ones(rows, keys, dtype=_C.bool).tril(keys - rows)

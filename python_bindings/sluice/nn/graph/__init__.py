@@ -1,3 +1,6 @@
+"""nn.Graph: a network, its backward pass and its optimizers as one plan."""
+
+from sluice import _lower as _lower
 from sluice._left_out import absent as _absent
 from sluice.nn.graph.graph import Graph as Graph
 

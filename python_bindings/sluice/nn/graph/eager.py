@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._structure import flatten
 from sluice._trace import state as trace_state, tracing_lock

@@ -7,11 +7,13 @@ import warnings
 from collections import Counter
 from typing import Any, NamedTuple
 
-import sluice
 from sluice import _C
+from sluice._C import fn
+from sluice._creation import zeros
 from sluice._progress import with_progress
 from sluice._structure import flatten
 from sluice._trace import tracing_lock
+from sluice.autograd.grad_mode import no_grad
 from sluice.nn.graph.donation import check_dims, donated_leaves
 from sluice.nn.graph.report import family_report
 from sluice.nn.graph.plans import Blocks, Plans
@@ -84,7 +86,7 @@ class FamilyCall(Plans):
         if len(parts) == 1:
             return call.results.build(iter(parts[0]))
         split = next(d for d, dim in enumerate(family.dims) if dim[3] == "split")
-        joined = [sluice.cat(pieces, axes.index(split)) for pieces, axes in zip(zip(*parts), self._output_axes)]
+        joined = [fn.cat(pieces, axes.index(split)) for pieces, axes in zip(zip(*parts), self._output_axes)]
         return call.results.build(iter(joined))
 
     def add(self, extents: list[int], call: Any) -> None:
@@ -147,14 +149,14 @@ def _fit(tensor: Any, axes: list[int], start: list[int], size: list[int], capaci
     cut = any(d >= 0 and size[d] != n for n, d in zip(tensor._shape, axes))
     if not cut and shape == tensor._shape:
         return tensor
-    with sluice.no_grad():
+    with no_grad():
         rows = tensor if tensor.device.type == "cpu" else tensor.to("cpu")
         for axis, d in enumerate(axes):
             if d >= 0:
                 rows = rows.narrow(axis, start[d], size[d])
         if shape == rows._shape:
             return rows
-        filled = window = sluice.zeros(shape, dtype=tensor.dtype)
+        filled = window = zeros(shape, dtype=tensor.dtype)
         for axis, d in enumerate(axes):
             if d >= 0:
                 window = window.narrow(axis, 0, size[d])

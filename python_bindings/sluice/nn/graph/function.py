@@ -6,10 +6,12 @@ import functools
 import inspect
 from typing import Any, Callable
 
-import sluice
 from sluice._C import Tensor
+from sluice.amp.grad_scaler import GradScaler
 from sluice.nn.graph.graph import Graph
 from sluice.nn.modules.module import Module
+from sluice.optim.lr_scheduler.base import LRScheduler
+from sluice.optim.optimizer import Optimizer
 
 
 class FunctionGraph(Graph):
@@ -33,19 +35,18 @@ class FunctionGraph(Graph):
         self._take(state if isinstance(state, dict) else {f"state{i}": thing for i, thing in enumerate(_as_list(state))})
 
     def _take(self, state: dict[str, Any]) -> None:
-        optimizers, schedules = sluice.optim, sluice.optim.lr_scheduler
-        kept = [thing for thing in state.values() if isinstance(thing, schedules.LRScheduler)]
+        kept = [thing for thing in state.values() if isinstance(thing, LRScheduler)]
         for name, thing in state.items():
             if isinstance(thing, (Module, Tensor)):
                 if not isinstance(name, str) or not name.isidentifier() or hasattr(self, name):
                     raise ValueError(f"Graph.trace: state is named {name!r}; must be an identifier that no attribute of graphs has")
                 setattr(self, name, thing)
-            elif isinstance(thing, optimizers.Optimizer):
+            elif isinstance(thing, Optimizer):
                 mine = [schedule for schedule in kept if schedule.optimizer is thing]
                 if len(mine) > 1:
                     raise ValueError(f"Graph.trace: {type(thing).__name__} has {len(mine)} schedules; join them in a ChainedScheduler")
                 self.add_optimizer(thing, lr_sch=mine[0] if mine else None)
-            elif isinstance(thing, sluice.amp.GradScaler):
+            elif isinstance(thing, GradScaler):
                 self.set_grad_scaler(thing)
             elif thing not in kept:
                 raise TypeError(f"Graph.trace: state '{name}' is {type(thing).__name__}; expected modules, optimizers, "

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from numbers import Integral
 from typing import Any, Callable, TypeVar
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor
 from sluice._structure import flatten
@@ -26,6 +25,7 @@ from sluice.nn.graph.call import GraphCall, order_of, Trace
 from sluice.nn.graph.config import GraphConfig
 from sluice.nn.graph.costs import FirstSteps, use_cache
 from sluice.nn.graph.donation import donated_leaves
+from sluice.nn.graph.dry_run import write_and_exit
 from sluice.nn.graph.families import compile_family
 from sluice.nn.graph.inspection import Inspection
 from sluice.nn.graph.refused import Refused
@@ -377,8 +377,6 @@ class Graph(Inspection):
         print_trials(self.name, trials)
         self.config.compiled(session, trace.captured, len(trials))
         if dry_run:
-            from sluice.nn.graph.dry_run import write_and_exit
-
             write_and_exit(self.name, session)
         inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(trace.names, trace.leaves)]
         call = GraphCall(self.name, session, trace.structure, inputs, trace.results, trace.functions, layouts)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-import sluice
 from sluice import _C
+from sluice._C import fn
 
 
 class MicroBatches:
@@ -32,7 +32,7 @@ class MicroBatches:
             return output
         with once_per(self.n):
             if not _C.touches_graph(output) or _C.micro_batches_of(output) == self.n:
-                return sluice.cat([output if output.ndim else output.reshape(1)] * self.n)
+                return fn.cat([output if output.ndim else output.reshape(1)] * self.n)
             return _C.ops.pack(output, n=self.n)
 
     def once(self) -> once_per:

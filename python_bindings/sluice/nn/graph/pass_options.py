@@ -171,7 +171,8 @@ class PassOptions:
             raise RuntimeError("config.report: the graph has not been compiled; call it, or compile(), first")
         off = self._options.get("disabled_passes", [])
         why = {"enable_generated_kernels": "no kernel of the graph is one of rows that can be written out",
-               "enable_kernel_trial_run": "no kernel of the graph has several implementations", "enable_amp": "no function of build() is in sluice.amp.lists.lower",
+               "enable_kernel_trial_run": "no kernel of the graph has several implementations",
+               "enable_amp": "no function of build() is in sluice.amp.lists.lower",
                **{f"pattern {name}": "the graph has no such place, or what lies between is read elsewhere"
                   for name, _, _ in self._patterns},
                **{option: "the graph has no such place" for option in self._asked}}
@@ -184,11 +185,18 @@ class PassOptions:
         return {name: count for name, count in self._rewrites.items() if name not in off}
 
 
-def _traced(name: str, function: Callable[..., Any], examples: tuple[Any, ...]) -> Any:
-    from sluice._lower import lower
+_lower: Any = None  # traces a function with examples
 
+
+def trace_patterns_by(lower: Callable[..., Any]) -> None:
+    """Tracing stands on the configuration of graphs, and says here how the functions of a pattern are traced."""
+    global _lower
+    _lower = lower
+
+
+def _traced(name: str, function: Callable[..., Any], examples: tuple[Any, ...]) -> Any:
     def traced(*tensors: Any) -> Any:
         return function(*tensors)
 
     traced.__name__ = traced.__qualname__ = name
-    return lower(traced, *examples)._trace.captured
+    return _lower(traced, *examples)._trace.captured

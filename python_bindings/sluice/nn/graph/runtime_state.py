@@ -6,14 +6,16 @@ import time
 import warnings
 from typing import Any
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import default_generator, zeros
 from sluice._global import fill
+from sluice.autograd.grad_mode import no_grad
 from sluice.nn.graph import state as states
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.report import Report
 from sluice.nn.graph.shape_cache import LayoutCache, ShapeCache
+from sluice.nn.graph.signature import read_signature
 
 _FORMAT = 2
 # Options that say what is done with a plan, and not which one it is.
@@ -55,7 +57,7 @@ def saved(graph: Any, destination: Any, with_eager: bool) -> dict[str, Any]:
 
 def _plan(call: GraphCall, own: dict[str, Any]) -> dict[str, Any]:
     texts, variables = call.session.saved_plan()
-    random = {name for name, tensor in variables.items() if tensor._impl == sluice.default_generator.state._impl}
+    random = {name for name, tensor in variables.items() if tensor._impl == default_generator.state._impl}
     return {"files": texts, "donated": sorted(call.donated), "random": sorted(random),
             "inputs": [[name, dtype.name, list(shape)] for name, dtype, shape in call.inputs],
             "tensors": {name: tensor.detach().cpu() for name, tensor in variables.items() if name not in own and name not in random}}
@@ -145,15 +147,13 @@ def _fill(graph: Any, own: dict[str, Any], contents: dict[str, Any]) -> None:
         here, there = own[wrong[0]], contents[wrong[0]]
         raise _C.ValueError(f"graph '{graph.name}': variable '{wrong[0]}' is {here.dtype.name}{here._shape}; the state has "
                             f"{there.dtype.name}{there._shape}")
-    with sluice.no_grad():
+    with no_grad():
         for name, tensor in own.items():
             fill(tensor, contents[name])
 
 
 def _resumed(graph: Any, plan: dict[str, Any], own: dict[str, Any], device: str, arenas: Any) -> GraphCall:
-    from sluice._bundle import _signature
-
-    variables = {**own, **plan["tensors"], **{name: sluice.default_generator.state for name in plan["random"]}}
+    variables = {**own, **plan["tensors"], **{name: default_generator.state for name in plan["random"]}}
     options = {**graph._session_options(arenas), "device": _C.parse_device(device), "donated": list(plan["donated"])}
     where = f"runtime state of graph '{graph.name}'"
     session = _C.GraphSession.resume(plan["files"], variables, where, options)
@@ -161,7 +161,7 @@ def _resumed(graph: Any, plan: dict[str, Any], own: dict[str, Any], device: str,
         warnings.warn(session.replanned, stacklevel=6)
     inputs = [(name, _dtype(where, dtype), tuple(shape)) for name, dtype, shape in plan["inputs"]]
     signature = session.meta().get("signature", "null")
-    _, arguments, results, strides = _signature(where, signature, len(inputs), len(session.outputs()))
+    _, arguments, results, strides = read_signature(where, signature, len(inputs), len(session.outputs()))
     layouts = {i: strides[name] for i, (name, _, _) in enumerate(inputs) if name in strides}
     call = GraphCall(graph.name, session, arguments, inputs, results, {}, layouts)
     call.donated = frozenset(plan["donated"])
@@ -184,7 +184,7 @@ def _run_zeros(graph: Any, call: GraphCall) -> None:
     if call.session.writes_variables:
         raise _C.NotImplementedError(f"load_runtime_state_dict: warmup_with_run: a step of graph '{graph.name}' changes variables; leave "
                                      "it out")
-    call.submit([sluice.zeros(shape, dtype=dtype) for _, dtype, shape in call.inputs])
+    call.submit([zeros(shape, dtype=dtype) for _, dtype, shape in call.inputs])
     call.synchronize()
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import zeros
 
 
 class Tables:
@@ -20,7 +20,7 @@ class Tables:
             id(p): [] for optim in optimizers for group in optim._groups for p in group["params"] if p.ndim == 2}
 
     def has(self, weight: Any) -> bool:
-        return id(weight) in self._lookups and sluice.is_grad_enabled()
+        return id(weight) in self._lookups and _C.is_grad_enabled()
 
     def lookup(self, module: Any, indices: Tensor) -> Tensor:
         """What F.embedding gives."""
@@ -28,7 +28,7 @@ class Tables:
         if module.max_norm is not None or module.scale_grad_by_freq:
             raise NotImplementedError("add_optimizer: is_sparse=True: an Embedding with max_norm or scale_grad_by_freq "
                                       "reads its whole table")
-        if weight._global or weight.dtype in (sluice.float16, sluice.bfloat16):
+        if weight._global or weight.dtype in (_C.float16, _C.bfloat16):
             raise NotImplementedError(f"add_optimizer: is_sparse=True: a table is {weight.dtype.name}{tuple(weight.shape)}"
                                       f"{', global' if weight._global else ''}; it must be local, float32 or float64")
         flat = indices.reshape(-1).long()
@@ -46,7 +46,7 @@ class Tables:
             raise NotImplementedError("add_optimizer: is_sparse=True: a table has gradients of others than nn.Embedding, "
                                       "of F.embedding or a product with it, say; use is_sparse=False")
         grads = [grad if padding is None else grad.masked_fill((ids == padding).unsqueeze(1), 0) for ids, grad, padding in lookups]
-        ids, totals = _totals(sluice.cat([ids for ids, _, _ in lookups]), sluice.cat(grads))
+        ids, totals = _totals(fn.cat([ids for ids, _, _ in lookups]), fn.cat(grads))
         of_rows = {name for name, value in state.items() if isinstance(value, Tensor) and value._shape == p._shape}
         now = {name: value.index_select(0, ids) if name in of_rows else value for name, value in state.items()}
         new, changed = optim._update(group, p.detach().index_select(0, ids), totals, now)
@@ -61,9 +61,9 @@ class Tables:
 def _totals(ids: Tensor, grads: Tensor) -> tuple[Tensor, Tensor]:
     """The indices in order, and of each the sum of its gradients, so that equal ones have equal sums."""
     ids, order = ids.sort(stable=True)
-    first = sluice.cat([sluice.zeros(1, dtype=_C.int64), (ids[1:] != ids[:-1]).long()])
+    first = fn.cat([zeros(1, dtype=_C.int64), (ids[1:] != ids[:-1]).long()])
     place = first.cumsum(0)  # of each among the different ones
-    sums = sluice.zeros(grads.shape, dtype=grads.dtype).index_add(0, place, grads.index_select(0, order))
+    sums = zeros(grads.shape, dtype=grads.dtype).index_add(0, place, grads.index_select(0, order))
     return ids, sums.index_select(0, place)
 
 

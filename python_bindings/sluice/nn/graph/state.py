@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Iterator
 
-import sluice
 from sluice._C import Tensor
+from sluice._creation import as_tensor, get_rng_state, set_rng_state
 from sluice._global import fill
+from sluice.autograd.grad_mode import no_grad
 
 _PARTS = ("modules", "optimizers", "schedules", "tensors")
 _MAY_BE_THERE = ("grad_scaler", "generator")
@@ -34,7 +35,7 @@ def saved(graph: Any) -> dict[str, Any]:
     if updates.scaler is not None:
         state["grad_scaler"] = updates.scaler.state_dict()
     if graph._captured is not None and any(name.startswith("generator") for name in graph._captured.variables()):
-        state["generator"] = sluice.get_rng_state()
+        state["generator"] = get_rng_state()
     return state
 
 
@@ -69,13 +70,13 @@ def load(graph: Any, state: Any, strict: bool) -> None:
         optim.load_state_dict(optim_state)
         if schedule is not None:
             schedule.load_state_dict(schedule_state)
-    with sluice.no_grad():
+    with no_grad():
         for name in own["tensors"].keys() & state["tensors"].keys():
-            fill(own["tensors"][name], sluice.as_tensor(state["tensors"][name]))
+            fill(own["tensors"][name], as_tensor(state["tensors"][name]))
     if updates.scaler is not None:
         updates.scaler.load_state_dict(state["grad_scaler"])
     if "generator" in state:
-        sluice.set_rng_state(sluice.as_tensor(state["generator"]))
+        set_rng_state(as_tensor(state["generator"]))
 
 
 def _described(state: Any) -> str:

@@ -6,14 +6,18 @@ import itertools
 import operator
 from typing import Any, Iterator
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor
 from sluice._host_function import Generated
 from sluice._trace import module_scope, state as trace_state
+from sluice.amp.grad_scaler import GradScaler
 from sluice.amp.in_graph import Scaling
 from sluice.nn.graph import sparse
 from sluice.nn.graph.watch import text_of
+from sluice.optim.lr_scheduler.base import LRScheduler
+from sluice.optim.lr_scheduler.plan import in_plan
+from sluice.optim.lr_scheduler.plateau import ReduceLROnPlateau
+from sluice.optim.optimizer import Optimizer
 
 
 class Updates:
@@ -27,16 +31,15 @@ class Updates:
         self._scaler_then: Any = None
 
     def add(self, optim: Any, lr_sch: Any, is_sparse: Any) -> None:
-        optimizers, schedulers = sluice.optim, sluice.optim.lr_scheduler
-        if not isinstance(optim, optimizers.Optimizer):
+        if not isinstance(optim, Optimizer):
             raise TypeError(f"add_optimizer: got {type(optim).__name__}; expected an optimizer")
-        if type(optim)._update is optimizers.Optimizer._update:
+        if type(optim)._update is Optimizer._update:
             raise NotImplementedError(f"add_optimizer: {type(optim).__name__} has a step() of its own, which only Python "
                                       "can run; call step() outside of the graph, or define _init_state() and _update() "
                                       "instead")
         if is_sparse:
             sparse.check(optim)
-        if lr_sch is not None and not isinstance(lr_sch, schedulers.LRScheduler):
+        if lr_sch is not None and not isinstance(lr_sch, LRScheduler):
             raise TypeError(f"add_optimizer: lr_sch is {type(lr_sch).__name__}; expected a schedule of "
                             "sluice.optim.lr_scheduler")
         if lr_sch is not None and lr_sch.optimizer is not optim:
@@ -46,10 +49,10 @@ class Updates:
                              "join them in a ChainedScheduler")
         if is_sparse:
             self._sparse.append(optim)
-        self.pairs.append((optim, None if isinstance(lr_sch, schedulers.ReduceLROnPlateau) else lr_sch))
+        self.pairs.append((optim, None if isinstance(lr_sch, ReduceLROnPlateau) else lr_sch))
 
     def set_scaler(self, scaler: Any) -> None:
-        if not isinstance(scaler, sluice.amp.GradScaler):
+        if not isinstance(scaler, GradScaler):
             raise TypeError(f"set_grad_scaler: got {type(scaler).__name__}; expected a sluice.amp.GradScaler")
         self.scaler = scaler
 
@@ -76,7 +79,7 @@ class Updates:
             if zero is not None:
                 zero.lay(optim)
             if lr_sch is not None:
-                _plan_of(lr_sch).refresh()
+                in_plan(lr_sch).refresh()
             groups = optim.param_groups
             optim.numbers.refresh(groups, optim.numbers.variables(groups))
             optim._driver = driver
@@ -103,7 +106,7 @@ class Updates:
                     seen.add(id(tensor))
                     yield f"{owner}.{path}{index}", tensor
             if lr_sch is not None:
-                for name, counter in _plan_of(lr_sch).variables():
+                for name, counter in in_plan(lr_sch).variables():
                     yield f"{owner}.{name}", counter
 
     def trace(self) -> None:
@@ -113,7 +116,7 @@ class Updates:
                 if not _contains(trace_state.stepped, optim):
                     optim.step_in_plan()
                 if lr_sch is not None and not _contains(trace_state.stepped, lr_sch):
-                    _plan_of(lr_sch).trace()
+                    in_plan(lr_sch).trace()
         if trace_state.scaling is not None:
             with module_scope("grad_scaler"):
                 trace_state.scaling.finish()
@@ -156,7 +159,7 @@ class _Compiled:
     """What plans have of an optimizer and its schedule as constants, and which tensors are their variables."""
 
     def __init__(self, optim: Any, lr_sch: Any) -> None:
-        self.optim, self._schedule = optim, lr_sch and _plan_of(lr_sch)
+        self.optim, self._schedule = optim, lr_sch and in_plan(lr_sch)
         groups = optim._groups
         self._params = [list(group["params"]) for group in groups]
         self._state = list(optim.state.values())
@@ -234,12 +237,6 @@ def _same(a: Any, b: Any) -> bool:
 
 def _contains(items: Any, wanted: Any) -> bool:
     return any(item is wanted for item in items)
-
-
-def _plan_of(lr_sch: Any) -> Any:
-    from sluice.optim.lr_scheduler.plan import in_plan
-
-    return in_plan(lr_sch)
 
 
 def check_can_compile_again(graph: str, functions: Any, what: str) -> None:

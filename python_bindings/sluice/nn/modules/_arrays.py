@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import sys
 from typing import Any
+from sluice import _C
+from sluice._creation import tensor
 
 
 def _tensor_of(array: Any, modules: Any) -> Any:
-    import sluice
-
     tensors = itertools.chain.from_iterable(itertools.chain(m.parameters(), m.buffers()) for m in modules)
     first = next((t for t in tensors if t.is_floating_point()), None)
     dtype = None
     if array.dtype.kind == "f" and (first is not None or array.dtype == "float64"):
-        dtype = sluice.get_default_dtype() if first is None else first.dtype
-    return sluice.tensor(array, dtype=dtype, device=None if first is None or first.is_global else first.device)
+        dtype = _C.get_default_dtype() if first is None else first.dtype
+    return tensor(array, dtype=dtype, device=None if first is None or first.is_global else first.device)
 
 
 def _replaced(nest: Any, ndarray: Any, modules: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice._C import Tensor
+from sluice._creation import zeros
 from sluice.autograd import Function
 
 
@@ -32,7 +32,7 @@ def _tapped(receive: Any, items: tuple, none_is_zero: bool) -> tuple:
     def at_places(grads):
         full = {i: g for i, g in zip(places, grads) if g is not None}
         if none_is_zero:
-            full |= {i: sluice.zeros(shape, dtype=dtype) for i, (shape, dtype) in tensors.items() if i not in full}
+            full |= {i: zeros(shape, dtype=dtype) for i, (shape, dtype) in tensors.items() if i not in full}
         given = receive(tuple(full.get(i) for i in range(len(items))))
         return tuple(given[i] for i in places)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice.amp.autocast_mode import is_autocast_enabled
 from sluice.autograd import Function
 from sluice.nn import functional as F
 
@@ -28,7 +28,7 @@ class _Parts(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return sluice.cat(grads) if ctx.packed else sluice.stack(grads), None
+        return fn.cat(grads) if ctx.packed else fn.stack(grads), None
 
 
 def project(mode: str, x: Tensor, weights: dict[str, Tensor]) -> Tensor:
@@ -84,17 +84,17 @@ def run(mode: str, data: Tensor, sizes: list[int] | None, states: tuple, weights
             ended.append(tuple(s[sizes[t]:] for s in states))
             states = tuple(s[:sizes[t]] for s in states)
         elif sizes[t] > now:
-            states = tuple(sluice.cat([s, first[now:sizes[t]]]) for s, first in zip(states, initial))
+            states = tuple(fn.cat([s, first[now:sizes[t]]]) for s, first in zip(states, initial))
         now = sizes[t]
         states = step(mode, parts[t], states, weights)
         outputs[t] = states[0]
     if ended:
-        states = tuple(sluice.cat(rows) for rows in zip(states, *reversed(ended)))
-    return sluice.cat(outputs) if packed else sluice.stack(outputs), states
+        states = tuple(fn.cat(rows) for rows in zip(states, *reversed(ended)))
+    return fn.cat(outputs) if packed else fn.stack(outputs), states
 
 
 def _may_loop(inputs: Tensor, states: tuple) -> bool:
-    if not _C.is_tracing() or sluice.is_autocast_enabled("cpu") or any(s.dtype is not inputs.dtype for s in states):
+    if not _C.is_tracing() or is_autocast_enabled("cpu") or any(s.dtype is not inputs.dtype for s in states):
         return False
     return not _C.varies(inputs)  # how long it is in a step goes through ops, not through loops
 

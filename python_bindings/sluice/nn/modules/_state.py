@@ -8,6 +8,9 @@ from collections import OrderedDict, namedtuple
 from typing import Any
 
 from sluice._C import Tensor
+from sluice._creation import as_tensor, from_dlpack
+from sluice._numbers import numpy as lazy_numpy
+from sluice.autograd.grad_mode import no_grad
 from sluice.nn.modules._hooks import RemovableHandle, add_hook
 from sluice.nn.parameter import Parameter, is_lazy
 
@@ -139,7 +142,6 @@ class StateOfModule:
 
     def _load_entry(self, name: str, target: Tensor, key: str, source: Any, assign: bool) -> str | None:
         """Copies `source`, a tensor or an array, into the entry, or puts it there; returns what is wrong with it."""
-        import sluice
         from sluice._global import fill
 
         if not isinstance(source, Tensor):
@@ -161,7 +163,7 @@ class StateOfModule:
             return (f"size mismatch for {key}: copying a param with shape {source.shape!r} from checkpoint, the shape in current "
                     f"model is {target.shape!r}.")
         try:
-            with sluice.no_grad():
+            with no_grad():
                 if assign:
                     if isinstance(target, Parameter):
                         if isinstance(source, Parameter):
@@ -217,13 +219,11 @@ class StateOfModule:
 
 def _tensor_of(array: Any) -> Tensor:
     """An array of NumPy, or a tensor of torch, as a tensor that shares its memory where possible."""
-    import sluice
-
     if hasattr(array, "detach"):
         array = array.detach()
-    if hasattr(array, "__dlpack__") and not isinstance(array, (sluice._numpy().ndarray, sluice._numpy().generic)):
-        return sluice.from_dlpack(array)
-    return sluice.as_tensor(array)
+    if hasattr(array, "__dlpack__") and not isinstance(array, (lazy_numpy().ndarray, lazy_numpy().generic)):
+        return from_dlpack(array)
+    return as_tensor(array)
 
 
 def _quoted(key: str) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
 from sluice.nn import functional as F
 from sluice.nn.modules.container import ModuleList, Sequential
 from sluice.nn.modules.linear import Linear
@@ -64,10 +63,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         slot, within = target, 0.0
         for i, (low, high) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
             mine = (target >= low) & (target < high)
-            slot = sluice.where(mine, self.shortlist_size + i, slot)
-            at = sluice.where(mine, target - low, 0).unsqueeze(1)
+            slot = fn.where(mine, self.shortlist_size + i, slot)
+            at = fn.where(mine, target - low, 0).unsqueeze(1)
             chosen = F.log_softmax(self.tail[i](input), 1).gather(1, at).squeeze(1)
-            within = within + sluice.where(mine, chosen, 0.0)
+            within = within + fn.where(mine, chosen, 0.0)
         output = F.log_softmax(self.head(input), 1).gather(1, slot.unsqueeze(1)).squeeze(1) + within
         return _Result(output if target_.dim() else output.squeeze(0), (-output).mean())
 
@@ -77,7 +76,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         parts = [head[:, :self.shortlist_size]]
         for i, cluster in enumerate(self.tail):
             parts.append(F.log_softmax(cluster(input), 1) + head[:, self.shortlist_size + i].unsqueeze(1))
-        return sluice.cat(parts, 1)
+        return fn.cat(parts, 1)
 
     def predict(self, input: Any) -> Tensor:
         """The most probable class of each row."""

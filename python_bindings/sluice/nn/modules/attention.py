@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice._C import Tensor
+from sluice._creation import empty
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.linear import Linear
@@ -39,7 +39,7 @@ class MultiheadAttention(Module):
             raise AssertionError("embed_dim must be divisible by num_heads")
 
         def made(*shape):
-            return Parameter(sluice.empty(shape, device=device, dtype=dtype))
+            return Parameter(empty(shape, device=device, dtype=dtype))
 
         same = self._qkv_same_embed_dim
         for name, width in (("q_proj_weight", embed_dim), ("k_proj_weight", self.kdim), ("v_proj_weight", self.vdim)):

@@ -6,8 +6,8 @@ import math
 from numbers import Integral
 from typing import Any
 
-import sluice
 from sluice._C import Tensor
+from sluice._creation import empty
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.module import Module
@@ -55,9 +55,9 @@ class _ConvNd(Module):
                 raise ValueError("padding='same' is not supported for strided convolutions")
         self.padding = padding if isinstance(padding, str) else tuple_of(padding, n)
         shape = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
-        self.weight = Parameter(sluice.empty(*shape, *self.kernel_size, device=device, dtype=dtype))
+        self.weight = Parameter(empty(*shape, *self.kernel_size, device=device, dtype=dtype))
         if bias:
-            self.bias = Parameter(sluice.empty(out_channels, device=device, dtype=dtype))
+            self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
 from sluice._C import Tensor
+from sluice._creation import empty
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.module import Module
@@ -30,9 +30,9 @@ class Linear(Module):
                  dtype: Any = None) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = Parameter(sluice.empty(out_features, in_features, device=device, dtype=dtype))
+        self.weight = Parameter(empty(out_features, in_features, device=device, dtype=dtype))
         if bias:
-            self.bias = Parameter(sluice.empty(out_features, device=device, dtype=dtype))
+            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
@@ -57,9 +57,9 @@ class Bilinear(Module):
         if in1_features <= 0:
             raise ValueError(f"in1_features must be > 0, but got {in1_features}")
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
-        self.weight = Parameter(sluice.empty(out_features, in1_features, in2_features, device=device, dtype=dtype))
+        self.weight = Parameter(empty(out_features, in1_features, in2_features, device=device, dtype=dtype))
         if bias:
-            self.bias = Parameter(sluice.empty(out_features, device=device, dtype=dtype))
+            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()

@@ -7,8 +7,13 @@ from contextlib import nullcontext
 from numbers import Integral
 from typing import Any, Callable
 
+from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import empty_like
+from sluice._global import place
+from sluice._tensor_methods import parse_to
 from sluice._trace import checkpoint_scope, module_scope, state as trace_state
+from sluice.autograd.passes import clear_grad
 from sluice.nn.debug import Debug
 from sluice.nn.modules._arrays import with_tensors
 from sluice.nn.modules._config import ModuleConfig
@@ -343,8 +348,6 @@ class Module(StateOfModule):
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        from sluice.optim.optimizer import clear_grad
-
         for p in self.parameters():
             clear_grad(p, set_to_none)
 
@@ -376,8 +379,6 @@ class Module(StateOfModule):
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Moves and casts; as torch, a dtype applies to floating-point entries only."""
-        from sluice._tensor_methods import parse_to
-
         device, dtype = parse_to(args, kwargs)
         if dtype is not None and not (_dtype(dtype).is_floating_point or _dtype(dtype).is_complex):
             raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
@@ -389,41 +390,29 @@ class Module(StateOfModule):
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Any:
         """Moves to `device` without the contents, which are undefined afterwards."""
-        import sluice
-
-        return self._apply(lambda t: sluice.empty_like(t, device=device), recurse)
+        return self._apply(lambda t: empty_like(t, device=device), recurse)
 
     def to_global(self, placement: Any = None, sbp: Any = None) -> Any:
         """Lays every parameter and buffer over the devices of `placement` as `sbp` says, for nn.Graph.
 
         In a job of several ranks all have the whole module; the placement's first rank gives its contents to all.
         """
-        from sluice._global import place
-
         return self._apply(lambda t: place(t, placement, sbp))
 
     def _cast(self, dtype: Any) -> Any:
         return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
 
     def float(self) -> Any:
-        import sluice
-
-        return self._cast(sluice.float32)
+        return self._cast(_C.float32)
 
     def double(self) -> Any:
-        import sluice
-
-        return self._cast(sluice.float64)
+        return self._cast(_C.float64)
 
     def half(self) -> Any:
-        import sluice
-
-        return self._cast(sluice.float16)
+        return self._cast(_C.float16)
 
     def bfloat16(self) -> Any:
-        import sluice
-
-        return self._cast(sluice.bfloat16)
+        return self._cast(_C.bfloat16)
 
     def type(self, dst_type: Any) -> Any:
         """Casts all parameters and buffers."""
@@ -447,11 +436,7 @@ class Module(StateOfModule):
     def mtia(self, device: Any = None) -> Any:
         return self._to_kind("mtia", device)
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """From now on calls of this module are compiled, in place: arguments as of sluice.compile. Copies and pickles of it are not."""
-        from sluice._compile import compile_in_place
-
-        compile_in_place(self, *args, **kwargs)
+    compile: Callable[..., None]  # sluice.nn adds it, since compilation stands on modules
 
     # Text
 
@@ -474,6 +459,4 @@ class Module(StateOfModule):
 
 
 def _dtype(dtype: Any) -> Any:
-    import sluice
-
-    return {bool: sluice.bool, int: sluice.int64, float: sluice.float32}.get(dtype, dtype)
+    return {bool: _C.bool, int: _C.int64, float: _C.float32}.get(dtype, dtype)

@@ -6,8 +6,10 @@ import sys
 from numbers import Integral
 from typing import Any
 
-from sluice._C import Tensor
-import sluice
+from sluice import _C
+from sluice._C import fn, Tensor
+from sluice._creation import empty, ones, tensor, zeros
+from sluice.autograd.grad_mode import no_grad
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.module import Module
@@ -26,11 +28,11 @@ class _Norm(Module):
         self.affine, self.track_running_stats = affine, track_running_stats
         for name, wanted in (("weight", affine), ("bias", affine and bias)):
             self.register_parameter(
-                name, Parameter(sluice.empty(num_features, device=device, dtype=dtype)) if wanted else None)
+                name, Parameter(empty(num_features, device=device, dtype=dtype)) if wanted else None)
         stats = track_running_stats
-        self.register_buffer("running_mean", sluice.zeros(num_features, device=device, dtype=dtype) if stats else None)
-        self.register_buffer("running_var", sluice.ones(num_features, device=device, dtype=dtype) if stats else None)
-        self.register_buffer("num_batches_tracked", sluice.tensor(0, dtype=sluice.int64, device=device) if stats else None)
+        self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype) if stats else None)
+        self.register_buffer("running_var", ones(num_features, device=device, dtype=dtype) if stats else None)
+        self.register_buffer("num_batches_tracked", tensor(0, dtype=_C.int64, device=device) if stats else None)
         self.reset_parameters()
 
     _version = 2  # since state_dict() has num_batches_tracked
@@ -39,7 +41,7 @@ class _Norm(Module):
         version, key = local_metadata.get("version"), f"{prefix}num_batches_tracked"
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
             count = self.num_batches_tracked
-            state_dict[key] = sluice.tensor(0, dtype=sluice.int64) if count is None else count
+            state_dict[key] = tensor(0, dtype=_C.int64) if count is None else count
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     def reset_running_stats(self) -> None:
@@ -74,7 +76,7 @@ class _BatchNorm(_Norm):
         self._check_input_dim(input)
         momentum = self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
-            with sluice.no_grad():
+            with no_grad():
                 self.num_batches_tracked.add_(1)
             if momentum is None:  # cumulative average
                 momentum = 1.0 / float(self.num_batches_tracked)
@@ -168,7 +170,7 @@ class LayerNorm(Module):
         self.eps, self.elementwise_affine = eps, elementwise_affine
         for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
             self.register_parameter(
-                name, Parameter(sluice.empty(*self.normalized_shape, device=device, dtype=dtype)) if wanted else None)
+                name, Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if wanted else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -195,7 +197,7 @@ class RMSNorm(Module):
         self.eps, self.elementwise_affine = eps, elementwise_affine
         shape = self.normalized_shape
         self.register_parameter(
-            "weight", Parameter(sluice.empty(*shape, device=device, dtype=dtype)) if elementwise_affine else None)
+            "weight", Parameter(empty(*shape, device=device, dtype=dtype)) if elementwise_affine else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -214,7 +216,7 @@ class RMSLayerNorm(Module):
 
     def __init__(self, hidden_size: int, eps: float = 1e-6) -> None:
         super().__init__()
-        self.weight = Parameter(sluice.ones(hidden_size))
+        self.weight = Parameter(ones(hidden_size))
         self.variance_epsilon = eps
 
     def forward(self, hidden_states: Any) -> Tensor:
@@ -251,7 +253,7 @@ class CrossMapLRN2d(Module):
         half = (self.size - 1) // 2
         squares = input.square()
         sums = F.pad(squares, (0, 0, 0, 0, half, half)).unfold(1, 2 * half + 1, 1).sum(-1)
-        sums = sluice.cat([sums[:, :half + 1], sums[:, half + 1:] + squares[:, :1]], 1)
+        sums = fn.cat([sums[:, :half + 1], sums[:, half + 1:] + squares[:, :1]], 1)
         return input * (self.k + self.alpha / self.size * sums) ** -self.beta
 
     def extra_repr(self) -> str:
@@ -269,7 +271,7 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         for name, wanted in (("weight", affine), ("bias", affine and bias)):
             self.register_parameter(
-                name, Parameter(sluice.empty(num_channels, device=device, dtype=dtype)) if wanted else None)
+                name, Parameter(empty(num_channels, device=device, dtype=dtype)) if wanted else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Sequence
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import arange, empty, rand, tensor
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.module import Module
@@ -53,9 +53,9 @@ class FusedMLP(Module):
         self.skip_final_activation, self.dropout_rate_list = skip_final_activation, [*rates, out_dropout_rate]
         for i, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:])):
             bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
-            self.register_parameter(f"weight_{i}", Parameter(init.kaiming_uniform_(sluice.empty(fan_out, fan_in),
+            self.register_parameter(f"weight_{i}", Parameter(init.kaiming_uniform_(empty(fan_out, fan_in),
                                                                                    a=math.sqrt(5))))
-            self.register_parameter(f"bias_{i}", Parameter(sluice.empty(fan_out).uniform_(-bound, bound)))
+            self.register_parameter(f"bias_{i}", Parameter(empty(fan_out).uniform_(-bound, bound)))
 
     def weights(self) -> list[Any]:
         return [getattr(self, f"weight_{i}") for i in range(len(self.dropout_rate_list))]
@@ -86,12 +86,12 @@ class CombinedMarginLoss(Module):
         self.m1, self.m2, self.m3 = m1, m2, m3
 
     def forward(self, x: Tensor, label: Tensor) -> Tensor:
-        own = sluice.arange(x.shape[1]) == label.to(_C.int64).unsqueeze(1)
+        own = arange(x.shape[1]) == label.to(_C.int64).unsqueeze(1)
         if self.m1 == 1.0 and self.m2 == 0.0:
-            return sluice.where(own, x - self.m3, x)
+            return fn.where(own, x - self.m3, x)
         # Where it is not asked for, the slope of acos, infinite at 1, must not come in.
-        angle = sluice.where(own, x, 0.0).acos()
-        return sluice.where(own, (angle * self.m1 + self.m2).cos() - self.m3, x)
+        angle = fn.where(own, x, 0.0).acos()
+        return fn.where(own, (angle * self.m1 + self.m2).cos() - self.m3, x)
 
 
 class CoinFlip(Module):
@@ -105,7 +105,7 @@ class CoinFlip(Module):
         self._generator = None if random_seed is None else _C.Generator().manual_seed(random_seed)
 
     def forward(self) -> Tensor:
-        return (sluice.rand(self.batch_size, generator=self._generator) < self.probability).to(_C.int8)
+        return (rand(self.batch_size, generator=self._generator) < self.probability).to(_C.int8)
 
 
 class CropMirrorNormalize(Module):
@@ -136,7 +136,7 @@ class CropMirrorNormalize(Module):
                     raise ValueError(f"CropMirrorNormalize: crop of {size} along a dim of {x.shape[d]}; must not be larger")
                 x = x.narrow(d, int((x.shape[d] - size) * position), size)
         if mirror is not None:
-            x = sluice.where(mirror.reshape(-1, 1, 1, 1) != 0, x.flip(2), x)
+            x = fn.where(mirror.reshape(-1, 1, 1, 1) != 0, x.flip(2), x)
         dtype = self.output_dtype
-        x = (x.to(dtype) - sluice.tensor(self.mean, dtype=dtype)) / sluice.tensor(self.std, dtype=dtype)
+        x = (x.to(dtype) - tensor(self.mean, dtype=dtype)) / tensor(self.std, dtype=dtype)
         return x.permute(0, 3, 1, 2).contiguous() if self.output_layout == "NCHW" else x

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import zeros, zeros_like
 from sluice.nn.modules.conv import Conv1d, Conv2d, Conv3d
 from sluice.nn.modules.module import Module
 
@@ -43,17 +43,17 @@ class _Scheme(Module):
         most = self._range()[1]
         if self.quantization_scheme == "affine":
             scale = (high - low) / most
-            return scale, -(low / sluice.where(scale == 0, 1.0, scale)).round()
-        largest = sluice.maximum(low.abs(), high.abs())
+            return scale, -(low / fn.where(scale == 0, 1.0, scale)).round()
+        largest = fn.maximum(low.abs(), high.abs())
         if self.quantization_formula == "cambricon":
-            return largest.log2().floor() - (self.quantization_bit - 2), sluice.zeros_like(largest)
-        return largest / most, sluice.zeros_like(largest)
+            return largest.log2().floor() - (self.quantization_bit - 2), zeros_like(largest)
+        return largest / most, zeros_like(largest)
 
     def _quantized(self, x: Tensor, scale: Tensor, zero_point: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The integers of x, as floats, with the scale and zero point that broadcast to it."""
         if self.quantization_formula == "cambricon":
-            scale = sluice.exp2(scale)
-        scale = sluice.where(scale == 0, 1.0, scale)  # of nothing but zeros
+            scale = fn.exp2(scale)
+        scale = fn.where(scale == 0, 1.0, scale)  # of nothing but zeros
         if scale.numel() > 1:
             scale, zero_point = (t.reshape(-1, *(1 for _ in x.shape[1:])) for t in (scale, zero_point))
         low, high = self._range()
@@ -87,9 +87,9 @@ class MovingAverageMinMaxObserver(_Scheme):
                  quantization_scheme: str = "symmetric", momentum: float = 0.95) -> None:
         super().__init__(quantization_formula, quantization_bit, quantization_scheme)
         self.momentum, self.stop_update_after_iters = momentum, stop_update_after_iters
-        self.register_buffer("moving_max", sluice.zeros(1))
-        self.register_buffer("moving_min", sluice.zeros(1))
-        self.register_buffer("current_train_step", sluice.zeros(1, dtype=_C.int64))
+        self.register_buffer("moving_max", zeros(1))
+        self.register_buffer("moving_min", zeros(1))
+        self.register_buffer("current_train_step", zeros(1, dtype=_C.int64))
 
     def forward(self, input: Tensor, current_train_step: Tensor | None = None) -> tuple[Tensor, Tensor]:
         step = self.current_train_step if current_train_step is None else current_train_step
@@ -97,8 +97,8 @@ class MovingAverageMinMaxObserver(_Scheme):
             values = input.detach()
             first, goes_on = step == 0, step < self.stop_update_after_iters
             for buffer, now in ((self.moving_max, values.amax()), (self.moving_min, values.amin())):
-                averaged = sluice.where(first, now, buffer * self.momentum + now * (1 - self.momentum))
-                buffer.copy_(sluice.where(goes_on, averaged, buffer))
+                averaged = fn.where(first, now, buffer * self.momentum + now * (1 - self.momentum))
+                buffer.copy_(fn.where(goes_on, averaged, buffer))
             if current_train_step is None:
                 self.current_train_step.add_(1)
         return self._parameters_of(self.moving_min.clone(), self.moving_max.clone())

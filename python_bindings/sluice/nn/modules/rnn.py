@@ -8,8 +8,8 @@ import warnings
 from numbers import Integral
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import empty, zeros
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules import _recurrence
@@ -55,7 +55,7 @@ class RNNBase(Module):
                 shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)} if bias else {}
                 shapes |= {"weight_hr": (proj_size, hidden_size)} if proj_size else {}
                 for name, shape in shapes.items():
-                    setattr(self, f"{name}_l{layer}{suffix}", Parameter(sluice.empty(shape, device=device, dtype=dtype)))
+                    setattr(self, f"{name}_l{layer}{suffix}", Parameter(empty(shape, device=device, dtype=dtype)))
                 self._all_weights.append([f"{name}_l{layer}{suffix}" for name in shapes])
         self.reset_parameters()
 
@@ -132,7 +132,7 @@ class RNNBase(Module):
 
     def _zero_state(self, input: Tensor, batch: int, width: int) -> Tensor:
         device = None if input._traced else input.device
-        return sluice.zeros(self.num_layers * self._directions, batch, width, dtype=input.dtype, device=device)
+        return zeros(self.num_layers * self._directions, batch, width, dtype=input.dtype, device=device)
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """(output, state) of a (time, batch, input_size) tensor (batch_first: batch before time), of an unbatched
@@ -182,10 +182,10 @@ class RNNBase(Module):
                 output, final = _recurrence.run(self.mode, data, sizes, tuple(s[i] for s in initial), weights, reverse=direction == 1)
                 outputs.append(output)
                 last.append(final)
-            data = outputs[0] if len(outputs) == 1 else sluice.cat(outputs, -1)
+            data = outputs[0] if len(outputs) == 1 else fn.cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 data = F.dropout(data, self.dropout, self.training)
-        return data, tuple(sluice.stack(s) for s in zip(*last))
+        return data, tuple(fn.stack(s) for s in zip(*last))
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
@@ -267,10 +267,10 @@ class RNNCellBase(Module):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         rows = num_chunks * hidden_size
-        self.weight_ih = Parameter(sluice.empty(rows, input_size, device=device, dtype=dtype))
-        self.weight_hh = Parameter(sluice.empty(rows, hidden_size, device=device, dtype=dtype))
+        self.weight_ih = Parameter(empty(rows, input_size, device=device, dtype=dtype))
+        self.weight_hh = Parameter(empty(rows, hidden_size, device=device, dtype=dtype))
         for name in ("bias_ih", "bias_hh"):
-            self.register_parameter(name, Parameter(sluice.empty(rows, device=device, dtype=dtype)) if bias else None)
+            self.register_parameter(name, Parameter(empty(rows, device=device, dtype=dtype)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -292,7 +292,7 @@ class RNNCellBase(Module):
             raise RuntimeError(f"input has inconsistent input_size: got {x.size(1)} expected {self.input_size}")
         if states is None:
             device = None if x._traced else x.device
-            states = (sluice.zeros(x.size(0), self.hidden_size, dtype=x.dtype, device=device),) * count
+            states = (zeros(x.size(0), self.hidden_size, dtype=x.dtype, device=device),) * count
         elif single:
             states = tuple(s.unsqueeze(0) if s.dim() == 1 else s for s in states)
         for i, state in enumerate(states):

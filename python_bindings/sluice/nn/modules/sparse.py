@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice._C import Tensor
+from sluice._creation import empty
 from sluice._trace import state as trace_state
+from sluice.autograd.grad_mode import no_grad
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.module import Module
@@ -31,7 +32,7 @@ class _Table(Module):
         self.padding_idx, self.max_norm, self.norm_type = padding_idx, max_norm, norm_type
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         if weight is None:
-            table = sluice.empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
+            table = empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
             self.weight = Parameter(table, requires_grad=not freeze)
             self.reset_parameters()
         else:
@@ -42,7 +43,7 @@ class _Table(Module):
     def reset_parameters(self) -> None:
         init.normal_(self.weight)
         if self.padding_idx is not None:
-            with sluice.no_grad():
+            with no_grad():
                 self.weight[self.padding_idx].fill_(0)
 
     def _shared_repr(self) -> str:

@@ -6,13 +6,16 @@ import copy
 import math
 from typing import Any, Callable
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import full
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn._attention import dtype_of, float_mask
+from sluice.nn.modules.activation import GELU, ReLU
 from sluice.nn.modules.attention import MultiheadAttention
 from sluice.nn.modules.container import ModuleList
+from sluice.nn.modules.dropout import Dropout
 from sluice.nn.modules.linear import Linear
 from sluice.nn.modules.module import Module
 from sluice.nn.modules.norm import LayerNorm
@@ -40,8 +43,6 @@ class _Layer(Module):
     def __init__(self, attentions: tuple, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: Any,
                  layer_norm_eps: float, batch_first: bool, norm_first: bool, bias: bool, device: Any, dtype: Any) -> None:
         super().__init__()
-        from sluice.nn import Dropout
-
         made = {"device": device, "dtype": dtype}
         for name in attentions:
             setattr(self, name, MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **made))
@@ -131,7 +132,7 @@ class TransformerEncoder(Module):
         """Which positions of the output are 0."""
         if not self.use_nested_tensor or padding is None or mask is not None or src.dim() != 3 or self.layers[0].training:
             return None
-        if sluice.is_grad_enabled() and any(t.requires_grad for t in (src, *self.layers[0].parameters())):
+        if _C.is_grad_enabled() and any(t.requires_grad for t in (src, *self.layers[0].parameters())):
             return None
         padded = padding != 0
         if self.mask_check:
@@ -152,8 +153,6 @@ class TransformerEncoder(Module):
 
 def _can_leave_out(layer: TransformerEncoderLayer) -> bool:
     """Whether torch has kernels for the layer that leave padding out."""
-    from sluice.nn import GELU, ReLU
-
     attention, activation = layer.self_attn, layer.activation
     return (not layer.norm_first and attention.batch_first and attention.in_proj_bias is not None and attention.num_heads % 2 == 0
             and (activation in (F.relu, F.gelu) or isinstance(activation, (ReLU, GELU))) and layer.norm1.eps == layer.norm2.eps)
@@ -221,5 +220,5 @@ class Transformer(Module):
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
         """The causal mask: 0 up to the diagonal, -inf above it."""
         if dtype is None:
-            dtype = sluice.get_default_dtype()
-        return sluice.full((sz, sz), -math.inf, dtype=dtype, device=device).triu(1)
+            dtype = _C.get_default_dtype()
+        return full((sz, sz), -math.inf, dtype=dtype, device=device).triu(1)

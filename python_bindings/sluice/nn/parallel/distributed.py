@@ -7,12 +7,13 @@ import itertools
 import weakref
 from typing import Any, Iterator
 
-import sluice
-from sluice import _C, distributed as dist
+from sluice import _C, _creation, distributed as dist
 from sluice._C import Tensor
+from sluice._creation import zeros
+from sluice.autograd.grad_mode import no_grad
 from sluice.distributed._state import state
 from sluice.errors import TypeError, ValueError  # noqa: A004
-from sluice.nn.modules import Module
+from sluice.nn.modules.module import Module
 
 
 class _Bucket:
@@ -24,7 +25,7 @@ class _Bucket:
         self.fresh = [False] * len(params)  # has a gradient since the last averages
         self.arrived: set[int] = set()  # in the backward pass under way
         # One element more for each parameter tells whether it is fresh on any rank.
-        self.flat = sluice.zeros(sum(sizes) + len(params), dtype=params[0].dtype)
+        self.flat = zeros(sum(sizes) + len(params), dtype=params[0].dtype)
         *views, self.used = self.flat.split([*sizes, len(params)])
         self.views = [v.reshape(p.shape) for v, p in zip(views, params)]
 
@@ -34,7 +35,7 @@ class _Bucket:
                 view.zero_()
             elif p.grad.data_ptr() != view.data_ptr():
                 view.copy_(p.grad)
-        self.used.copy_(sluice.tensor([float(f) for f in self.fresh]))
+        self.used.copy_(_creation.tensor([float(f) for f in self.fresh]))
         self.work = dist.all_reduce(self.flat, dist.ReduceOp.AVG, async_op=True)
 
     def store(self, as_view: bool) -> None:
@@ -72,7 +73,7 @@ class DistributedDataParallel(Module):
         self.module, self.broadcast_buffers, self.require_backward_grad_sync = module, broadcast_buffers, True
         self.bucket_bytes_cap, self.gradient_as_bucket_view = bucket_cap_mb * 2**20, gradient_as_bucket_view
         self._check_alike()
-        with sluice.no_grad():
+        with no_grad():
             for tensor in [*module.parameters(), *module.buffers()]:
                 dist.broadcast(tensor, 0)
         self._prepare()
@@ -117,11 +118,11 @@ class DistributedDataParallel(Module):
         if _C.is_tracing():
             raise NotImplementedError("DistributedDataParallel: is for eager code; inside nn.Graph use "
                                       "module.to_global(placement, sbp.broadcast)")
-        if sluice.is_grad_enabled():
+        if _C.is_grad_enabled():
             self._wanted = self.require_backward_grad_sync
             self._awaited += self._wanted
             if self._wanted and self.broadcast_buffers and self.training:
-                with sluice.no_grad():
+                with no_grad():
                     for buffer in self.module.buffers():
                         dist.broadcast(buffer, 0)
         return self.module(*args, **kwargs)
@@ -143,7 +144,7 @@ class DistributedDataParallel(Module):
             self._send()
 
     def _send(self) -> None:
-        with sluice.no_grad():
+        with no_grad():
             self._buckets[self._sent].send()
         self._sent += 1
 
@@ -159,7 +160,7 @@ class DistributedDataParallel(Module):
             if failures:
                 raise failures[0]
             if succeeded:
-                with sluice.no_grad():
+                with no_grad():
                     for bucket in self._buckets:
                         bucket.store(self.gradient_as_bucket_view)
         finally:

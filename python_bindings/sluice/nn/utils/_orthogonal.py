@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
-from sluice._creation import _place_of
-from sluice._C import Tensor
+from sluice import linalg
+from sluice._creation import _place_of, eye, randn, tensor, zeros
+from sluice._C import fn, Tensor
+from sluice._numbers import numpy as lazy_numpy
 from sluice.nn.modules.module import Module
 from sluice.nn.utils import parametrize
 
@@ -20,14 +21,14 @@ def _host(matrix: Tensor) -> Any:
 
 def _orthonormal(array: Any) -> Any:
     """The Q of the QR decomposition whose R has a positive diagonal."""
-    np = sluice._numpy()
+    np = lazy_numpy()
     q, r = np.linalg.qr(array)
     return q * np.sign(np.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
 
 
 def _reflectors(array: Any) -> Any:
     """Of an orthonormal matrix: below the diagonal the vectors of its Householder reflections, on it the signs of its columns."""
-    np = sluice._numpy()
+    np = lazy_numpy()
     if array.ndim > 2:
         return np.stack([_reflectors(matrix) for matrix in array])
     factors, tau = np.linalg.qr(array, mode="raw")
@@ -59,23 +60,23 @@ class _Orthogonal(Module):
         n, k = x.shape[-2:]
         x = x.tril()
         if n != k:
-            x = sluice.cat([x, sluice.zeros(*x.shape[:-1], n - k, dtype=x.dtype, device=_place_of(x))], -1)
+            x = fn.cat([x, zeros(*x.shape[:-1], n - k, dtype=x.dtype, device=_place_of(x))], -1)
         skew = x - x.transpose(-2, -1)
         if self.orthogonal_map == "matrix_exp":
-            q = sluice.linalg.matrix_exp(skew)
+            q = linalg.matrix_exp(skew)
         else:
-            identity = sluice.eye(n, dtype=x.dtype, device=_place_of(x))
-            q = sluice.linalg.solve(identity - 0.5 * skew, identity + 0.5 * skew)
+            identity = eye(n, dtype=x.dtype, device=_place_of(x))
+            q = linalg.solve(identity - 0.5 * skew, identity + 0.5 * skew)
         return q if n == k else q[..., :k]
 
     def _reflected(self, x: Tensor) -> Tensor:
         vectors = x.tril(-1)
         tau = 2.0 / (1.0 + (vectors * vectors).sum(-2))
-        signs = (x.detach() * sluice.eye(*x.shape[-2:], dtype=x.dtype, device=_place_of(x))).sum(-2, keepdim=True).trunc()
-        return sluice.linalg.householder_product(vectors, tau) * signs
+        signs = (x.detach() * eye(*x.shape[-2:], dtype=x.dtype, device=_place_of(x))).sum(-2, keepdim=True).trunc()
+        return linalg.householder_product(vectors, tau) * signs
 
     def right_inverse(self, Q: Tensor) -> Tensor:
-        np = sluice._numpy()
+        np = lazy_numpy()
         if Q.shape != self.shape:
             raise ValueError(f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {Q.shape}.")
         transposed = Q.shape[-2] < Q.shape[-1]
@@ -86,15 +87,15 @@ class _Orthogonal(Module):
                 raise NotImplementedError("It is not possible to assign to the matrix exponential or the Cayley parametrizations when "
                                           "use_trivialization=False.")
             made = _reflectors(array)
-            return sluice.tensor(np.ascontiguousarray(made.swapaxes(-2, -1) if transposed else made), device=_place_of(Q))
+            return tensor(np.ascontiguousarray(made.swapaxes(-2, -1) if transposed else made), device=_place_of(Q))
         if n != k:  # completed to a square matrix
-            array = np.concatenate([array, _host(sluice.randn(*array.shape[:-1], n - k, dtype=Q.dtype))], -1)
+            array = np.concatenate([array, _host(randn(*array.shape[:-1], n - k, dtype=Q.dtype))], -1)
         gram, limit = array.swapaxes(-2, -1) @ array, 10 * n * np.finfo(array.dtype).eps
         if n != k or not np.allclose(gram, np.eye(n, dtype=array.dtype), atol=limit):
             array = _orthonormal(array)
-        self.base = sluice.tensor(np.ascontiguousarray(array), device=_place_of(Q))
+        self.base = tensor(np.ascontiguousarray(array), device=_place_of(Q))
         # -1 on the diagonal, so that reflections by vectors of zeros give the identity.
-        return -sluice.eye(*Q.shape[-2:], dtype=Q.dtype, device=_place_of(Q)).expand(Q.shape).clone()
+        return -eye(*Q.shape[-2:], dtype=Q.dtype, device=_place_of(Q)).expand(Q.shape).clone()
 
 
 def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None = None, *,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice._C import Tensor
+from sluice._creation import empty
+from sluice.autograd.grad_mode import no_grad
 from sluice.nn import functional as F
+from sluice.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from sluice.nn.parameter import Parameter, is_lazy
 from sluice.nn.utils._weight_norm import take_hook
 
@@ -19,14 +21,12 @@ def matrix_of(weight: Tensor, dim: int) -> Tensor:
 
 
 def default_dim(module: Any) -> int:
-    import sluice.nn as nn
-
-    return 1 if isinstance(module, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)) else 0
+    return 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)) else 0
 
 
 def drawn(weight: Tensor, n: int, eps: float) -> Tensor:
     """A vector of length 1 in a random direction."""
-    return F.normalize(sluice.empty(n, dtype=weight.dtype, device=weight.device).normal_(0, 1), dim=0, eps=eps)
+    return F.normalize(empty(n, dtype=weight.dtype, device=weight.device).normal_(0, 1), dim=0, eps=eps)
 
 
 def sigma_of(matrix: Tensor, u: Tensor, v: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class SpectralNorm:
         weight, u, v = (getattr(module, f"{self.name}_{part}") for part in ("orig", "u", "v"))
         matrix = matrix_of(weight, self.dim)
         if do_power_iteration:
-            with sluice.no_grad():
+            with no_grad():
                 for _ in range(self.n_power_iterations):
                     v.copy_(F.normalize(matrix.t().mv(u), dim=0, eps=self.eps))
                     u.copy_(F.normalize(matrix.mv(v), dim=0, eps=self.eps))
@@ -79,7 +79,7 @@ class SpectralNorm:
         return fn
 
     def remove(self, module: Any) -> None:
-        with sluice.no_grad():
+        with no_grad():
             weight = self.compute_weight(module, do_power_iteration=False)
         for part in ("", "_u", "_v", "_orig"):
             delattr(module, self.name + part)

@@ -6,9 +6,10 @@ import types
 import warnings
 from typing import Any
 
-import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice._creation import tensor
+from sluice.autograd.grad_mode import no_grad
 
 _INFINITY = float("inf")
 
@@ -45,13 +46,13 @@ def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: boo
     """The norm of all tensors together, a scalar tensor. foreach: as torch's, which selects an implementation there."""
     tensors, order = listed(tensors), float(norm_type)
     if not tensors:
-        return sluice.tensor(0.0)
-    with sluice.no_grad():
+        return tensor(0.0)
+    with no_grad():
         norms = [_norm(t, order) for t in tensors]
-        dtype = sluice.float64 if any(n.dtype is sluice.float64 for n in norms) else norms[0].dtype
+        dtype = _C.float64 if any(n.dtype is _C.float64 for n in norms) else norms[0].dtype
         if any(n.dtype is not dtype for n in norms):
-            dtype = sluice.float64 if dtype is sluice.float64 else sluice.float32
-        total = _norm(sluice.stack([n.to(dtype) for n in norms]), order)
+            dtype = _C.float64 if dtype is _C.float64 else _C.float32
+        total = _norm(fn.stack([n.to(dtype) for n in norms]), order)
         return _finite(total, order) if error_if_nonfinite else total
 
 
@@ -80,7 +81,7 @@ def clip_grads_with_norm_(parameters: Any, max_norm: Any, total_norm: Any, forea
     grads = _grads(parameters, "clip_grads_with_norm_")
     if not grads:
         return
-    with sluice.no_grad():
+    with no_grad():
         limit = max_norm.to(total_norm.dtype) if isinstance(max_norm, Tensor) else float(max_norm)
         factor = (limit / (total_norm + 1e-6)).clamp(max=1.0)
         for g in grads:
@@ -109,6 +110,6 @@ def clip_grad_norm(parameters: Any, max_norm: Any, norm_type: float = 2.0, error
 
 def clip_grad_value_(parameters: Any, clip_value: Any, foreach: Any = None) -> None:
     """Clamps every gradient to [-clip_value, clip_value]."""
-    with sluice.no_grad():
+    with no_grad():
         for g in _grads(parameters, "clip_grad_value_"):
             g.clamp_(-float(clip_value), float(clip_value))

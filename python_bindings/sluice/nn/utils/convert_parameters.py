@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice._C import fn, Tensor
+from sluice.autograd.grad_mode import no_grad
 
 
 def _same_device(tensors: list[Any]) -> None:
@@ -17,7 +17,7 @@ def parameters_to_vector(parameters: Any) -> Tensor:
     """The parameters one after the other as a vector. Differentiable."""
     parameters = list(parameters)
     _same_device(parameters)
-    return sluice.cat([p.reshape(-1) for p in parameters])
+    return fn.cat([p.reshape(-1) for p in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Any) -> None:
@@ -27,7 +27,7 @@ def vector_to_parameters(vec: Tensor, parameters: Any) -> None:
     parameters = list(parameters)
     _same_device(parameters)
     start = 0
-    with sluice.no_grad():
+    with no_grad():
         for p in parameters:
             part = vec[start:start + p.numel()]
             if part.numel() != p.numel():

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import sluice
 from sluice._C import Tensor
+from sluice.autograd.grad_mode import no_grad
 from sluice.nn.parameter import Parameter
 
 
 def _folded(weight: Tensor, bias: Any, mean: Tensor, var: Tensor, eps: float, scale: Any, shift: Any, channel: int) -> Any:
     """Weight and bias of a layer that does what the layer and the norm do; channel: the weight's dim of output channels."""
-    with sluice.no_grad():
+    with no_grad():
         factor = (var + eps).rsqrt() if scale is None else scale * (var + eps).rsqrt()
         shape = [-1 if d == channel else 1 for d in range(weight.dim())]
         shifted = (-mean if bias is None else bias - mean) * factor

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from sluice.nn.modules import conv
+
 _M = TypeVar("_M")
 
 
 def _convert(module: Any, memory_format: Any, names: tuple) -> Any:
-    import sluice
-
-    kinds = tuple(getattr(sluice.nn, name) for name in names)
+    kinds = tuple(getattr(conv, name) for name in names)
     for part in module.modules():
         if isinstance(part, kinds):
             part.weight.data = part.weight.detach().clone().contiguous(memory_format=memory_format)

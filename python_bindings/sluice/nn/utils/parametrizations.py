@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice._C import Tensor
+from sluice.autograd.grad_mode import no_grad
 from sluice.nn import functional as F
 from sluice.nn.modules.module import Module
 from sluice.nn.utils import parametrize
@@ -66,7 +66,7 @@ class _SpectralNorm(Module):
             self._iterate(matrix, 15)
 
     def _iterate(self, matrix: Tensor, times: int) -> None:
-        with sluice.no_grad():
+        with no_grad():
             for _ in range(times):
                 self._u.copy_(F.normalize(matrix.mv(self._v), dim=0, eps=self.eps))
                 self._v.copy_(F.normalize(matrix.t().mv(self._u), dim=0, eps=self.eps))

@@ -7,9 +7,9 @@ import copy
 from collections.abc import Sequence
 from typing import Any, Iterator
 
-import sluice
 from sluice import _C
 from sluice._C import Tensor
+from sluice.autograd.grad_mode import no_grad
 from sluice.nn.modules.container import ModuleDict, ModuleList
 from sluice.nn.modules.module import Module
 from sluice.nn.parameter import Parameter
@@ -58,7 +58,7 @@ class ParametrizationList(ModuleList):
         self.unsafe = unsafe
         before = original.detach()
         new = original
-        with sluice.no_grad():
+        with no_grad():
             for module in reversed(list(self)):
                 if hasattr(module, "right_inverse"):
                     with contextlib.suppress(NotImplementedError):  # then it is taken for the identity
@@ -93,7 +93,7 @@ class ParametrizationList(ModuleList):
 
     def right_inverse(self, value: Tensor) -> None:
         """Sets the originals so that `value` is computed of them, by the right_inverse() of every parametrization."""
-        with sluice.no_grad():
+        with no_grad():
             for module in reversed(list(self)):
                 if not hasattr(module, "right_inverse"):
                     raise RuntimeError(f"parametrization {type(module).__name__} does not implement right_inverse.")
@@ -219,7 +219,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     else:
         original = parametrizations.original
         if leave_parametrized:
-            with sluice.no_grad():
+            with no_grad():
                 original.data = getattr(module, tensor_name).detach()
     delattr(type(module), tensor_name)
     del module.parametrizations[tensor_name]

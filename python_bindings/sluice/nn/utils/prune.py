@@ -6,18 +6,20 @@ import abc
 import numbers
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice import _C
+from sluice._C import fn, Tensor
+from sluice._creation import ones_like, rand, rand_like, tensor
+from sluice._numbers import numpy as lazy_numpy
 
 
 def _values(t: Tensor) -> Any:
     """As a NumPy array: masks are made on the host."""
     t = t.detach().cpu()
-    return (t.float() if t.dtype in (sluice.bfloat16, sluice.float16) else t).numpy()
+    return (t.float() if t.dtype in (_C.bfloat16, _C.float16) else t).numpy()
 
 
 def _mask(values: Any, like: Tensor) -> Tensor:
-    return sluice.tensor(values).to(device=like.device, dtype=like.dtype)
+    return tensor(values).to(device=like.device, dtype=like.dtype)
 
 
 class BasePruningMethod(abc.ABC):
@@ -64,7 +66,7 @@ class BasePruningMethod(abc.ABC):
             del module._forward_pre_hooks[id]
             method = method_now
         else:
-            mask = method.compute_mask(scores, sluice.ones_like(original.detach()))
+            mask = method.compute_mask(scores, ones_like(original.detach()))
             module.register_parameter(name + "_orig", original)
             del module._parameters[name]
         module.register_buffer(name + "_mask", mask)
@@ -76,7 +78,7 @@ class BasePruningMethod(abc.ABC):
         """t times the mask that this method computes of it."""
         if importance_scores is not None and importance_scores.shape != t.shape:
             raise AssertionError(f"importance_scores should have the same shape as tensor t, got {importance_scores.shape} vs {t.shape}")
-        default_mask = sluice.ones_like(t.detach()) if default_mask is None else default_mask
+        default_mask = ones_like(t.detach()) if default_mask is None else default_mask
         return t * self.compute_mask(t if importance_scores is None else importance_scores, default_mask)
 
     def remove(self, module: Any) -> None:
@@ -122,7 +124,7 @@ class PruningContainer(BasePruningMethod):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The mask of the last method, computed of what the others have left."""
-        method, np = self._pruning_methods[-1], sluice._numpy()
+        method, np = self._pruning_methods[-1], lazy_numpy()
         mask = _values(default_mask).copy()
         if method.PRUNING_TYPE == "unstructured":
             where = mask == 1
@@ -192,7 +194,7 @@ class RandomUnstructured(_ByAmount):
         count = self._count(t.numel())
         if count == 0:
             return default_mask.clone()
-        drawn = _values(sluice.rand_like(t.detach())).reshape(-1)
+        drawn = _values(rand_like(t.detach())).reshape(-1)
         return self._without(default_mask, (-drawn).argsort(kind="stable")[:count])
 
     @classmethod
@@ -233,7 +235,7 @@ class _Structured(_ByAmount):
 
     def _channels(self, t: Tensor, default_mask: Tensor, gone: Any) -> Tensor:
         keep = _values(default_mask).copy()
-        sluice._numpy().moveaxis(keep, self.dim, 0)[gone] = 0
+        lazy_numpy().moveaxis(keep, self.dim, 0)[gone] = 0
         return _mask(keep, default_mask)
 
 
@@ -244,7 +246,7 @@ class RandomStructured(_Structured):
         count = self._checked(t)
         if count == 0:
             return default_mask
-        drawn = _values(sluice.rand(t.shape[self.dim]))
+        drawn = _values(rand(t.shape[self.dim]))
         return self._channels(t, default_mask, drawn.argsort(kind="stable")[:count])
 
     @classmethod
@@ -263,11 +265,11 @@ class LnStructured(_Structured):
         count = self._checked(t)
         if count == 0:
             return default_mask
-        rows = sluice._numpy().moveaxis(_values(t), self.dim, 0).reshape(t.shape[self.dim], -1)
+        rows = lazy_numpy().moveaxis(_values(t), self.dim, 0).reshape(t.shape[self.dim], -1)
         order = 2 if self.n == "fro" else self.n
         if not isinstance(order, numbers.Real):
             raise ValueError(f"LnStructured: n is {self.n!r}; must be a number, inf, -inf or 'fro'")
-        sizes = sluice._numpy().linalg.norm(rows, ord=float(order), axis=1)
+        sizes = lazy_numpy().linalg.norm(rows, ord=float(order), axis=1)
         return self._channels(t, default_mask, sizes.argsort(kind="stable")[:count])
 
     @classmethod
@@ -336,10 +338,10 @@ def global_unstructured(parameters: Any, pruning_method: Any, importance_scores:
     parameters, scores = list(parameters), importance_scores or {}
     if not isinstance(scores, dict):
         raise TypeError("global_unstructured(): importance_scores must be of type dict")
-    flat = sluice.cat([scores.get(p, getattr(*p)).detach().reshape(-1) for p in parameters])
+    flat = fn.cat([scores.get(p, getattr(*p)).detach().reshape(-1) for p in parameters])
     masks = [getattr(m, n + "_mask", None) for m, n in parameters]
-    before = sluice.cat([sluice.ones_like(getattr(*p).detach()).reshape(-1) if mask is None else mask.detach().reshape(-1)
-                         for p, mask in zip(parameters, masks)])
+    before = fn.cat([ones_like(getattr(*p).detach()).reshape(-1) if mask is None else mask.detach().reshape(-1)
+                     for p, mask in zip(parameters, masks)])
     method = pruning_method(**kwargs)
     if method.PRUNING_TYPE != "unstructured":
         raise TypeError(f'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method {pruning_method} of type '

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import namedtuple
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice import _C
+from sluice._C import fn, Tensor
+from sluice._creation import full, tensor
 
 _Fields = namedtuple("PackedSequence", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"])
 
@@ -46,28 +47,28 @@ class PackedSequence(_Fields):
         return self.to("cpu")
 
     def double(self) -> PackedSequence:
-        return self.to(sluice.float64)
+        return self.to(_C.float64)
 
     def float(self) -> PackedSequence:
-        return self.to(sluice.float32)
+        return self.to(_C.float32)
 
     def half(self) -> PackedSequence:
-        return self.to(sluice.float16)
+        return self.to(_C.float16)
 
     def long(self) -> PackedSequence:
-        return self.to(sluice.int64)
+        return self.to(_C.int64)
 
     def int(self) -> PackedSequence:
-        return self.to(sluice.int32)
+        return self.to(_C.int32)
 
     def short(self) -> PackedSequence:
-        return self.to(sluice.int16)
+        return self.to(_C.int16)
 
     def char(self) -> PackedSequence:
-        return self.to(sluice.int8)
+        return self.to(_C.int8)
 
     def byte(self) -> PackedSequence:
-        return self.to(sluice.uint8)
+        return self.to(_C.uint8)
 
     @property
     def is_cuda(self) -> bool:
@@ -108,7 +109,7 @@ def _inverse(order: list[int]) -> list[int]:
 
 
 def _indices(values: list[int], like: Tensor) -> Tensor:
-    return sluice.tensor(values, dtype=sluice.int64, device=None if like._traced else like.device)
+    return tensor(values, dtype=_C.int64, device=None if like._traced else like.device)
 
 
 def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
@@ -145,7 +146,7 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
     sizes = [sum(length > t for length in lengths) for t in range(lengths[0])]
     rows = [t * batch + (i if order is None else order[i]) for t, size in enumerate(sizes) for i in range(size)]
     data = input.reshape(steps * batch, *input.shape[2:]).index_select(0, _indices(rows, input))
-    return PackedSequence(data, sluice.tensor(sizes, dtype=sluice.int64), None if order is None else _indices(order, input))
+    return PackedSequence(data, tensor(sizes, dtype=_C.int64), None if order is None else _indices(order, input))
 
 
 def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
@@ -167,14 +168,14 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
     padding = data.shape[0]  # the row after the last
     rows = [starts[t] + i if t < len(sizes) and i < sizes[t] else padding for t in range(steps) for i in order]
     if padding in rows:
-        data = sluice.cat([data, _filled(data, 1, padding_value)])
+        data = fn.cat([data, _filled(data, 1, padding_value)])
     padded = data.index_select(0, _indices(rows, data)).reshape(steps, batch, *data.shape[1:])
-    return padded.transpose(0, 1) if batch_first else padded, sluice.tensor(lengths, dtype=sluice.int64)
+    return padded.transpose(0, 1) if batch_first else padded, tensor(lengths, dtype=_C.int64)
 
 
 def _filled(like: Tensor, rows: int, value: float) -> Tensor:
     device = None if like._traced else like.device
-    return sluice.full((rows, *like.shape[1:]), value, dtype=like.dtype, device=device)
+    return full((rows, *like.shape[1:]), value, dtype=like.dtype, device=device)
 
 
 def pad_sequence(sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right") -> Tensor:
@@ -193,9 +194,9 @@ def pad_sequence(sequences: Any, batch_first: bool = False, padding_value: float
                                "but the first must be equal")
         if len(s) < longest:
             fill = _filled(s, longest - len(s), padding_value)
-            s = sluice.cat([fill, s] if padding_side == "left" else [s, fill])
+            s = fn.cat([fill, s] if padding_side == "left" else [s, fill])
         padded.append(s)
-    return sluice.stack(padded, 0 if batch_first else 1)
+    return fn.stack(padded, 0 if batch_first else 1)
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sluice
-from sluice._C import Tensor
+from sluice import _C
+from sluice._C import fn, Tensor
+from sluice._creation import tensor
 
 
 def scalar(x: Any) -> Tensor:
-    return x.to(sluice.float64) if isinstance(x, Tensor) else sluice.tensor(float(x), dtype=sluice.float64)
+    return x.to(_C.float64) if isinstance(x, Tensor) else tensor(float(x), dtype=_C.float64)
 
 
 def choose(condition: Any, then: Any, otherwise: Any) -> Any:
@@ -19,7 +20,7 @@ def choose(condition: Any, then: Any, otherwise: Any) -> Any:
         chosen = then if condition else otherwise
         return chosen() if callable(chosen) else chosen
     a, b = (v() if callable(v) else v for v in (then, otherwise))
-    return a if a is b else sluice.where(condition, scalar(a), scalar(b))
+    return a if a is b else fn.where(condition, scalar(a), scalar(b))
 
 
 def either(a: Any, b: Any) -> Any:
@@ -57,7 +58,7 @@ def at_least(x: Any, n: float) -> Any:
 
 def largest(x: Any, y: Any) -> Any:
     if isinstance(x, Tensor) or isinstance(y, Tensor):
-        return sluice.maximum(scalar(x), scalar(y))
+        return fn.maximum(scalar(x), scalar(y))
     return max(x, y)
 
 

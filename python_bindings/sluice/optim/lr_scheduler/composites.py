@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor
+from sluice._creation import tensor
 from sluice.optim.lr_scheduler._formula import choose
 from sluice.optim.lr_scheduler.base import LRScheduler, get, put, rates, StandIn, write
 from sluice.optim.lr_scheduler.factors import MultiplicativeLR
@@ -150,7 +151,7 @@ class SequentialLR(_Composite):
             stepped = self._numbers()
             if i > 0:
                 self._put_numbers(before)
-                s.restart(sluice.tensor(0.0, dtype=sluice.float64))
+                s.restart(tensor(0.0, dtype=_C.float64))
                 first = t == self._milestones[i - 1]
                 stepped = [choose(first, a, b) for a, b in zip(self._numbers(), stepped)]
                 stepped = [choose(t >= self._milestones[i - 1], a, b) for a, b in zip(stepped, chosen)]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any, Iterator
 
-import sluice
+from sluice import _C
 from sluice._C import Tensor
 from sluice._host_function import host_function
 from sluice._trace import state as trace_state
+from sluice.autograd.grad_mode import no_grad
 from sluice.optim import _numbers
 from sluice.optim.lr_scheduler._formula import scalar
 from sluice.optim.lr_scheduler.base import StandIn
@@ -70,14 +71,14 @@ class PlanSchedule:
 
     def trace(self) -> None:
         """A step. REQUIRES: inside a trace, after that of the optimizer."""
-        with sluice.no_grad(), trace_state.batches.once():
+        with no_grad(), trace_state.batches.once():
             there = StandIn(_Groups(self.optimizer))
             before = [(i, path, self.optimizer.numbers.tensor(self.optimizer._groups, i, path)) for i, path in self.places]
             for i, path, tensor in before:
-                _numbers.put(there.param_groups[i], path, tensor.to(sluice.float64) + 0.0)
+                _numbers.put(there.param_groups[i], path, tensor.to(_C.float64) + 0.0)
             if any(s.verbose for s in tree(self.schedule)):
                 rates = [group["lr"] for group in there.param_groups]
-                host_function(self.schedule.print, self._counters[0][1] + 0.0, *rates, out=((), sluice.float64))
+                host_function(self.schedule.print, self._counters[0][1] + 0.0, *rates, out=((), _C.float64))
             clone = self.schedule.stand_in(there)
             counted = [s for s in tree(clone) if "last_epoch" in s.__dict__]
             for s, (_, counter) in zip(counted, self._counters):

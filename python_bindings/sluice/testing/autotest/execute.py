@@ -156,7 +156,7 @@ def execute(case: Case, library: Any, order: int, wide: bool = False) -> Outcome
                 if depth == order:
                     for name, values in zip(KEYS[1:], gradients):
                         outcome.values += [(f"{name} {i}", None if g is None else value_of(g)) for i, g in enumerate(values)]
-    except Exception as error:  # noqa: BLE001: which it is, is compared
+    except Exception as error:  # noqa: BLE001  # which it is, is compared
         outcome.error = error
     return outcome
 

@@ -10,7 +10,7 @@ import numpy as np
 from sluice.testing.autotest.arrays import Array
 from sluice.testing.autotest.draw import Draw
 from sluice.testing.autotest.linear_algebra import square
-from sluice.testing.autotest.spatial import FLAGS, batch_norm, ctc
+from sluice.testing.autotest.spatial import batch_norm, ctc
 
 NORMS = "norm=None|'backward'|'ortho'|'forward'"
 POLYNOMIALS = [f"special.{n}" for n in (

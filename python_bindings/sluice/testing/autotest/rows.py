@@ -187,7 +187,7 @@ ROWS: dict[str, Any] = {
     **{n: "input=[a b c] source=0|-1 destination=1|2;input=[a b c] source=(0,1) destination=(2,0)|(1,0)" for n in ("movedim", "moveaxis")},
     "rot90": "input=[a b c] dims=(0,1)|(1,2)|(-1,0) k=-1..5",
     "roll": "input=[n m] shifts=-3..5 dims=dim;input=[n m] shifts=(1,2) dims=(0,1)|(1,0);shifts=-3..4 dims=-",
-    "t": "input=[n m];input=[n]", "t_copy": "input=[n m];input=[n]", "Tensor.T": "input=[n m]", "adjoint": "input=[n m k]",
+    "t": "input=[n m];input=[n]", "t_copy": "input=[n m];input=[n]", "adjoint": "input=[n m k]",
     **{n: "dim=dim;dim=dims;" for n in ("squeeze",)}, "squeeze_copy": "input=[1 n 1] dim=dims", "unsqueeze": "dim=dim",
     "unsqueeze_copy": "dim=dim",
     "flatten": "input=[a b c d] start_dim=0|1|-3 end_dim=2|-1|1", "narrow": "input=[n (M+2)] dim=1|-1 start=0|1|-2 length=0..2",

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable
 
-import sluice
+from sluice import _device
 from sluice._progress import with_progress
 from sluice.testing.autotest.arrays import Case
 from sluice.testing.autotest.check import Verdict, check
@@ -98,7 +98,7 @@ def run(ops: Iterable[str], library: Any, options: Options, say: Callable[[str],
     tallies = []
     place: Any = nullcontext()
     if options.device != "cpu":
-        place, ops = sluice.device(options.device), [op for op in ops if not OF_THE_CPU.fullmatch(op)]
+        place, ops = _device.device(options.device), [op for op in ops if not OF_THE_CPU.fullmatch(op)]
     with place:
         for op in with_progress(list(ops), "autotest"):
             began = time.monotonic()

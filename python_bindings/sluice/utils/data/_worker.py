@@ -14,7 +14,10 @@ import traceback
 import weakref
 from typing import Any
 
-import sluice
+from sluice._C import Tensor
+from sluice._creation import frombuffer, manual_seed
+from sluice._functions import set_num_threads
+from sluice._numbers import numpy as lazy_numpy
 from sluice._pickling import check_sendable
 from sluice.multiprocessing import _segments
 from sluice.multiprocessing._channel import Channel
@@ -61,7 +64,7 @@ class Job:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, sluice.Tensor):
+        if isinstance(obj, Tensor):
             check_sendable(obj)
         return NotImplemented
 
@@ -108,7 +111,7 @@ class Memory:
         count = math.prod(shape)
         i, buffer = self.take(count * dtype.itemsize)
         self._stacked[ctypes.addressof(buffer)] = i
-        return sluice.frombuffer(buffer, dtype=dtype, count=count).view(shape)
+        return frombuffer(buffer, dtype=dtype, count=count).view(shape)
 
     def pack(self, batch: Any) -> tuple[bytes, list[tuple[int, int, int]]]:
         """A batch as a pickle, and where its arrays lie: (segment, offset, bytes) of each."""
@@ -163,7 +166,7 @@ def run(sock: Any, others: Any, job: Job) -> None:
     memory = Memory()
     try:
         _seed(job)
-        sluice.set_num_threads(1)
+        set_num_threads(1)
         failure = None
         try:
             if job.init_fn is not None:
@@ -182,8 +185,8 @@ def _seed(job: Job) -> None:
     global _info
     seed = job.base_seed + job.id
     random.seed(seed)
-    sluice.manual_seed(seed)
-    np = sluice._creation.numpy()
+    manual_seed(seed)
+    np = lazy_numpy()
     words = [job.id, job.base_seed & 0xFFFFFFFF, job.base_seed >> 32, 0]
     np.random.seed(np.random.SeedSequence(words).generate_state(4))
     _info = WorkerInfo(job.id, job.num_workers, seed, job.dataset)

@@ -10,7 +10,10 @@ import threading
 import weakref
 from typing import Any, Callable, Iterator
 
-import sluice
+from sluice import _C
+from sluice._C import fn, Tensor
+from sluice._creation import as_tensor, empty, frombuffer, tensor
+from sluice._numbers import numpy as lazy_numpy
 from sluice.errors import RuntimeError, TypeError  # noqa: A004
 
 _LARGE = 1 << 20  # bytes
@@ -44,7 +47,7 @@ class Recycled:
         """A tensor of memory that is its own as long as anything uses it. Thread-safe."""
         with self._lock:
             lent = self._take(math.prod(shape) * dtype.itemsize)
-        return sluice.frombuffer(lent, dtype=dtype).view(shape)
+        return frombuffer(lent, dtype=dtype).view(shape)
 
     def _take(self, nbytes: int) -> Any:
         for i, (block, user) in enumerate(self._blocks):
@@ -64,10 +67,10 @@ class Recycled:
 
 def default_convert(data: Any) -> Any:
     """A sample with its arrays as tensors that share their memory: what a loader without batches gives."""
-    if isinstance(data, sluice.Tensor):
+    if isinstance(data, Tensor):
         return data
     if _is_numpy(data):
-        return data if data.dtype.kind in "SUO" else sluice.as_tensor(data)
+        return data if data.dtype.kind in "SUO" else as_tensor(data)
     if isinstance(data, collections.abc.Mapping):
         return _like_mapping(data, {key: default_convert(value) for key, value in data.items()})
     if isinstance(data, tuple):
@@ -116,7 +119,7 @@ def _is_numpy(data: Any) -> bool:
 
 
 def _numpy() -> Any:
-    return sluice._creation.numpy()
+    return lazy_numpy()
 
 
 def _like_mapping(sample: Any, items: dict) -> Any:
@@ -150,13 +153,13 @@ def _tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
             raise RuntimeError("default_collate: stack expects each tensor to be equal size, but got "
                                f"{list(first.shape)} at entry 0 and "
                                f"{list(t.shape)} at entry {i}")
-    if len(batch) * first.nbytes >= _LARGE and first.dtype is not sluice.bfloat16 and all(_alike(t, first) for t in batch):
+    if len(batch) * first.nbytes >= _LARGE and first.dtype is not _C.bfloat16 and all(_alike(t, first) for t in batch):
         # One thread copies as fast as memory takes it; more only wait for each other on a machine whose cores make samples.
         make = getattr(_memory, "output", None)
-        target = sluice.empty(shape, dtype=first.dtype) if make is None else make(shape, first.dtype)
+        target = empty(shape, dtype=first.dtype) if make is None else make(shape, first.dtype)
         _numpy().stack([t.numpy() for t in batch], out=target.numpy())
         return target
-    return sluice.stack(list(batch))
+    return fn.stack(list(batch))
 
 
 def _alike(t: Any, first: Any) -> bool:
@@ -167,20 +170,20 @@ def _arrays(batch: Any, *, collate_fn_map: Any = None) -> Any:
     if batch[0].dtype.kind in "SUO":
         raise TypeError(_unknown(batch[0].dtype))
     if batch[0].ndim == 0:
-        return sluice.as_tensor(_numpy().stack(batch))
-    return collate([sluice.as_tensor(b) for b in batch], collate_fn_map=collate_fn_map)
+        return as_tensor(_numpy().stack(batch))
+    return collate([as_tensor(b) for b in batch], collate_fn_map=collate_fn_map)
 
 
 def _numpy_numbers(batch: Any, *, collate_fn_map: Any = None) -> Any:
-    return sluice.as_tensor(_numpy().asarray(batch))
+    return as_tensor(_numpy().asarray(batch))
 
 
 def _floats(batch: Any, *, collate_fn_map: Any = None) -> Any:
-    return sluice.tensor(batch, dtype=sluice.float64)
+    return tensor(batch, dtype=_C.float64)
 
 
 def _integers(batch: Any, *, collate_fn_map: Any = None) -> Any:
-    return sluice.tensor(batch)
+    return tensor(batch)
 
 
 def _texts(batch: Any, *, collate_fn_map: Any = None) -> Any:
@@ -197,4 +200,4 @@ class _Defaults(dict):
         return super().items()
 
 
-default_collate_fn_map: Any = _Defaults({sluice.Tensor: _tensors, float: _floats, int: _integers, str: _texts, bytes: _texts})
+default_collate_fn_map: Any = _Defaults({Tensor: _tensors, float: _floats, int: _integers, str: _texts, bytes: _texts})

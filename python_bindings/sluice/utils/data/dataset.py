@@ -8,7 +8,9 @@ import math
 import warnings
 from typing import Any, Generic, Iterator, Sequence, TypeVar
 
-import sluice
+from sluice import _C, _creation
+from sluice._C import Tensor
+from sluice._creation import randperm
 from sluice.errors import ValueError  # noqa: A004
 
 T_co = TypeVar("T_co", covariant=True)
@@ -51,13 +53,13 @@ class TensorDataset(Dataset):
 
     def collated(self, indices: Sequence[Any]) -> list[Any] | None:
         """What default_collate makes of the samples: rows of each tensor, gathered at once. None where it takes the samples."""
-        if type(self).__getitem__ is not TensorDataset.__getitem__ or not all(isinstance(t, sluice.Tensor)
+        if type(self).__getitem__ is not TensorDataset.__getitem__ or not all(isinstance(t, Tensor)
                                                                               for t in self.tensors):
             return None
         n = len(self)
         if not all(type(i) is int and 0 <= i < n for i in indices):
             return None
-        rows = sluice.tensor(list(indices), dtype=sluice.int64)
+        rows = _creation.tensor(list(indices), dtype=_C.int64)
         return [t.index_select(0, rows.to(t.device)) for t in self.tensors]
 
     def __len__(self) -> int:
@@ -203,6 +205,6 @@ def random_split(dataset: Any, lengths: Sequence[Any], generator: Any = None) ->
         raise ValueError("random_split: Sum of input lengths does not equal the length of the input dataset: got "
                          f"{sum(lengths)}, "
                          f"length is {total}")
-    order = sluice.randperm(total, generator=generator).tolist()
+    order = randperm(total, generator=generator).tolist()
     ends = list(itertools.accumulate(lengths))
     return [Subset(dataset, order[end - length:end]) for end, length in zip(ends, lengths)]

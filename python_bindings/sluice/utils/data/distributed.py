@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Iterator
 
-import sluice
 from sluice import distributed as dist
+from sluice._C import Generator
+from sluice._creation import randperm
 from sluice.errors import ValueError  # noqa: A004
 from sluice.utils.data.sampler import Sampler
 
@@ -45,9 +46,9 @@ class DistributedSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         n, total = len(self.dataset), self.total_size
         if self.shuffle:
-            generator = sluice.Generator()
+            generator = Generator()
             generator.manual_seed(self.seed + self.epoch)
-            order = sluice.randperm(n, generator=generator).tolist()
+            order = randperm(n, generator=generator).tolist()
         else:
             order = list(range(n))
         return iter([order[i % n] for i in range(self.rank, total, self.num_replicas)])

@@ -6,7 +6,10 @@ import itertools
 from numbers import Integral
 from typing import Any, Generic, Iterator, Sequence, TypeVar
 
-import sluice
+from sluice import _C
+from sluice._C import Generator
+from sluice._creation import as_tensor, rand, randint, randperm
+from sluice._numbers import numpy as lazy_numpy
 from sluice.errors import RuntimeError, TypeError, ValueError  # noqa: A004
 
 T_co = TypeVar("T_co", covariant=True)
@@ -14,7 +17,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 def draw_seed(generator: Any = None) -> int:
     """A seed of 63 bits; as `torch.empty((), dtype=torch.int64).random_(generator=generator)` draws it."""
-    drawn = sluice.randint(-2**63, 2**63 - 1, (), generator=generator).item()
+    drawn = randint(-2**63, 2**63 - 1, (), generator=generator).item()
     return (drawn + 2**63) % 2**63
 
 
@@ -67,15 +70,15 @@ class RandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         n, count, generator = len(self.data_source), self.num_samples, self.generator
         if generator is None:
-            generator = sluice.Generator()
+            generator = Generator()
             generator.manual_seed(draw_seed())
         if self.replacement:
             for start in range(0, count, 32):
-                yield from sluice.randint(0, n, (min(32, count - start),), generator=generator).tolist()
+                yield from randint(0, n, (min(32, count - start),), generator=generator).tolist()
             return
         for _ in range(count // n):
-            yield from sluice.randperm(n, generator=generator).tolist()
-        yield from sluice.randperm(n, generator=generator).tolist()[:count % n]
+            yield from randperm(n, generator=generator).tolist()
+        yield from randperm(n, generator=generator).tolist()[:count % n]
 
     def __len__(self) -> int:
         return self.num_samples
@@ -88,7 +91,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.indices, self.generator = indices, generator
 
     def __iter__(self) -> Iterator[int]:
-        for i in sluice.randperm(len(self.indices), generator=self.generator).tolist():
+        for i in randperm(len(self.indices), generator=self.generator).tolist():
             yield self.indices[i]
 
     def __len__(self) -> int:
@@ -109,14 +112,14 @@ class WeightedRandomSampler(Sampler[int]):
         if not isinstance(replacement, bool):
             raise ValueError("WeightedRandomSampler: replacement should be a boolean value, but got "
                              f"replacement={replacement!r}")
-        self.weights = sluice.as_tensor(weights, dtype=sluice.float64)
+        self.weights = as_tensor(weights, dtype=_C.float64)
         if self.weights.ndim != 1:
             raise ValueError("WeightedRandomSampler: weights should be a 1d sequence but given weights have shape "
                              f"{tuple(self.weights.shape)}")
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self) -> Iterator[int]:
-        np = sluice._creation.numpy()
+        np = lazy_numpy()
         weights = self.weights.numpy()
         if not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
             raise RuntimeError("WeightedRandomSampler: weights contain inf, nan or an element < 0, or sum to 0; must be "
@@ -125,13 +128,13 @@ class WeightedRandomSampler(Sampler[int]):
             steps = np.cumsum(weights)
             steps /= steps[-1]
             steps[-1] = 1.0
-            drawn = sluice.rand(self.num_samples, dtype=sluice.float64, generator=self.generator).numpy()
+            drawn = rand(self.num_samples, dtype=_C.float64, generator=self.generator).numpy()
             return iter(np.searchsorted(steps, drawn).tolist())
         if self.num_samples > len(weights):
             raise RuntimeError("WeightedRandomSampler: cannot sample n_sample > the number of weights without "
                                "replacement: got "
                                f"{self.num_samples} of {len(weights)}")
-        uniform = sluice.rand(len(weights), dtype=sluice.float64, generator=self.generator).numpy()
+        uniform = rand(len(weights), dtype=_C.float64, generator=self.generator).numpy()
         with np.errstate(divide="ignore", invalid="ignore"):
             times = -np.log1p(-uniform) / weights  # the first to come are drawn, each at the rate of its weight; 0 comes last
         return iter(np.argsort(times, kind="stable")[:self.num_samples].tolist())
