@@ -5,5 +5,6 @@ cd "$(dirname "$0")/.."
 echo "== format";  git ls-files '*.h' '*.cpp' | xargs .venv/bin/clang-format --dry-run -Werror
 echo "== layers";  python3 tools/check_layers.py
 echo "== sizes";   python3 tools/check_sizes.py
+echo "== python";  tools/check_python.sh
 echo "== headers"; tools/check_headers.sh
 echo "== feature table"; python3 tools/check_features.py
