@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice import _device, cuda
+from sluice import cuda
+from sluice._base import device as _device
 from sluice.errors import RuntimeError  # noqa: A004
 
 __all__ = ["current_accelerator", "current_device_idx", "current_device_index", "device_count", "is_available", "set_device_idx",

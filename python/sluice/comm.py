@@ -10,6 +10,6 @@ from sluice.distributed import (all_gather as all_gather, all_gather_into_tensor
 
 
 def __getattr__(name: str) -> object:
-    from sluice._left_out import missing
+    from sluice._names.left_out import missing
 
     raise missing("sluice.comm", name)

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Callable, Iterable
 
-from sluice._left_out import LEFT_OUT, left_out
-from sluice._oneflow_names import NAMES as ONEFLOW
+from sluice._names.left_out import LEFT_OUT, left_out
+from sluice._names.oneflow_names import NAMES as ONEFLOW
 
 @dataclass
 class Section:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from sluice import _creation
+from sluice._tensor import creation
 from sluice._C import MemoryError as OutOfMemoryError
-from sluice._device_module import DeviceModule, Stream as _Stream
+from sluice._base.device_module import DeviceModule, Stream as _Stream
 
 _cuda = DeviceModule("cuda")
 
@@ -112,7 +112,7 @@ def get_per_process_memory_fraction(device: Any = None) -> float:
 def manual_seed(seed: int) -> None:
     """Seeds the generator there is, from which random numbers come on all devices."""
     if is_available():
-        _creation.manual_seed(seed)
+        creation.manual_seed(seed)
 
 
 manual_seed_all = manual_seed

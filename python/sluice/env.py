@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from sluice import distributed
-from sluice._global import placement
+from sluice._tensor.global_tensors import placement
 
 
 def get_world_size() -> int:
@@ -26,7 +26,7 @@ def get_node_size() -> int:
     """How many hosts the ranks are on. Collective in a job of several ranks."""
     if get_world_size() == 1:
         return 1
-    from sluice._global import _job
+    from sluice._tensor.global_tensors import _job
 
     return len(set(_job().all_gather_text(socket.gethostname())))
 
@@ -42,6 +42,6 @@ def rdma_is_initialized() -> bool:
 
 
 def __getattr__(name: str) -> object:
-    from sluice._left_out import missing
+    from sluice._names.left_out import missing
 
     raise missing("sluice.env", name)

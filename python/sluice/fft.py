@@ -7,7 +7,7 @@ from sluice._C import fn as _fn
 from sluice._C import get_default_dtype as _default
 from sluice._C import RuntimeError as _RuntimeError
 from sluice._C.fft import *  # noqa: F403
-from sluice._creation import _check_options, _finish
+from sluice._tensor.creation import _check_options, _finish
 
 
 def _frequencies(name: str, n: int, first: int, count: int, d: float, dtype: Any, device: Any, requires_grad: bool, out: Any,

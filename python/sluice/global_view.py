@@ -55,6 +55,6 @@ def global_to_global(input: Tensor, placement: Any = None, sbp: Any = None, grad
 
 
 def __getattr__(name: str) -> object:
-    from sluice._left_out import missing
+    from sluice._names.left_out import missing
 
     raise missing("sluice.global_view", name)

@@ -10,7 +10,7 @@ import sys as _sys
 
 from sluice import _C
 from sluice._C import log_spec, set_log
-from sluice._troubles import explain
+from sluice._base.troubles import explain
 
 __all__ = ["as_dict", "describe", "explain", "functions", "kernel_trials", "kernels", "log_spec", "set_log"]
 

@@ -16,8 +16,8 @@ from numbers import Integral
 from typing import Any
 
 from sluice._C import Tensor, fn
-from sluice._creation import as_tensor, from_numpy
-from sluice._device import device
+from sluice._tensor.creation import as_tensor, from_numpy
+from sluice._base.device import device
 
 __all__ = ["ImageReadMode", "decode_jpeg", "pack", "read_file", "read_image"]
 

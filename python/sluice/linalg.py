@@ -5,6 +5,6 @@ from sluice._C.linalg import *  # noqa: F403
 
 
 def __getattr__(name):
-    from sluice._left_out import missing
+    from sluice._names.left_out import missing
 
     raise missing("sluice.linalg", name)

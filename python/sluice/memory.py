@@ -10,7 +10,7 @@ import operator
 from typing import Any
 
 from sluice import _C
-from sluice._device import device as _Device, get_default_device
+from sluice._base.device import device as _Device, get_default_device
 
 __all__ = ["active", "cache_limit", "cached", "empty_cache", "limit", "peak", "reset_peak", "set_cache_limit", "set_limit"]
 

@@ -8,9 +8,9 @@ _POLYNOMIALS = frozenset(f"{prefix}chebyshev_polynomial_{kind}" for prefix in ("
 
 def __getattr__(name):
     if name in _POLYNOMIALS:
-        from sluice import _polynomials
+        from sluice._tensor import polynomials
 
-        return getattr(_polynomials, name)
+        return getattr(polynomials, name)
     raise AttributeError(f"module 'sluice.special' has no attribute '{name}'")
 
 

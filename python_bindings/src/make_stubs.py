@@ -14,7 +14,8 @@ import sys
 import types
 
 import sluice
-from sluice import _C, _tensor_methods  # noqa: F401 (adds methods)
+from sluice import _C
+from sluice._tensor import methods
 
 BUILTINS = "bool int float str type object list tuple dict set slice property".split()
 NAMES = re.compile(r"(?<![\w.\"'])(" + "|".join([*BUILTINS, "dtype", "device"]) + r")(?![\w\"'=:])")
@@ -29,11 +30,11 @@ from typing import Any
 import numpy
 
 import sluice._C
-import sluice._device
-import sluice._size
+import sluice._base.device
+import sluice._base.size
 
 _Array = numpy.ndarray[Any, Any]
-_AnyDevice = sluice._device.device | builtins.str
+_AnyDevice = sluice._base.device.device | builtins.str
 _DType = sluice._C.dtype
 """
 
@@ -123,7 +124,7 @@ def property_lines(name, member):
 
 
 # Properties of Tensor that do not say what they are.
-PROPERTIES = {"shape": "sluice._size.Size", "device": "sluice._device.device", "is_cpu": "builtins.bool", "is_cuda": "builtins.bool",
+PROPERTIES = {"shape": "sluice._base.size.Size", "device": "sluice._base.device.device", "is_cpu": "builtins.bool", "is_cuda": "builtins.bool",
               "itemsize": "builtins.int", "nbytes": "builtins.int", "grad": "Tensor | None", "data": "Tensor"}
 
 

@@ -16,7 +16,7 @@ import zipfile
 
 import pytest
 
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERSION = re.search(r"project\(sluice VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]

@@ -13,7 +13,7 @@ import torch
 
 import sluice as sl
 from sluice import _C, nn
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 from sluice.quantization import quantize
 from sluice.quantization._observers import Percentile
 

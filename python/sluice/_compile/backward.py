@@ -6,9 +6,9 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._trace import state as trace_state, tracing_lock
+from sluice._base.trace import state as trace_state, tracing_lock
 from sluice.autograd.passes import retains_graph
-from sluice.nn.graph.families import Example
+from sluice._graph.families import Example
 
 from sluice._compile.breaks import refusing
 from sluice._compile.capture import Traced

@@ -9,16 +9,16 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._structure import Structure
+from sluice._base.structure import Structure
 from sluice.autograd.graph import saved_tensors_hooks
-from sluice.nn.graph.graph import Graph
+from sluice._graph.graph import Graph
 
 from sluice._compile.breaks import Break, draws_of_python, refusing
 from sluice._compile.guards import flags_kept
 from sluice._compile.nests import Arguments, Results
 from sluice._compile.text import Lines
 from sluice.amp.autocast_mode import clear_autocast_cache
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.grad_mode import no_grad
 
 
 class _State(threading.local):

@@ -6,13 +6,13 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._trace import tracing_lock
+from sluice._base.trace import tracing_lock
 from sluice.nn.modules import _hooks
 
 from sluice._compile.capture import compiling, Traced
 from sluice._compile.nests import Results
-from sluice._creation import get_rng_state, set_rng_state
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import get_rng_state, set_rng_state
+from sluice._base.grad_mode import no_grad
 
 RTOL, ATOL = 1e-3, 1e-5
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from sluice import _C
 from sluice._guards.environment import Environment
-from sluice._trace import state as trace_state, tracing_lock
-from sluice.nn.graph import eager
+from sluice._base.trace import state as trace_state, tracing_lock
+from sluice._graph import eager
 from sluice.nn.modules.module import Module
 
 from sluice._compile import debugging, guards, logs, sizes

@@ -6,7 +6,7 @@ import types
 from typing import Any
 
 from sluice import _C
-from sluice._trace import state as trace_state
+from sluice._base.trace import state as trace_state
 from sluice.nn.modules.module import Module
 
 from sluice._compile import guards

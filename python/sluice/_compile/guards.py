@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator
 
 from sluice import _C
-from sluice._precision import precisions, _settings
+from sluice._base.precision import precisions, _settings
 
 from sluice._compile.breaks import Break
 from sluice._compile.nests import specs_of

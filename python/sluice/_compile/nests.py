@@ -13,7 +13,7 @@ from sluice._C import Generator, Tensor
 from sluice.nn.modules.module import Module
 
 from sluice._compile.breaks import Break
-from sluice._size import Size
+from sluice._base.size import Size
 
 _BY_VALUE = (str, bytes, type(None), bool, int, complex, type(Ellipsis), range, enum.Enum, _C.dtype, Size)
 _BY_IDENTITY = (Module, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, types.ModuleType, Generator)

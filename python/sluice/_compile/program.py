@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._trace import hooked, tracing_lock
+from sluice._base.trace import hooked, tracing_lock
 from sluice.autograd.passes import wants_inputs
 from sluice.nn.modules.module import Module
 
@@ -19,7 +19,7 @@ from sluice._compile.capture import Aliases, Output, Run, Traced
 from sluice._compile.contents import Attributes
 from sluice._compile.saved import Places, Saved
 from sluice._compile.text import Lines
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.grad_mode import no_grad
 
 _MOST_BINDS = 16  # objects that are other ones at each call are left to Python
 

@@ -7,16 +7,16 @@ import sys
 from typing import Any
 
 from sluice._C import fn, Tensor
-from sluice._dim import Dim
-from sluice._host_function import host_function
-from sluice._trace import tracing_lock
+from sluice._base.dim import Dim
+from sluice._tensor.host_function import host_function
+from sluice._base.trace import tracing_lock
 
 from sluice._compile.breaks import as_break, Break, draws_of_python, is_ours, refusing
 from sluice._compile.capture import compiling, Traced
 from sluice._compile.contents import Attributes
 from sluice._compile.nests import Results
-from sluice._size import Size
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.size import Size
+from sluice._base.grad_mode import no_grad
 
 _SIZE = 7919  # of the dim in a trace: a prime, so that sizes that come from it are known by it
 _LENGTHS = re.compile(r'^  output "(output\d+)\[(\d+)=rows[^\]]*\]\'*" = ', re.M)

@@ -6,7 +6,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn
-from sluice._dim import Dim
+from sluice._base.dim import Dim
 
 from sluice._compile import rows
 from sluice._compile.breaks import Break

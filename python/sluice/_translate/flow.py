@@ -11,10 +11,10 @@ import numpy
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import from_numpy, full_like, tensor, zeros, zeros_like
-from sluice._dtypes import result_type
-from sluice._host_function import host_function
-from sluice._structure import Structure, flatten
+from sluice._tensor.creation import from_numpy, full_like, tensor, zeros, zeros_like
+from sluice._tensor.dtypes import result_type
+from sluice._tensor.host_function import host_function
+from sluice._base.structure import Structure, flatten
 
 NAME = "_sl_flow"
 

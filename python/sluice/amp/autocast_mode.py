@@ -7,7 +7,7 @@ import warnings
 from typing import Any, Callable, TypeVar
 
 from sluice import _C, cuda
-from sluice._device import device
+from sluice._base.device import device
 from sluice.amp import lists as _lists  # noqa: F401  makes the policies
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -6,11 +6,11 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import tensor
-from sluice._dtypes import finfo
-from sluice._trace import state as trace_state
+from sluice._tensor.creation import tensor
+from sluice._tensor.dtypes import finfo
+from sluice._base.trace import state as trace_state
 from sluice.amp import in_graph
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.grad_mode import no_grad
 
 
 class GradScaler:

@@ -6,9 +6,9 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import full
-from sluice._trace import state as trace_state
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import full
+from sluice._base.trace import state as trace_state
+from sluice._base.grad_mode import no_grad
 
 
 class Scaling:

@@ -7,8 +7,8 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import zeros
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import zeros
+from sluice._base.grad_mode import no_grad
 
 
 class FunctionCtx:

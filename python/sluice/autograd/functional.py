@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 from sluice._C import fn, Tensor
-from sluice._creation import eye
-from sluice.autograd.grad_mode import enable_grad
+from sluice._tensor.creation import eye
+from sluice._base.grad_mode import enable_grad
 from sluice.autograd.passes import grad as _grad
 
 

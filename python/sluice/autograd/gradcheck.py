@@ -6,10 +6,10 @@ import warnings
 from typing import Any, Callable
 
 from sluice._C import fn, Tensor
-from sluice._creation import from_numpy, tensor
-from sluice._numbers import numpy as lazy_numpy
+from sluice._tensor.creation import from_numpy, tensor
+from sluice._base.numbers import numpy as lazy_numpy
 from sluice.autograd.functional import pulled_back
-from sluice.autograd.grad_mode import enable_grad, no_grad
+from sluice._base.grad_mode import enable_grad, no_grad
 
 
 class GradcheckError(RuntimeError):

@@ -7,9 +7,9 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import ones, zeros_like
-from sluice._trace import state as trace_state
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import ones, zeros_like
+from sluice._base.trace import state as trace_state
+from sluice._base.grad_mode import no_grad
 
 
 class _UnderWay(threading.local):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice._precision import get_float32_matmul_precision, set_float32_matmul_precision
+from sluice._base.precision import get_float32_matmul_precision, set_float32_matmul_precision
 
 __all__ = ["matmul"]
 

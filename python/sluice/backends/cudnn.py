@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 
-from sluice._precision import precisions, set_precision
+from sluice._base.precision import precisions, set_precision
 
 
 class _Cudnn(types.ModuleType):

@@ -25,7 +25,7 @@ from sluice.distributed._collectives import (ReduceOp, all_gather, all_gather_in
                                              all_to_all_single, barrier, broadcast, gather, recv, reduce, reduce_scatter,
                                              reduce_scatter_tensor, scatter, send)
 from sluice.distributed._environment import Place
-from sluice.distributed._state import Work, state as _state
+from sluice._base.job import Work, state as _state
 from sluice.errors import RuntimeError, ValueError  # noqa: A004
 
 __all__ = ["Place", "ReduceOp", "Work", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",

@@ -6,8 +6,8 @@ a Work instead of waiting.
 """
 
 from sluice._C import fn
-from sluice.autograd.grad_mode import no_grad
-from sluice.distributed._state import state
+from sluice._base.grad_mode import no_grad
+from sluice._base.job import state
 from sluice.errors import ValueError  # noqa: A004
 
 

@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 
-from sluice.distributed._state import state
+from sluice._base.job import state
 
 REPORT = "SLUICE_FAILURE_REPORT"  # the launcher's file for this process
 

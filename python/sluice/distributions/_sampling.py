@@ -7,10 +7,10 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import empty, rand, randn, tensor
-from sluice._numbers import numpy as lazy_numpy
+from sluice._tensor.creation import empty, rand, randn, tensor
+from sluice._base.numbers import numpy as lazy_numpy
 from sluice.autograd.function import Function
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.grad_mode import no_grad
 from sluice.distributions.utils import limit
 
 _ROUNDS_IN_A_GRAPH = 24  # an element that no round accepts, one of 10^20, keeps the last proposal

@@ -7,8 +7,8 @@ from typing import Any
 
 from sluice import special
 from sluice._C import fn, functional, Tensor
-from sluice._creation import ones_like, zeros_like
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import ones_like, zeros_like
+from sluice._base.grad_mode import no_grad
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.compound import TransformedDistribution
 from sluice.distributions.continuous import Uniform

@@ -6,9 +6,9 @@ from numbers import Integral
 from typing import Any
 
 from sluice import _C
-from sluice._creation import _place_of, arange, eye, full
+from sluice._tensor.creation import _place_of, arange, eye, full
 from sluice._C import fn, functional, Tensor
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.grad_mode import no_grad
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution
 from sluice.distributions.utils import clamp_probs, lazy_property, limit, one_of, probs_to_logits

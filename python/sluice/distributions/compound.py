@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 from sluice._C import fn, Tensor
-from sluice._creation import full_like, ones_like, zeros_like
-from sluice._size import Size
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import full_like, ones_like, zeros_like
+from sluice._base.size import Size
+from sluice._base.grad_mode import no_grad
 from sluice.distributions import constraints
 from sluice.distributions.categorical import Categorical
 from sluice.distributions.continuous import Cauchy, Normal

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from sluice import _C, linalg
-from sluice._creation import _place_of, eye, full
+from sluice._tensor.creation import _place_of, eye, full
 from sluice._C import Tensor
-from sluice._dtypes import finfo
+from sluice._tensor.dtypes import finfo
 
 
 class Constraint:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from sluice._C import fn, Tensor
-from sluice._creation import full_like
+from sluice._tensor.creation import full_like
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution, ExponentialFamily
 from sluice.distributions.utils import broadcast_all, limit

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sluice._creation import _place_of, arange, bernoulli, zeros_like
+from sluice._tensor.creation import _place_of, arange, bernoulli, zeros_like
 from sluice._C import fn, functional, Tensor
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.grad_mode import no_grad
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution, ExponentialFamily
 from sluice.distributions.utils import broadcast_all, check_all, lazy_property, limit, logits_to_probs, one_of, probs_to_logits

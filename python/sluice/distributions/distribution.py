@@ -6,8 +6,8 @@ from numbers import Integral
 from typing import Any
 
 from sluice._C import Tensor
-from sluice._size import Size
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.size import Size
+from sluice._base.grad_mode import no_grad
 from sluice.distributions import constraints
 from sluice.distributions.utils import check_all, knowable
 

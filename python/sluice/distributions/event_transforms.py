@@ -7,8 +7,8 @@ from typing import Any, Sequence
 
 from sluice import _C, linalg
 from sluice._C import fn, functional, Tensor
-from sluice._creation import arange, eye, tensor
-from sluice._size import Size
+from sluice._tensor.creation import arange, eye, tensor
+from sluice._base.size import Size
 from sluice.distributions import constraints
 from sluice.distributions.transforms import LowerCholeskyTransform, Transform
 from sluice.distributions.utils import limit, sum_rightmost

@@ -7,8 +7,8 @@ from typing import Any, Callable
 
 from sluice import linalg
 from sluice._C import fn, Tensor
-from sluice._creation import ones_like
-from sluice._functions import broadcast_shapes
+from sluice._tensor.creation import ones_like
+from sluice._tensor.functions import broadcast_shapes
 from sluice.distributions._sampling import EULER, LOG_2PI
 from sluice.distributions.categorical import Categorical, OneHotCategorical
 from sluice.distributions.compound import HalfNormal, Independent, LogNormal, Pareto, TransformedDistribution

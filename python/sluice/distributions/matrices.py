@@ -7,9 +7,9 @@ from typing import Any
 
 from sluice import linalg
 from sluice._C import fn, Tensor
-from sluice._creation import _place_of, arange, eye, tensor
-from sluice._functions import broadcast_shapes
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import _place_of, arange, eye, tensor
+from sluice._tensor.functions import broadcast_shapes
+from sluice._base.grad_mode import no_grad
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution, ExponentialFamily
 from sluice.distributions.multivariate import OfCovariance, diagonal

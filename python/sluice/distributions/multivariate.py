@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sluice import linalg
-from sluice._creation import _place_of, eye
+from sluice._tensor.creation import _place_of, eye
 from sluice._C import Tensor
-from sluice._functions import broadcast_shapes
+from sluice._tensor.functions import broadcast_shapes
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution
 from sluice.distributions.utils import lazy_property

@@ -6,7 +6,7 @@ from typing import Any
 
 from sluice import special
 from sluice._C import fn, functional, Tensor
-from sluice._creation import zeros_like
+from sluice._tensor.creation import zeros_like
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import ExponentialFamily
 from sluice.distributions.utils import broadcast_all, limit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluice._C import Tensor
-from sluice._creation import full_like, tensor
+from sluice._tensor.creation import full_like, tensor
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.categorical import Categorical
 from sluice.distributions.compound import TransformedDistribution

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, Sequence
 
-from sluice import _creation
-from sluice._creation import _place_of, tensor, zeros_like
+from sluice._tensor import creation
+from sluice._tensor.creation import _place_of, tensor, zeros_like
 from sluice._C import functional, Tensor
-from sluice._functions import broadcast_shapes
-from sluice._size import Size
+from sluice._tensor.functions import broadcast_shapes
+from sluice._base.size import Size
 from sluice.distributions import constraints
 from sluice.distributions.utils import knowable, limit, sum_rightmost
 
@@ -430,9 +430,9 @@ class LowerCholeskyTransform(Transform):
     domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
 
     def _call(self, x: Tensor) -> Tensor:
-        eye = _creation.eye(x.shape[-1], dtype=x.dtype, device=_place_of(x))
+        eye = creation.eye(x.shape[-1], dtype=x.dtype, device=_place_of(x))
         return x.tril(-1) + (x * eye).sum(-1).exp().unsqueeze(-1) * eye
 
     def _inverse(self, y: Tensor) -> Tensor:
-        eye = _creation.eye(y.shape[-1], dtype=y.dtype, device=_place_of(y))
+        eye = creation.eye(y.shape[-1], dtype=y.dtype, device=_place_of(y))
         return y.tril(-1) + (y * eye).sum(-1).log().unsqueeze(-1) * eye

@@ -7,9 +7,9 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import tensor
-from sluice._numbers import numpy as lazy_numpy
-from sluice.autograd.grad_mode import enable_grad
+from sluice._tensor.creation import tensor
+from sluice._base.numbers import numpy as lazy_numpy
+from sluice._base.grad_mode import enable_grad
 
 _BFLOAT16 = {"eps": 2.0**-7, "tiny": 2.0**-126, "max": (2 - 2.0**-7) * 2.0**127}
 

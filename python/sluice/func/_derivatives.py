@@ -8,9 +8,9 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import eye
+from sluice._tensor.creation import eye
 from sluice.autograd.functional import jacobian_rows, pulled_back, pushed_forward
-from sluice.autograd.grad_mode import enable_grad
+from sluice._base.grad_mode import enable_grad
 from sluice.func._nests import Nest, check_tensors
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-from sluice import _structure
+from sluice._base import structure
 from sluice._C import Tensor
 
 
@@ -14,7 +14,7 @@ class Nest:
     def __init__(self, value: Any) -> None:
         self.tensors: list[Tensor] = []
         self.names: list[str] = []
-        self.structure = _structure.flatten(value, "", self.tensors, self.names, others=True)
+        self.structure = structure.flatten(value, "", self.tensors, self.names, others=True)
 
     def build(self, leaves: Sequence[Any]) -> Any:
         return self.structure.build(iter(leaves))

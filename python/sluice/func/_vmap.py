@@ -8,8 +8,8 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import default_generator
-from sluice._structure import Structure
+from sluice._tensor.creation import default_generator
+from sluice._base.structure import Structure
 from sluice.func._nests import Nest
 
 

@@ -194,6 +194,6 @@ class Library:
 
 
 def __getattr__(name: str) -> Any:
-    from sluice._left_out import missing
+    from sluice._names.left_out import missing
 
     raise missing("sluice.library", name)

@@ -6,12 +6,12 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import arange, zeros_like
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import arange, zeros_like
+from sluice._base.grad_mode import no_grad
 from sluice.autograd.gradcheck import gradcheck
 from sluice.autograd.passes import grad
 from sluice.library._op import CustomOpDef, Operands, Results, check_aliases, fake_results
-from sluice.nn.graph import Graph
+from sluice._graph.graph import Graph
 from sluice.testing._close import assert_close
 
 

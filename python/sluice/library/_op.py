@@ -7,11 +7,11 @@ from typing import Any, Callable, Optional
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import from_numpy
-from sluice._host_function import host_function
-from sluice._trace import state as trace_state
+from sluice._tensor.creation import from_numpy
+from sluice._tensor.host_function import host_function
+from sluice._base.trace import state as trace_state
 from sluice.autograd.function import Function
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.grad_mode import no_grad
 from sluice.library._schema import Schema
 
 _AS_NUMPY = {_C.bfloat16: _C.float32}  # dtypes that NumPy lacks, and those that hold them exactly

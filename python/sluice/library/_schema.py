@@ -124,7 +124,7 @@ def _literal(value: Any) -> str:
 
 def _kind(annotation: Any) -> Optional[str]:
     """The schema's word for an annotation, None: there is none."""
-    from sluice._device import device
+    from sluice._base.device import device
 
     if annotation in _SCALARS:
         return _SCALARS[annotation]

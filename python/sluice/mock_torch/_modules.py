@@ -11,7 +11,7 @@ from importlib.metadata import Distribution, DistributionFinder
 from types import ModuleType
 from typing import Any, Iterable, Optional
 
-from sluice._left_out import left_out
+from sluice._names.left_out import left_out
 from sluice.mock_torch._private import MEMBERS, PRIVATE
 
 TORCH_VERSION = "2.13.0"  # whose names and behaviour Sluice follows

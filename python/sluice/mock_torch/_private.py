@@ -9,8 +9,9 @@ import os
 from types import ModuleType
 from typing import Any, Callable, List
 
-from sluice import _C, _device, compiler, library
-from sluice._size import Size
+from sluice import _C, compiler, library
+from sluice._base import device as _device
+from sluice._base.size import Size
 from sluice.nn import init
 from sluice.serialization import load
 

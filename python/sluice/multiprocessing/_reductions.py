@@ -8,12 +8,12 @@ import os
 import weakref
 from typing import Any
 
-from sluice import _pickling
+from sluice._tensor import pickling
 from sluice._C import Tensor
-from sluice._creation import frombuffer
+from sluice._tensor.creation import frombuffer
 from sluice.multiprocessing import _segments
 from sluice.nn.parameter import Parameter
-from sluice.serialization._rebuild import view_of
+from sluice._tensor.pickling import view_of
 
 _SMALL = 1 << 14  # bytes that are sent like everything else
 _shared: weakref.WeakValueDictionary[int, SharedSegment] = weakref.WeakValueDictionary()  # by address
@@ -36,7 +36,7 @@ def segment_of(t: Any) -> SharedSegment | None:
     """The shared memory that a tensor lies in."""
     if not t.is_cpu or not t.numel():
         return None
-    return _shared.get(_pickling.address_range(t)[0])
+    return _shared.get(pickling.address_range(t)[0])
 
 
 def shared_copy(t: Any) -> tuple[SharedSegment, Any]:
@@ -50,7 +50,7 @@ def shared_copy(t: Any) -> tuple[SharedSegment, Any]:
 
 def share_memory(t: Any) -> Any:
     """Tensor.share_memory_."""
-    _pickling.check_concrete("share_memory_", t)
+    pickling.check_concrete("share_memory_", t)
     if not t.is_cpu:
         raise NotImplementedError(f"share_memory_: the tensor is on {t.device}; only tensors on the CPU can be shared")
     if t.numel() and segment_of(t) is None:
@@ -59,11 +59,11 @@ def share_memory(t: Any) -> Any:
 
 
 def _reduce(t: Any) -> Any:
-    _pickling.check_sendable(t)
+    pickling.check_sendable(t)
     parameter = isinstance(t, Parameter)
     segment = None if t._traced or t._global else segment_of(t)
     if segment is None and (t._traced or t._global or not t.is_cpu or t.nbytes < _SMALL):
-        return (_pickling.reduce_parameter if parameter else _pickling.reduce_tensor)(t, 4)
+        return (pickling.reduce_parameter if parameter else pickling.reduce_tensor)(t, 4)
     data = t.detach()
     if segment is None:
         segment, data = shared_copy(t)

@@ -57,7 +57,7 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module("sluice.nn.image")
-    from sluice._left_out import missing
+    from sluice._names.left_out import missing
 
     raise missing("sluice.nn", name)
 

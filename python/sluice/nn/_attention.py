@@ -6,9 +6,10 @@ import math
 import warnings
 from typing import Any
 
-from sluice import _C, _creation
+from sluice import _C
+from sluice._tensor import creation
 from sluice._C import fn, Tensor
-from sluice._creation import zeros_like
+from sluice._tensor.creation import zeros_like
 from sluice.nn import functional as F
 
 
@@ -22,7 +23,7 @@ def float_mask(mask: Any, name: str, dtype: Any, other_dtype: Any = None, other_
         warnings.warn(f"Support for mismatched {name} and {other_name} is deprecated. Use same type for both instead.", stacklevel=3)
     if mask.is_floating_point():
         return mask
-    zeros = _creation.zeros(mask.shape, dtype=dtype, device=None if mask._traced else mask.device)
+    zeros = creation.zeros(mask.shape, dtype=dtype, device=None if mask._traced else mask.device)
     return zeros.masked_fill(mask, -math.inf)
 
 

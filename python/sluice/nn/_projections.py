@@ -8,7 +8,7 @@ from typing import Any
 from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._C import functional as forms
-from sluice._creation import arange
+from sluice._tensor.creation import arange
 
 
 def _check_grouped(mat_a: Tensor, mat_b: Tensor, offs: Any, bias: Any, out_dtype: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-from sluice.distributed._state import state as job
+from sluice._base.job import state as job
 
 
 class Debug:

@@ -10,10 +10,10 @@ from sluice.nn._projections import conv_tbc as conv_tbc, grouped_mm as grouped_m
 from sluice import _C
 from sluice._C import fn, Tensor
 from sluice._C.functional import *  # noqa: F403
-from sluice._creation import _memory_order, arange, chances, default_generator, masks_are_counted, zeros_like
-from sluice._distributions import exponential
+from sluice._tensor.creation import _memory_order, arange, chances, default_generator, masks_are_counted, zeros_like
+from sluice._tensor.distributions import exponential
 from sluice._C.functional import celu, elu, hardtanh, interpolate, leaky_relu, relu, selu, softmax
-from sluice._detection import deform_conv2d
+from sluice._tensor.detection import deform_conv2d
 
 
 def _check_probability(p: float) -> None:
@@ -325,6 +325,6 @@ def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, traini
 def __getattr__(name: str) -> Any:
     if name == "deform_conv2d":
         return deform_conv2d
-    from sluice._left_out import missing
+    from sluice._names.left_out import missing
 
     raise missing("sluice.nn.functional", name)

@@ -2,6 +2,6 @@
 
 
 def __getattr__(name: str) -> object:
-    from sluice._left_out import missing
+    from sluice._names.left_out import missing
 
     raise missing("sluice.nn.image", name)

@@ -9,10 +9,11 @@ import warnings
 from numbers import Integral
 from typing import Any, Callable, Iterator
 
-from sluice import _C, _creation
-from sluice._creation import empty, randperm
-from sluice._numbers import numpy as lazy_numpy
-from sluice.autograd.grad_mode import no_grad
+from sluice import _C
+from sluice._tensor import creation
+from sluice._tensor.creation import empty, randperm
+from sluice._base.numbers import numpy as lazy_numpy
+from sluice._base.grad_mode import no_grad
 
 _skipped = False
 
@@ -70,7 +71,7 @@ def eye_(tensor: Any) -> Any:
     """The identity matrix."""
     if tensor.dim() != 2:
         raise _C.ValueError("eye_: Only tensors with 2 dimensions are supported")
-    return tensor.copy_(_creation.eye(*tensor.shape, dtype=tensor.dtype))
+    return tensor.copy_(creation.eye(*tensor.shape, dtype=tensor.dtype))
 
 
 @_initialiser
@@ -86,7 +87,7 @@ def dirac_(tensor: Any, groups: int = 1) -> Any:
     for group in range(groups):
         for channel in range(min(outputs, tensor.shape[1])):
             made[(group * outputs + channel, channel, *middle)] = 1
-    return tensor.copy_(_creation.tensor(made, dtype=tensor.dtype))
+    return tensor.copy_(creation.tensor(made, dtype=tensor.dtype))
 
 
 @_initialiser
@@ -211,7 +212,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
     exact = (drawn if tensor.dtype is _C.float64 else drawn.float()).numpy()
     q, r = np.linalg.qr(exact.T if rows < cols else exact)
     q = q * np.sign(np.diag(r))
-    return tensor.copy_(_creation.tensor(np.ascontiguousarray(q.T if rows < cols else q)).reshape(tensor.shape)).mul_(gain)
+    return tensor.copy_(creation.tensor(np.ascontiguousarray(q.T if rows < cols else q)).reshape(tensor.shape)).mul_(gain)
 
 
 @_initialiser
@@ -225,7 +226,7 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = No
     keep = lazy_numpy().ones((rows, cols), dtype=bool)
     for col in range(cols):
         keep[randperm(rows)[:zeros].numpy(), col] = False
-    return tensor.copy_(drawn.masked_fill(_creation.tensor(~keep), 0))
+    return tensor.copy_(drawn.masked_fill(creation.tensor(~keep), 0))
 
 
 def bias_like_fan_in_(bias: Any, weight: Any) -> None:

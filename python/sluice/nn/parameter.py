@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice import _C, _pickling
+from sluice import _C
+from sluice._tensor import pickling
 from sluice._C import Tensor
-from sluice._creation import empty
-from sluice._tensor_methods import parse_to
+from sluice._tensor.creation import empty
+from sluice._tensor.methods import parse_to
 
 
 def _data_of(data: Any, requires_grad: bool) -> Tensor:
@@ -31,7 +32,7 @@ class Parameter(Tensor):
 
     def __deepcopy__(self, memo: Any) -> Any:
         if id(self) not in memo:
-            memo[id(self)] = type(self)(_pickling.cloned(self), self.requires_grad)
+            memo[id(self)] = type(self)(pickling.cloned(self), self.requires_grad)
         return memo[id(self)]
 
     def __repr__(self) -> str:
@@ -43,7 +44,7 @@ class Parameter(Tensor):
         return same
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _pickling.reduce_parameter(self, protocol)
+        return pickling.reduce_parameter(self, protocol)
 
 
 class Buffer(Tensor):
@@ -57,7 +58,7 @@ class Buffer(Tensor):
 
     def __deepcopy__(self, memo: Any) -> Any:
         if id(self) not in memo:
-            memo[id(self)] = type(self)(_pickling.copied(self, memo), persistent=self.persistent)
+            memo[id(self)] = type(self)(pickling.copied(self, memo), persistent=self.persistent)
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> Any:

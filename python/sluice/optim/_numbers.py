@@ -9,7 +9,8 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-from sluice import _C, _creation
+from sluice import _C
+from sluice._tensor import creation
 from sluice._C import Tensor
 
 
@@ -57,7 +58,7 @@ class Numbers:
             return number
         known, tensor = self._kept.get((index, path), (None, None))
         if tensor is None:
-            tensor = _creation.tensor(float(number), dtype=_C.float64)
+            tensor = creation.tensor(float(number), dtype=_C.float64)
         elif known is not number:  # rather than equal: a plan may have written another since
             tensor.fill_(float(number))
         self._kept[index, path] = (number, tensor)

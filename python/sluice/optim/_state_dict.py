@@ -7,9 +7,9 @@ from itertools import chain
 from typing import Any
 
 from sluice._C import Tensor
-from sluice._creation import as_tensor, tensor
-from sluice._global import fill
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import as_tensor, tensor
+from sluice._tensor.global_tensors import fill
+from sluice._base.grad_mode import no_grad
 
 
 def _numbers(groups: Any) -> dict[int, int]:

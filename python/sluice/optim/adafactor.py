@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import zeros, zeros_like
+from sluice._tensor.creation import zeros, zeros_like
 from sluice.optim._math import norm, precise
 from sluice.optim._numbers import is_zero, like
 from sluice.optim.optimizer import Optimizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluice._C import fn
-from sluice._creation import ones_like
+from sluice._tensor.creation import ones_like
 from sluice.optim._math import decayed, decoupled, mean, mean_square, precise
 from sluice.optim._numbers import like
 from sluice.optim.optimizer import Optimizer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sluice._C import fn, Tensor
-from sluice._creation import zeros_like
-from sluice.autograd.grad_mode import enable_grad, no_grad
+from sluice._tensor.creation import zeros_like
+from sluice._base.grad_mode import enable_grad, no_grad
 from sluice.optim._line_search import Point, strong_wolfe
 from sluice.optim.optimizer import Optimizer, parts_of
 

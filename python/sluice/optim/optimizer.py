@@ -9,9 +9,9 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import full_like, tensor, zeros_like
-from sluice._trace import state as trace_state
-from sluice.autograd.grad_mode import enable_grad, no_grad
+from sluice._tensor.creation import full_like, tensor, zeros_like
+from sluice._base.trace import state as trace_state
+from sluice._base.grad_mode import enable_grad, no_grad
 from sluice.autograd.passes import clear_grad
 from sluice.nn.modules.module import RemovableHandle
 from sluice.nn.utils.clip_grad import clip_grad_norm_

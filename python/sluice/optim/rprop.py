@@ -6,7 +6,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import zeros_like
+from sluice._tensor.creation import zeros_like
 from sluice.optim._math import decayed, precise
 from sluice.optim._numbers import like
 from sluice.optim.optimizer import Optimizer

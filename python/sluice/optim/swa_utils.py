@@ -10,8 +10,8 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import tensor
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import tensor
+from sluice._base.grad_mode import no_grad
 from sluice.nn.modules.module import Module
 from sluice.nn.modules.norm import _BatchNorm
 from sluice.optim.lr_scheduler._formula import at_least, at_most, choose, cos, either

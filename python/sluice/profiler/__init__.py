@@ -9,6 +9,6 @@ from sluice.profiler.profile import (
 
 
 def __getattr__(name: str) -> object:
-    from sluice._left_out import missing
+    from sluice._names.left_out import missing
 
     raise missing("sluice.profiler", name)

@@ -86,7 +86,7 @@ class Recorder:
                 put(Tensor, name, value, _timed(value, _name_of(value, name)))
         for name, event in _PASSES.items():
             put(_C, name, getattr(_C, name), _timed(getattr(_C, name), event))
-        from sluice.nn.graph import Graph
+        from sluice._graph.graph import Graph
         from sluice.optim import LBFGS, Optimizer
 
         put(Graph, "__call__", Graph.__call__, _timed_graph(Graph.__call__))

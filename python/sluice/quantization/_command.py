@@ -13,9 +13,9 @@ import numpy as np
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._bundle import load_graph
-from sluice._creation import from_numpy
-from sluice._progress import with_progress
+from sluice._graph.bundle import load_graph
+from sluice._tensor.creation import from_numpy
+from sluice._base.progress import with_progress
 from sluice.quantization._quantize import METHODS, MODES, quantize
 from sluice.serialization import save
 

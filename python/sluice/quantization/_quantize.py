@@ -9,14 +9,15 @@ from typing import Any, Iterable, NamedTuple
 
 import numpy as np
 
-from sluice import _C, _creation
+from sluice import _C
+from sluice._tensor import creation
 from sluice._C import fn
-from sluice._bundle import LoadedGraph, load_graph
-from sluice._creation import from_numpy
-from sluice._progress import with_progress
-from sluice.autograd.grad_mode import no_grad
-from sluice.nn.graph.call import GraphCall
-from sluice.nn.graph.graph import Graph
+from sluice._graph.bundle import LoadedGraph, load_graph
+from sluice._tensor.creation import from_numpy
+from sluice._base.progress import with_progress
+from sluice._base.grad_mode import no_grad
+from sluice._graph.call import GraphCall
+from sluice._graph.graph import Graph
 from sluice.nn.modules.module import Module
 from sluice.nn.modules.quantization import MinMaxObserver, Quantization
 from sluice.quantization._observers import observer
@@ -199,7 +200,7 @@ def _scale(name: str, seen: Any) -> tuple[Any, Any]:
     if low == high:
         raise ValueError(f"quantize: the operand of '{name}' was {low:g} in all of the calibration; give data that differ, or "
                          "exclude the layer")
-    ends = _creation.tensor([[min(low, 0.0)], [max(high, 0.0)]], dtype=_C.float32)
+    ends = creation.tensor([[min(low, 0.0)], [max(high, 0.0)]], dtype=_C.float32)
     scale, zero = MinMaxObserver(quantization_scheme="affine")._parameters_of(ends[0], ends[1])
     return scale.contiguous(), zero.to(_C.int32).contiguous()
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import empty, frombuffer
-from sluice._device import device
-from sluice._pickling import bytes_of
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import empty, frombuffer
+from sluice._base.device import device
+from sluice._tensor.pickling import bytes_of
+from sluice._base.grad_mode import no_grad
 from sluice.errors import RuntimeError, TypeError, ValueError  # noqa: A004
 from sluice.serialization import _archive, _unpickler
 from sluice.serialization._names import (StorageType, add_safe_globals as add_safe_globals,
@@ -31,8 +31,8 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
 
     freeze: of a graph, take the weights that no step changes for constants, and compute what depends on them alone now.
     """
-    from sluice._bundle import LoadedGraph, save_graph
-    from sluice.nn.graph import Graph
+    from sluice._graph.bundle import LoadedGraph, save_graph
+    from sluice._graph.graph import Graph
 
     graphs = obj if isinstance(obj, (list, tuple)) else [obj]
     if graphs and all(isinstance(g, (Graph, LoadedGraph)) for g in graphs):

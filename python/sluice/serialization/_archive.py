@@ -10,7 +10,7 @@ import struct
 import zipfile
 from typing import Any, Iterator
 
-from sluice._replaced_file import replaced
+from sluice._base.replaced_file import replaced
 from sluice.errors import RuntimeError, ValueError  # noqa: A004
 
 ALIGNMENT = 64

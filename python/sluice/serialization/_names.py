@@ -7,8 +7,8 @@ import contextlib
 from typing import Any, Iterator
 
 from sluice import _C
-from sluice._device import device
-from sluice._size import Size
+from sluice._base.device import device
+from sluice._base.size import Size
 from sluice.errors import TypeError, ValueError  # noqa: A004
 from sluice.nn.parameter import Parameter
 from sluice.serialization._allowed import Allowed as Allowed

@@ -9,11 +9,11 @@ import pickle
 from typing import Any
 
 from sluice import _C
-from sluice._device import device
-from sluice._pickling import address_range, check_concrete
-from sluice._size import Size
+from sluice._base.device import device
+from sluice._tensor.pickling import address_range, check_concrete
+from sluice._base.size import Size
 from sluice.errors import TypeError  # noqa: A004
-from sluice.nn.graph import Graph
+from sluice._graph.graph import Graph
 from sluice.nn.parameter import Parameter
 from sluice.serialization._names import STORAGES
 

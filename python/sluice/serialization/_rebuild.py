@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sluice import _C
-from sluice._creation import empty, from_numpy, frombuffer, tensor
-from sluice._numbers import numpy as lazy_numpy
-from sluice._pickling import bytes_of
+from sluice._tensor.creation import empty, frombuffer
+from sluice._tensor.pickling import bytes_of, view_of
 from sluice.errors import ValueError  # noqa: A004
 from sluice.nn.parameter import Parameter
 from sluice.serialization._allowed import Allowed
@@ -73,40 +71,3 @@ def _with_state(t: Any, state: Any) -> Any:
         raise ValueError(f"attributes of a tensor are {type(state).__name__}; must be a dict by name")
     t.__dict__.update(state or {})
     return t
-
-
-def view_of(values: Any, offset: Any, size: Any, stride: Any) -> Any:
-    """The elements of a tensor of one dim that a size and strides describe; it shares them. Checks all of it."""
-    size, stride = tuple(size), tuple(stride)
-    numbers = (offset, *size, *stride)
-    if len(size) != len(stride) or not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
-        raise ValueError(f"a tensor of size {size!r:.200} with strides {stride!r:.200} at {offset!r:.40}; must be "
-                         "numbers >= 0, alike in count")
-    if 0 in size:
-        return empty(size, dtype=values.dtype, device=values.device)
-    end = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride))
-    if end > len(values):
-        raise ValueError(f"a tensor of size {size} with strides {stride} at {offset} ends at element {end}; its storage "
-                         f"has {len(values)}")
-    # Axes that elements are repeated along, or that have one, come last: they need no memory.
-    axes = [i for i in range(len(size)) if size[i] > 1 and stride[i] > 0]
-    axes.sort(key=lambda i: -stride[i])
-    others = [i for i in range(len(size)) if i not in axes]
-    inner = [size[i] for i in axes]
-    if all(stride[i] == math.prod(inner[k + 1:]) for k, i in enumerate(axes)):  # dense, in some order of axes
-        t = values if end - offset == len(values) else values.narrow(0, offset, end - offset)
-        t = t.view([*inner, *(1 for _ in others)]).expand([*inner, *(size[i] for i in others)])
-        order = [*axes, *others]
-        back = [order.index(i) for i in range(len(size))]
-        return t if back == list(range(len(size))) else t.permute(*back)
-    return _strided(values, offset, size, stride)
-
-
-def _strided(values: Any, offset: int, size: Any, stride: Any) -> Any:
-    np = lazy_numpy()
-    if values.is_cpu and values.dtype is not _C.bfloat16:
-        array = np.lib.stride_tricks.as_strided(values.numpy()[offset:], size, [s * values.dtype.itemsize for s in stride])
-        return from_numpy(array)
-    # NumPy has no such elements, or cannot reach them: these are copies.
-    where = np.lib.stride_tricks.as_strided(np.arange(len(values))[offset:], size, [8 * s for s in stride])
-    return values[tensor(where.reshape(-1), device=values.device)].view(size)

@@ -18,7 +18,7 @@ import tempfile
 import threading
 from typing import Any, IO, Sequence
 
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 from sluice.client import Client
 
 __all__ = ["Server"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import tensor
+from sluice._tensor.creation import tensor
 
 # (rtol, atol) by dtype, as torch has them; other dtypes must be equal.
 _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7)}

@@ -8,9 +8,9 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._structure import flatten
-from sluice._trace import tracing_lock
-from sluice.nn.graph import Graph
+from sluice._base.structure import flatten
+from sluice._base.trace import tracing_lock
+from sluice._graph.graph import Graph
 from sluice.testing._close import assert_close
 
 

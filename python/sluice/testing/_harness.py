@@ -13,9 +13,9 @@ import numpy as np
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import from_numpy, tensor
-from sluice._host_function import host_function
-from sluice.nn.graph import Graph
+from sluice._tensor.creation import from_numpy, tensor
+from sluice._tensor.host_function import host_function
+from sluice._graph.graph import Graph
 from sluice.nn.modules.module import Module
 from sluice.testing import _plans
 from sluice.testing._close import assert_close

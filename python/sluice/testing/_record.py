@@ -12,7 +12,7 @@ import numpy as np
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._bundle import load_graph
+from sluice._graph.bundle import load_graph
 from sluice.serialization import save
 from sluice.testing import _plans
 

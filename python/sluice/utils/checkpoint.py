@@ -9,11 +9,11 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import default_generator
-from sluice._trace import checkpoint_scope
+from sluice._tensor.creation import default_generator
+from sluice._base.trace import checkpoint_scope
 from sluice.autograd import passes
 from sluice.autograd.function import Function
-from sluice.autograd.grad_mode import enable_grad
+from sluice._base.grad_mode import enable_grad
 from sluice.autograd.graph import saved_tensors_hooks
 
 __all__ = ["CheckpointError", "CheckpointFunction", "check_backward_validity", "checkpoint", "checkpoint_sequential",
@@ -296,6 +296,6 @@ def set_device_states(devices: Any, states: Any, *, device_type: str | None = No
 
 
 def __getattr__(name: str) -> Any:
-    from sluice._left_out import missing
+    from sluice._names.left_out import missing
 
     raise missing("sluice.utils.checkpoint", name)

@@ -10,9 +10,9 @@ from typing import Any, Iterator
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import empty
-from sluice._pickling import bytes_of, check_concrete
-from sluice._replaced_file import replaced
+from sluice._tensor.creation import empty
+from sluice._tensor.pickling import bytes_of, check_concrete
+from sluice._base.replaced_file import replaced
 from sluice.errors import TypeError, ValueError  # noqa: A004
 
 _DTYPES = {"F64": _C.float64, "F32": _C.float32, "F16": _C.float16, "BF16": _C.bfloat16, "I64": _C.int64, "I32": _C.int32,

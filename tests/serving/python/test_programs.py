@@ -18,7 +18,7 @@ import pytest
 
 import sluice as sl
 from programs import PATIENCE, ROOT, Net, expected, save, served
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 from test_load import Client, body_of
 
 GOLDEN = ROOT / "tests/golden"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import ones
+from sluice._tensor.creation import ones
 
 __all__ = ["causal_lower_right", "causal_upper_left"]
 

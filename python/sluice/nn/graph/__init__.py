@@ -1,9 +1,3 @@
 """nn.Graph: a network, its backward pass and its optimizers as one plan."""
 
-from sluice import _lower as _lower
-from sluice._left_out import absent as _absent
-from sluice.nn.graph.graph import Graph as Graph
-
-for _name, _member in _absent("sluice.nn.Graph").items():
-    if not hasattr(Graph, _name):
-        setattr(Graph, _name, _member)
+from sluice._graph.graph import Graph as Graph

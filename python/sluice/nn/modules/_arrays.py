@@ -6,7 +6,7 @@ import itertools
 import sys
 from typing import Any
 from sluice import _C
-from sluice._creation import tensor
+from sluice._tensor.creation import tensor
 
 
 def _tensor_of(array: Any, modules: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluice._C import Tensor
-from sluice._creation import zeros
+from sluice._tensor.creation import zeros
 from sluice.autograd import Function
 
 

@@ -8,9 +8,9 @@ from collections import OrderedDict, namedtuple
 from typing import Any
 
 from sluice._C import Tensor
-from sluice._creation import as_tensor, from_dlpack
-from sluice._numbers import numpy as lazy_numpy
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import as_tensor, from_dlpack
+from sluice._base.numbers import numpy as lazy_numpy
+from sluice._base.grad_mode import no_grad
 from sluice.nn.modules._hooks import RemovableHandle, add_hook
 from sluice.nn.parameter import Parameter, is_lazy
 
@@ -142,7 +142,7 @@ class StateOfModule:
 
     def _load_entry(self, name: str, target: Tensor, key: str, source: Any, assign: bool) -> str | None:
         """Copies `source`, a tensor or an array, into the entry, or puts it there; returns what is wrong with it."""
-        from sluice._global import fill
+        from sluice._tensor.global_tensors import fill
 
         if not isinstance(source, Tensor):
             if not hasattr(source, "__array__"):

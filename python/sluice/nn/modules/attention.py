@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluice._C import Tensor
-from sluice._creation import empty
+from sluice._tensor.creation import empty
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.linear import Linear

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from sluice import _C, _creation
+from sluice import _C
+from sluice._tensor import creation
 from sluice.nn import init
 from sluice.nn.modules.conv import (
     Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, tuple_of)
@@ -137,7 +138,7 @@ class LazyNorm(LazyModuleMixin):
         if track_running_stats:
             self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
             self.running_var = UninitializedBuffer(device=device, dtype=dtype)
-            self.num_batches_tracked = _creation.tensor(0, dtype=_C.int64, device=device)
+            self.num_batches_tracked = creation.tensor(0, dtype=_C.int64, device=device)
 
     def reset_parameters(self) -> None:
         if self.num_features != 0:

@@ -9,10 +9,10 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import empty_like
-from sluice._global import place
-from sluice._tensor_methods import parse_to
-from sluice._trace import checkpoint_scope, module_scope, state as trace_state
+from sluice._tensor.creation import empty_like
+from sluice._tensor.global_tensors import place
+from sluice._tensor.methods import parse_to
+from sluice._base.trace import checkpoint_scope, module_scope, state as trace_state
 from sluice.autograd.passes import clear_grad
 from sluice.nn.debug import Debug
 from sluice.nn.modules._arrays import with_tensors

@@ -8,8 +8,8 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import empty, ones, tensor, zeros
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import empty, ones, tensor, zeros
+from sluice._base.grad_mode import no_grad
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.module import Module

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import arange, empty, rand, tensor
+from sluice._tensor.creation import arange, empty, rand, tensor
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.module import Module

@@ -6,7 +6,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import zeros, zeros_like
+from sluice._tensor.creation import zeros, zeros_like
 from sluice.nn.modules.conv import Conv1d, Conv2d, Conv3d
 from sluice.nn.modules.module import Module
 

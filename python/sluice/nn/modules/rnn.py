@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from sluice._C import fn, Tensor
-from sluice._creation import empty, zeros
+from sluice._tensor.creation import empty, zeros
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules import _recurrence

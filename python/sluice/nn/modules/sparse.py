@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sluice._C import Tensor
-from sluice._creation import empty
-from sluice._trace import state as trace_state
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import empty
+from sluice._base.trace import state as trace_state
+from sluice._base.grad_mode import no_grad
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.module import Module

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import full
+from sluice._tensor.creation import full
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn._attention import dtype_of, float_mask

@@ -7,11 +7,12 @@ import itertools
 import weakref
 from typing import Any, Iterator
 
-from sluice import _C, _creation, distributed as dist
+from sluice import _C, distributed as dist
+from sluice._tensor import creation
 from sluice._C import Tensor
-from sluice._creation import zeros
-from sluice.autograd.grad_mode import no_grad
-from sluice.distributed._state import state
+from sluice._tensor.creation import zeros
+from sluice._base.grad_mode import no_grad
+from sluice._base.job import state
 from sluice.errors import TypeError, ValueError  # noqa: A004
 from sluice.nn.modules.module import Module
 
@@ -35,7 +36,7 @@ class _Bucket:
                 view.zero_()
             elif p.grad.data_ptr() != view.data_ptr():
                 view.copy_(p.grad)
-        self.used.copy_(_creation.tensor([float(f) for f in self.fresh]))
+        self.used.copy_(creation.tensor([float(f) for f in self.fresh]))
         self.work = dist.all_reduce(self.flat, dist.ReduceOp.AVG, async_op=True)
 
     def store(self, as_view: bool) -> None:

@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
               "memory_format": None, "convert_conv2d_weight_memory_format": "memory_format",
               "convert_conv3d_weight_memory_format": "memory_format"}
     if name not in places:
-        from sluice._left_out import missing
+        from sluice._names.left_out import missing
 
         raise missing("sluice.nn.utils", name)
     place = places[name]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sluice import linalg
-from sluice._creation import _place_of, eye, randn, tensor, zeros
+from sluice._tensor.creation import _place_of, eye, randn, tensor, zeros
 from sluice._C import fn, Tensor
-from sluice._numbers import numpy as lazy_numpy
+from sluice._base.numbers import numpy as lazy_numpy
 from sluice.nn.modules.module import Module
 from sluice.nn.utils import parametrize
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sluice._C import Tensor
-from sluice._creation import empty
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import empty
+from sluice._base.grad_mode import no_grad
 from sluice.nn import functional as F
 from sluice.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from sluice.nn.parameter import Parameter, is_lazy

@@ -8,8 +8,8 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import tensor
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.creation import tensor
+from sluice._base.grad_mode import no_grad
 
 _INFINITY = float("inf")
 
@@ -71,7 +71,7 @@ def _finite(total: Any, order: float) -> Any:
             raise RuntimeError(message)
         return value
 
-    from sluice._host_function import host_function
+    from sluice._tensor.host_function import host_function
 
     return host_function(check_norm, total, out=((), total.dtype))  # the step fails before anything is written
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluice._C import fn, Tensor
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.grad_mode import no_grad
 
 
 def _same_device(tensors: list[Any]) -> None:

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from sluice._C import Tensor
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.grad_mode import no_grad
 from sluice.nn.parameter import Parameter
 
 

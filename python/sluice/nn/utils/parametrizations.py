@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluice._C import Tensor
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.grad_mode import no_grad
 from sluice.nn import functional as F
 from sluice.nn.modules.module import Module
 from sluice.nn.utils import parametrize

@@ -9,7 +9,7 @@ from typing import Any, Iterator
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice.autograd.grad_mode import no_grad
+from sluice._base.grad_mode import no_grad
 from sluice.nn.modules.container import ModuleDict, ModuleList
 from sluice.nn.modules.module import Module
 from sluice.nn.parameter import Parameter

@@ -8,8 +8,8 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import ones_like, rand, rand_like, tensor
-from sluice._numbers import numpy as lazy_numpy
+from sluice._tensor.creation import ones_like, rand, rand_like, tensor
+from sluice._base.numbers import numpy as lazy_numpy
 
 
 def _values(t: Tensor) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import full, tensor
+from sluice._tensor.creation import full, tensor
 
 _Fields = namedtuple("PackedSequence", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"])
 
@@ -221,6 +221,6 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 
 
 def __getattr__(name: str) -> Any:
-    from sluice._left_out import missing
+    from sluice._names.left_out import missing
 
     raise missing("sluice.nn.utils.rnn", name)

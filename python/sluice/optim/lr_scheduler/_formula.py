@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import tensor
+from sluice._tensor.creation import tensor
 
 
 def scalar(x: Any) -> Tensor:

@@ -9,8 +9,8 @@ from numbers import Integral
 from typing import Any
 
 from sluice._C import Tensor
-from sluice._trace import state as trace_state
-from sluice.distributed._state import state as job
+from sluice._base.trace import state as trace_state
+from sluice._base.job import state as job
 from sluice.optim import _numbers
 from sluice.optim.optimizer import Optimizer
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._creation import tensor
+from sluice._tensor.creation import tensor
 from sluice.optim.lr_scheduler._formula import choose
 from sluice.optim.lr_scheduler.base import LRScheduler, get, put, rates, StandIn, write
 from sluice.optim.lr_scheduler.factors import MultiplicativeLR

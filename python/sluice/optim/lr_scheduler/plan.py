@@ -7,9 +7,9 @@ from typing import Any, Iterator
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._host_function import host_function
-from sluice._trace import state as trace_state
-from sluice.autograd.grad_mode import no_grad
+from sluice._tensor.host_function import host_function
+from sluice._base.trace import state as trace_state
+from sluice._base.grad_mode import no_grad
 from sluice.optim import _numbers
 from sluice.optim.lr_scheduler._formula import scalar
 from sluice.optim.lr_scheduler.base import StandIn

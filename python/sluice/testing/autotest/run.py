@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable
 
-from sluice import _device
-from sluice._progress import with_progress
+from sluice._base import device as _device
+from sluice._base.progress import with_progress
 from sluice.testing.autotest.arrays import Case
 from sluice.testing.autotest.check import Verdict, check
 from sluice.testing.autotest.draw import Draw

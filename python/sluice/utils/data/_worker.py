@@ -15,10 +15,10 @@ import weakref
 from typing import Any
 
 from sluice._C import Tensor
-from sluice._creation import frombuffer, manual_seed
-from sluice._functions import set_num_threads
-from sluice._numbers import numpy as lazy_numpy
-from sluice._pickling import check_sendable
+from sluice._tensor.creation import frombuffer, manual_seed
+from sluice._tensor.functions import set_num_threads
+from sluice._base.numbers import numpy as lazy_numpy
+from sluice._tensor.pickling import check_sendable
 from sluice.multiprocessing import _segments
 from sluice.multiprocessing._channel import Channel
 from sluice.utils.data import collate

@@ -12,8 +12,8 @@ from typing import Any, Callable, Iterator
 
 from sluice import _C
 from sluice._C import fn, Tensor
-from sluice._creation import as_tensor, empty, frombuffer, tensor
-from sluice._numbers import numpy as lazy_numpy
+from sluice._tensor.creation import as_tensor, empty, frombuffer, tensor
+from sluice._base.numbers import numpy as lazy_numpy
 from sluice.errors import RuntimeError, TypeError  # noqa: A004
 
 _LARGE = 1 << 20  # bytes

@@ -8,9 +8,10 @@ import math
 import warnings
 from typing import Any, Generic, Iterator, Sequence, TypeVar
 
-from sluice import _C, _creation
+from sluice import _C
+from sluice._tensor import creation
 from sluice._C import Tensor
-from sluice._creation import randperm
+from sluice._tensor.creation import randperm
 from sluice.errors import ValueError  # noqa: A004
 
 T_co = TypeVar("T_co", covariant=True)
@@ -59,7 +60,7 @@ class TensorDataset(Dataset):
         n = len(self)
         if not all(type(i) is int and 0 <= i < n for i in indices):
             return None
-        rows = _creation.tensor(list(indices), dtype=_C.int64)
+        rows = creation.tensor(list(indices), dtype=_C.int64)
         return [t.index_select(0, rows.to(t.device)) for t in self.tensors]
 
     def __len__(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any, Iterator
 
 from sluice import distributed as dist
 from sluice._C import Generator
-from sluice._creation import randperm
+from sluice._tensor.creation import randperm
 from sluice.errors import ValueError  # noqa: A004
 from sluice.utils.data.sampler import Sampler
 

@@ -8,8 +8,8 @@ from typing import Any, Generic, Iterator, Sequence, TypeVar
 
 from sluice import _C
 from sluice._C import Generator
-from sluice._creation import as_tensor, rand, randint, randperm
-from sluice._numbers import numpy as lazy_numpy
+from sluice._tensor.creation import as_tensor, rand, randint, randperm
+from sluice._base.numbers import numpy as lazy_numpy
 from sluice.errors import RuntimeError, TypeError, ValueError  # noqa: A004
 
 T_co = TypeVar("T_co", covariant=True)
