@@ -6,7 +6,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._base.trace import state as trace_state, tracing_lock
+from sluice._base.trace import tracing_lock, within
 from sluice.autograd.passes import retains_graph
 from sluice._graph.families import Example
 
@@ -16,12 +16,8 @@ from sluice._compile.capture import Traced
 
 def gradients(outs: list[Tensor], leaves: list[Tensor], grads: list[Tensor]) -> list[Any]:
     """Of `leaves`; None where there is none."""
-    outer, trace_state.differentiates = trace_state.differentiates, True
-    try:
-        with refusing():  # hooks
-            return _C.grad(outs, leaves, grads, False, True, True) if leaves else []
-    finally:
-        trace_state.differentiates = outer
+    with within(differentiates=True), refusing():  # hooks
+        return _C.grad(outs, leaves, grads, False, True, True) if leaves else []
 
 
 def example_of(t: Any) -> Example:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._guards.environment import Environment
-from sluice._base.trace import state as trace_state, tracing_lock
+from sluice._base.trace import running, tracing_lock, within
 from sluice._graph import eager
 from sluice.nn.modules.module import Module
 
@@ -209,18 +209,15 @@ class Region:
 
     def _run_eagerly(self, args: Any, kwargs: Any, found: Break | None = None) -> Any:
         self.counter.count("eager_calls")
-        outer = trace_state.regions
+        outer = running.now.regions
         if self.children is None:
             self.children = Children(self, self.modules, outer)
-        try:
-            trace_state.regions = self.children
+        with within(regions=self.children):
             if found is None:
                 return self._eager(*args, **kwargs)
             listed: list[Break] = []
             with listing(listed):
                 result = self._eager(*args, **kwargs)
-        finally:
-            trace_state.regions = outer
         self._note(listed, found)
         return result
 

@@ -6,7 +6,7 @@ import types
 from typing import Any
 
 from sluice import _C
-from sluice._base.trace import state as trace_state
+from sluice._base.trace import within
 from sluice.nn.modules.module import Module
 
 from sluice._compile import guards
@@ -39,12 +39,8 @@ def _explained(model: Any, args: Any, kwargs: Any) -> Explanation:
     behind = region_behind(model)
     asked = {"fullgraph": False, "dynamic": None, "backend": "plan", "mode": None, "options": None} if behind is None else behind.asked
     region = region_of(behind.function if behind is not None else model, {**asked, "fullgraph": False})
-    outer, trace_state.regions = trace_state.regions, None
-    try:
-        with explaining():
-            region(*args, **kwargs)
-    finally:
-        trace_state.regions = outer
+    with within(regions=None), explaining():
+        region(*args, **kwargs)
     graphs = [{"name": p.name, "ops": p.ops(), "backward_ops": p.backward_ops, "text": p.text(), "guards": guards.described(p), "notes": p.notes(),
                "saved_bytes": p.saved_bytes()}
               for p in region.all_programs()]

@@ -6,7 +6,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._base.structure import flatten
-from sluice._base.trace import state as trace_state, tracing_lock
+from sluice._base.trace import tracing_lock, within
 
 
 class _Mode:
@@ -69,26 +69,24 @@ def _run(graph: Any, given: Any) -> Any:
     stepped: list[Any] = []
     hooks = [optim.register_step_post_hook(lambda optim, args, kwargs: stepped.append(optim)) for optim, _ in pairs]
     counts = [schedule and schedule._step_count for _, schedule in pairs]
-    outer, others, nested = trace_state.scaling, trace_state.tables, trace_state.builds
+    scaling, tables = graph._updates.scaling(), graph._updates.tables(1)
     try:
-        trace_state.scaling, trace_state.tables = graph._updates.scaling(), graph._updates.tables(1)
-        trace_state.builds = True
-        for p in params:
-            p.grad = None
-        results: list[Any] = []
-        bound = graph._bound(given)
-        with graph.config.precision():
-            nest = flatten(graph.build(*bound.args, **bound.kwargs), "", results, [])
-        results = [t.detach().clone() for t in results]  # as they are before the updates
-        for (optim, schedule), count in zip(pairs, counts):
-            _step(optim, trace_state.scaling, stepped)
-            if schedule is not None and schedule._step_count == count:
-                schedule.step()
-        if trace_state.scaling is not None and scaler._seen and not trace_state.scaling.updated:
-            scaler.update()
-        return nest.build(iter(results))
+        with within(scaling=scaling, tables=tables, builds=True):
+            for p in params:
+                p.grad = None
+            results: list[Any] = []
+            bound = graph._bound(given)
+            with graph.config.precision():
+                nest = flatten(graph.build(*bound.args, **bound.kwargs), "", results, [])
+            results = [t.detach().clone() for t in results]  # as they are before the updates
+            for (optim, schedule), count in zip(pairs, counts):
+                _step(optim, scaling, stepped)
+                if schedule is not None and schedule._step_count == count:
+                    schedule.step()
+            if scaling is not None and scaler._seen and not scaling.updated:
+                scaler.update()
+            return nest.build(iter(results))
     finally:
-        trace_state.scaling, trace_state.tables, trace_state.builds = outer, others, nested
         for hook in hooks:
             hook.remove()
         for p, grad in before:

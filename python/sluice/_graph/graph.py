@@ -17,7 +17,7 @@ from typing import Any, Callable, TypeVar
 from sluice import _C
 from sluice._C import Tensor
 from sluice._base.structure import flatten
-from sluice._base.trace import state as trace_state, tracing_lock
+from sluice._base.trace import tracing_lock, within
 from sluice.nn.debug import Debug
 from sluice._graph import eager, runtime_state, state
 from sluice._graph.awaiting import Awaiting
@@ -398,40 +398,36 @@ class Graph(Inspection):
         scaling, tables = self._updates.scaling(), self._updates.tables(batches.n)
         self._updates.prepare(self.config.zero)
         scope = _C.TraceScope(self.name, stack_depth, self.config._call_fixes)
-        previous = dict(trace_state.__dict__)
-        trace_state.names, trace_state.functions, trace_state.stepped = self._module_names(), {}, []
-        trace_state.optimizers, trace_state.schedules = [optim for optim, _ in self._optimizers], self._optimizers
-        trace_state.batches, trace_state.scaling, trace_state.tables = batches, scaling, tables
+        context = within(names=self._module_names(), functions={}, stepped=[], optimizers=[optim for optim, _ in self._optimizers],
+                         schedules=self._optimizers, batches=batches, scaling=scaling, tables=tables)
         scope.set_micro_batches(batches.n)
         try:
-            variables = list(self._variables())
-            for name, tensor in variables:
-                scope.register_variable(name, tensor)
-            traced = [scope.add_input(n, t.dtype, batches.part(self.name, n, t._shape), order_of(t)) for n, t in zip(names, leaves)]
-            for t, given in zip(traced, leaves):
-                if given.requires_grad:
-                    t.requires_grad_(True)
-            traced = [t.to_global(g.placement, g.sbp) if g._global else t for t, g in zip(traced, leaves)]
-            bound = self._bound(structure.build(iter(traced)))
-            with (self.config.zero or Zero(restore_level=0)).restored(self._blocks.values()):
-                with self._watch.reading(self, Graph, self._own, self._named_modules(), self._environment), self.config.precision():
-                    result = self.build(*bound.args, **bound.kwargs)
-            self._updates.trace()
-            outputs, output_names = [], []
-            results = flatten(result, "", outputs, output_names)
-            named = [(_output_name(n), batches.pack(t)) for n, t in zip(output_names, outputs)]
-            captured = scope.finish(named)
-            refused.captured = captured
-            traced = captured, results, trace_state.functions
+            with context as now:
+                variables = list(self._variables())
+                for name, tensor in variables:
+                    scope.register_variable(name, tensor)
+                traced = [scope.add_input(n, t.dtype, batches.part(self.name, n, t._shape), order_of(t)) for n, t in zip(names, leaves)]
+                for t, given in zip(traced, leaves):
+                    if given.requires_grad:
+                        t.requires_grad_(True)
+                traced = [t.to_global(g.placement, g.sbp) if g._global else t for t, g in zip(traced, leaves)]
+                bound = self._bound(structure.build(iter(traced)))
+                with (self.config.zero or Zero(restore_level=0)).restored(self._blocks.values()):
+                    with self._watch.reading(self, Graph, self._own, self._named_modules(), self._environment), self.config.precision():
+                        result = self.build(*bound.args, **bound.kwargs)
+                self._updates.trace()
+                outputs, output_names = [], []
+                results = flatten(result, "", outputs, output_names)
+                named = [(_output_name(n), batches.pack(t)) for n, t in zip(output_names, outputs)]
+                captured = scope.finish(named)
+                refused.captured = captured
+                traced = captured, results, now.functions
         except _C.Error:
             refused.captured = scope.unfinished()
             raise
         finally:
-            trace_state.names = trace_state.functions = trace_state.stepped = trace_state.batches = trace_state.scaling = trace_state.tables = None
-            trace_state.optimizers = trace_state.schedules = ()
-            trace_state.__dict__.update(previous)
             scope.close()
-        del bound, result, outputs, named  # objects that are nowhere else are of this trace alone
+        del bound, result, outputs, named, context, now  # objects that are nowhere else are of this trace alone
         self._watch.finish(self, list(self._named_modules()), variables, captured, traced[-1])
         return traced
 

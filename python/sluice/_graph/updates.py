@@ -9,7 +9,7 @@ from typing import Any, Iterator
 from sluice import _C
 from sluice._C import Tensor
 from sluice._tensor.host_function import Generated
-from sluice._base.trace import module_scope, state as trace_state
+from sluice._base.trace import module_scope, running
 from sluice.amp.grad_scaler import GradScaler
 from sluice.amp.in_graph import Scaling
 from sluice._graph import sparse
@@ -113,13 +113,13 @@ class Updates:
         """The steps that build() has not made itself."""
         for i, (optim, lr_sch) in enumerate(self.pairs):
             with module_scope(f"optimizer{i}"):
-                if not _contains(trace_state.stepped, optim):
+                if not _contains(running.now.stepped, optim):
                     optim.step_in_plan()
-                if lr_sch is not None and not _contains(trace_state.stepped, lr_sch):
+                if lr_sch is not None and not _contains(running.now.stepped, lr_sch):
                     in_plan(lr_sch).trace()
-        if trace_state.scaling is not None:
+        if running.now.scaling is not None:
             with module_scope("grad_scaler"):
-                trace_state.scaling.finish()
+                running.now.scaling.finish()
         self._remember()
 
     def _remember(self) -> None:

@@ -11,7 +11,7 @@ from sluice._base.device import device as _device
 from sluice._tensor.functions import broadcast_shapes
 from sluice._base.numbers import array_of, is_whole, numpy
 from sluice._base.size import sizes_of
-from sluice._base.trace import state as trace_state
+from sluice._base.trace import running
 
 default_generator = _C.Generator()
 get_default_dtype = _C.get_default_dtype
@@ -396,7 +396,7 @@ def chances(like: Tensor, shape: Any, p: float, generator: Any = None, dtype: An
 
 def masks_are_counted() -> bool:
     """Whether dropout draws by the counter-based generator: in graphs, and in build() that is run eagerly."""
-    return _C.is_tracing() or trace_state.builds
+    return _C.is_tracing() or running.now.builds
 
 
 def normal(mean: Any, std: Any, size: Any = None, *, generator: Any = None) -> Tensor:

@@ -10,7 +10,7 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._base.device import device, stream as stream_scope
 from sluice._base.dim import Dim
-from sluice._base.trace import state as trace_state
+from sluice._base.trace import running
 
 
 class Generated:
@@ -42,7 +42,7 @@ def begin_anew(functions: Any) -> None:
 def _name_of(fn: Any) -> Any:
     """The name of `fn`: in the graph being traced its own there. Graphs name alike what is named alike."""
     base = getattr(fn, "__name__", type(fn).__name__)
-    table = trace_state.functions
+    table = running.now.functions
     if table is None:
         return base
     names = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(1)))
@@ -86,7 +86,7 @@ def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any
         if tensors:
             raise TypeError(f"host_function: {fn!r} is a generator function, which makes data by itself, and got "
                             f"{len(tensors)} tensors; use an ordinary function to compute on tensors")
-        if trace_state.functions is None:
+        if running.now.functions is None:
             raise TypeError(f"host_function: {fn!r} is a generator function, which is a source of graphs; outside of a graph, "
                             "call it yourself and iterate")
         fn = Generated(fn)

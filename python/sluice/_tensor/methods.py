@@ -14,7 +14,7 @@ from sluice._C import Tensor, fn
 from sluice._tensor.creation import _place_of, as_tensor, chances, check_probability, default_generator, full, in_memory_order, rand
 from sluice._base.device import device
 from sluice._base.size import Size
-from sluice._base.trace import hooked, state as trace_state
+from sluice._base.trace import hooked, running
 
 if TYPE_CHECKING:
     import numpy
@@ -314,7 +314,7 @@ def register_hook(self, hook) -> Any:
     """`hook(grad)` runs when this tensor's gradient is known; a returned tensor replaces it."""
     if self.is_leaf and not self._traced:
         hooked.add(self._impl)
-        plain, hook = hook, lambda grad: None if trace_state.differentiates else plain(grad)
+        plain, hook = hook, lambda grad: None if running.now.differentiates else plain(grad)
     return _HookHandle(self, self._add_hook(hook))
 
 

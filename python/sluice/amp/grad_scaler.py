@@ -8,7 +8,7 @@ from sluice import _C
 from sluice._C import fn, Tensor
 from sluice._tensor.creation import tensor
 from sluice._tensor.dtypes import finfo
-from sluice._base.trace import state as trace_state
+from sluice._base.trace import running
 from sluice.amp import in_graph
 from sluice._base.grad_mode import no_grad
 
@@ -71,14 +71,14 @@ class GradScaler:
         return tensor(self._scale, dtype=_C.float32) if self._tensors is None else self._tensors[0].to(_C.float32)
 
     def _graph(self, what: str) -> Any:
-        scaling = in_graph.of(self, what, trace_state.scaling)
+        scaling = in_graph.of(self, what, running.now.scaling)
         return scaling if _C.is_tracing() else None
 
     def scale(self, outputs: Any) -> Any:
         """`outputs`, a tensor or a nest of lists and tuples of tensors, times the scale."""
         if not self._enabled:
             return outputs
-        if (scaling := in_graph.of(self, "scale", trace_state.scaling)) is not None:
+        if (scaling := in_graph.of(self, "scale", running.now.scaling)) is not None:
             scaling.scales_itself()
         return self._scaled(outputs, self.scale_of_outputs())
 
@@ -131,15 +131,15 @@ class GradScaler:
         if id(optimizer) not in self._seen:
             self.unscale_(optimizer)
         self._stepped.add(id(optimizer))
-        if trace_state.scaling is not None:
-            trace_state.scaling.stepped.append(optimizer)
+        if running.now.scaling is not None:
+            running.now.scaling.stepped.append(optimizer)
         return None if self._seen[id(optimizer)] else optimizer.step(*args, **kwargs)
 
     def update(self, new_scale: Any = None) -> None:
         """Adapts the scale to what step() found, or sets it."""
         if not self._enabled:
             return
-        scaling = in_graph.of(self, "update", trace_state.scaling)
+        scaling = in_graph.of(self, "update", running.now.scaling)
         if scaling is not None and _C.is_tracing():
             return scaling.update(new_scale)
         if scaling is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from sluice import _C
 from sluice._C import fn, Tensor
 from sluice._tensor.creation import full
-from sluice._base.trace import state as trace_state
+from sluice._base.trace import running
 from sluice._base.grad_mode import no_grad
 
 
@@ -72,7 +72,7 @@ class Scaling:
         if new_scale is None and not self._overflows:
             raise AssertionError("No inf checks were recorded prior to update.")
         scale, tracker = self.scaler.tensors()
-        with no_grad(), trace_state.batches.once():
+        with no_grad(), running.now.batches.once():
             if isinstance(new_scale, Tensor):
                 scale._write(new_scale.to(scale.dtype))
             elif new_scale is not None:

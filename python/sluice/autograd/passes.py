@@ -8,7 +8,7 @@ from typing import Any
 from sluice import _C
 from sluice._C import fn, Tensor
 from sluice._tensor.creation import ones, zeros_like
-from sluice._base.trace import state as trace_state
+from sluice._base.trace import running
 from sluice._base.grad_mode import no_grad
 
 
@@ -98,8 +98,8 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         grad_tensors = grad_variables
     tensors = _listed(tensors, "backward")
     grads = _grads_for(tensors, grad_tensors, "backward")
-    if trace_state.scaling is not None:
-        grads = trace_state.scaling.begin(grads)
+    if running.now.scaling is not None:
+        grads = running.now.scaling.begin(grads)
     with _Pass(inputs is not None, create_graph if retain_graph is None else bool(retain_graph)):
         if inputs is None:
             _C.backward(tensors, grads, create_graph, retain_graph)

@@ -9,7 +9,7 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._tensor.creation import from_numpy
 from sluice._tensor.host_function import host_function
-from sluice._base.trace import state as trace_state
+from sluice._base.trace import within
 from sluice.autograd.function import Function
 from sluice._base.grad_mode import no_grad
 from sluice.library._schema import Schema
@@ -288,14 +288,13 @@ def fake_results(op: CustomOpDef, operands: Operands, tensors: Any) -> Results:
         raise _C.RuntimeError(f"There was no fake impl registered for {op}. A graph needs it, to know the results' shapes and "
                               f"dtypes. Please "
                            f"use `{op._name}.register_fake` to add a fake impl.")
-    before = trace_state.functions
-    scope, trace_state.functions = _C.TraceScope(op._name, 1, []), {}
+    scope = _C.TraceScope(op._name, 1, [])
     try:
         # Contiguous, whatever they are: to ask for strides would make the graph depend on those of its inputs.
-        given = [scope.add_input(f"x{i}", t.dtype, list(t.shape)) for i, t in enumerate(tensors)]
-        return Results(op, operands.call(op._fake, given))
+        with within(functions={}):
+            given = [scope.add_input(f"x{i}", t.dtype, list(t.shape)) for i, t in enumerate(tensors)]
+            return Results(op, operands.call(op._fake, given))
     finally:
-        trace_state.functions = before
         scope.close()
 
 

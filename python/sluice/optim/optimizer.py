@@ -10,7 +10,7 @@ from typing import Any, Callable
 from sluice import _C
 from sluice._C import fn, Tensor
 from sluice._tensor.creation import full_like, tensor, zeros_like
-from sluice._base.trace import state as trace_state
+from sluice._base.trace import running
 from sluice._base.grad_mode import enable_grad, no_grad
 from sluice.autograd.passes import clear_grad
 from sluice.nn.modules.module import RemovableHandle
@@ -133,7 +133,7 @@ class Optimizer:
     @property
     def param_groups(self) -> Any:
         """Where a graph steps the schedule, its numbers are those of the steps submitted so far; reading them waits."""
-        if self._driver is not None and trace_state.stepped is None:
+        if self._driver is not None and running.now.stepped is None:
             driver, self._driver = self._driver, None
             driver.pull()
         return self._groups
@@ -230,7 +230,7 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         with no_grad():
-            if trace_state.stepped is None:
+            if running.now.stepped is None:
                 self._update_all(self.numbers.views(self.param_groups, in_plan=False))
             else:
                 self._step_in_plan()
@@ -243,14 +243,14 @@ class Optimizer:
             self._step_in_plan()
 
     def _step_in_plan(self) -> None:
-        if not any(self is optim for optim in trace_state.optimizers):
+        if not any(self is optim for optim in running.now.optimizers):
             raise RuntimeError(f"{type(self).__name__}.step(): inside build() of a graph that does not have the optimizer; "
                                "give it to the graph first, with add_optimizer(), or as state of Graph.trace")
-        if trace_state.stepped.count(self):
+        if running.now.stepped.count(self):
             raise RuntimeError(f"{type(self).__name__}.step(): called twice inside build(); a call of the graph is one step")
-        trace_state.stepped.append(self)
-        with trace_state.batches.update(self):
-            skip = trace_state.scaling and trace_state.scaling.overflow(self)
+        running.now.stepped.append(self)
+        with running.now.batches.update(self):
+            skip = running.now.scaling and running.now.scaling.overflow(self)
             self._update_all(self.numbers.views(self._groups, in_plan=True), skip)
 
     def _update_all(self, views: Any, skip: Any = None) -> None:
@@ -259,12 +259,12 @@ class Optimizer:
             if group.get("clip_grad_max_norm") is not None:
                 clip_grad_norm_(group["params"], group["clip_grad_max_norm"], group.get("clip_grad_norm_type", 2.0))
             for p in group["params"]:
-                of_rows = trace_state.tables is not None and trace_state.tables.has_gradient(p)
+                of_rows = running.now.tables is not None and running.now.tables.has_gradient(p)
                 if of_rows or p.grad is not None:
                     state = self.state[p]
                     self._init_state(own, p, state)
                     if of_rows:
-                        trace_state.tables.update(self, group, p, state)
+                        running.now.tables.update(self, group, p, state)
                     else:
                         self._update_one(group, p, p.grad, state, skip)
 

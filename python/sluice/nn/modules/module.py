@@ -12,7 +12,7 @@ from sluice._C import Tensor
 from sluice._tensor.creation import empty_like
 from sluice._tensor.global_tensors import place
 from sluice._tensor.methods import parse_to
-from sluice._base.trace import checkpoint_scope, module_scope, state as trace_state
+from sluice._base.trace import checkpoint_scope, module_scope, running
 from sluice.autograd.passes import clear_grad
 from sluice.nn.debug import Debug
 from sluice.nn.modules._arrays import with_tensors
@@ -190,7 +190,7 @@ class Module(StateOfModule):
     # Calls and hooks
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        names = trace_state.names
+        names = running.now.names
         if names is not None and id(self) in names:
             config = ModuleConfig.of(self)
             with module_scope(names[id(self)]), checkpoint_scope() if config.activation_checkpointing else nullcontext():
@@ -198,7 +198,7 @@ class Module(StateOfModule):
                 return self._call_impl(*args, **kwargs)
         if self._compiled_call_impl is not None:
             return self._compiled_call_impl(*args, **kwargs)
-        regions = trace_state.regions
+        regions = running.now.regions
         if regions is not None and (region := regions.get(self)) is not None:
             return region(*args, **kwargs)
         return self._call_impl(*args, **kwargs)

@@ -6,7 +6,7 @@ from typing import Any
 
 from sluice._C import Tensor
 from sluice._tensor.creation import empty
-from sluice._base.trace import state as trace_state
+from sluice._base.trace import running
 from sluice._base.grad_mode import no_grad
 from sluice.nn import functional as F
 from sluice.nn import init
@@ -73,8 +73,8 @@ class Embedding(_Table):
                    _freeze=freeze)
 
     def forward(self, input: Any) -> Tensor:
-        if trace_state.tables is not None and trace_state.tables.has(self.weight):
-            return trace_state.tables.lookup(self, input)
+        if running.now.tables is not None and running.now.tables.has(self.weight):
+            return running.now.tables.lookup(self, input)
         return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
 
     def extra_repr(self) -> str:

@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from sluice._C import Tensor
-from sluice._base.trace import state as trace_state
+from sluice._base.trace import running
 from sluice._base.job import state as job
 from sluice.optim import _numbers
 from sluice.optim.optimizer import Optimizer
@@ -188,17 +188,17 @@ class LRScheduler:
         self.print_rates()
 
     def in_build(self) -> bool:
-        return trace_state.stepped is not None and not isinstance(self.optimizer, StandIn)
+        return running.now.stepped is not None and not isinstance(self.optimizer, StandIn)
 
     def _step_in_build(self) -> None:
         """In a graph that has it, build() may say itself where its step is."""
-        if not any(self is schedule for _, schedule in trace_state.schedules):
+        if not any(self is schedule for _, schedule in running.now.schedules):
             raise RuntimeError(f"{type(self).__name__}.step(): inside build() of a graph that does not have the schedule; "
                                "give it to the graph first, with add_optimizer(optimizer, lr_sch=schedule), or call step() "
                                "outside")
-        if trace_state.stepped.count(self):
+        if running.now.stepped.count(self):
             raise RuntimeError(f"{type(self).__name__}.step(): called twice inside build(); a call of the graph is one step")
-        trace_state.stepped.append(self)
+        running.now.stepped.append(self)
         self._plan.trace()
 
     def _update_lr(self, epoch: Any = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Iterator
 from sluice import _C
 from sluice._C import Tensor
 from sluice._tensor.host_function import host_function
-from sluice._base.trace import state as trace_state
+from sluice._base.trace import running
 from sluice._base.grad_mode import no_grad
 from sluice.optim import _numbers
 from sluice.optim.lr_scheduler._formula import scalar
@@ -71,7 +71,7 @@ class PlanSchedule:
 
     def trace(self) -> None:
         """A step. REQUIRES: inside a trace, after that of the optimizer."""
-        with no_grad(), trace_state.batches.once():
+        with no_grad(), running.now.batches.once():
             there = StandIn(_Groups(self.optimizer))
             before = [(i, path, self.optimizer.numbers.tensor(self.optimizer._groups, i, path)) for i, path in self.places]
             for i, path, tensor in before:
