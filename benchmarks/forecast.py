@@ -70,7 +70,7 @@ def period_ms(graph, *inputs, seconds=0.3):
 
 
 def compare(name, make):
-    from sluice._tools import find_tool
+    from sluice._base.tools import find_tool
     if not wanted(name):
         return
     with tempfile.TemporaryDirectory() as scratch:

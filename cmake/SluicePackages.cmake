@@ -43,7 +43,7 @@ add_custom_target(man ALL DEPENDS ${man_pages})
 if("python3=python3-sluice" IN_LIST packages)
   set(python_dir lib/python3/dist-packages)
   install(TARGETS sluice_python LIBRARY DESTINATION ${python_dir}/sluice COMPONENT python3 EXCLUDE_FROM_ALL)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/python_bindings/sluice DESTINATION ${python_dir} COMPONENT python3
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/sluice DESTINATION ${python_dir} COMPONENT python3
           EXCLUDE_FROM_ALL PATTERN __pycache__ EXCLUDE)
   install(DIRECTORY ${PROJECT_BINARY_DIR}/python/sluice/_C DESTINATION ${python_dir}/sluice COMPONENT python3
           EXCLUDE_FROM_ALL)

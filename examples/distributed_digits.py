@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 import sluice as sl
 import sluice.distributed as dist
 from digits_net import DigitsNet
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 from sluice.nn import functional as F
 
 BATCH = 64

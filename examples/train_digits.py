@@ -20,7 +20,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 import sluice as sl
 from digits_net import DigitsNet
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 from sluice.nn import functional as F
 
 Array = npt.NDArray[Any]

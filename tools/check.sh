@@ -7,6 +7,7 @@ echo "== layers";  python3 tools/check_layers.py
 echo "== sizes";   python3 tools/check_sizes.py
 echo "== readmes"; python3 tools/check_readmes.py
 echo "== tests";   python3 tools/check_tests.py
+echo "== python";  tools/check_python.sh
 echo "== headers"; tools/check_headers.sh
 echo "== feature table"; python3 tools/check_features.py
 echo "== words";   python3 tools/check_words.py

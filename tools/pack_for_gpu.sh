@@ -25,7 +25,7 @@ ldd "$to"/bin/* "$to"/lib/* | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -
   xargs -I{} cp -Ln {} "$to/lib/"
 
 # Headers that the module's sources see, found by the compiler; fmt is the only other library among them.
-git ls-files base plan graph compiler streams memory kernels actors runtime tensor python_bindings include tools/gpu \
+git ls-files base plan graph compiler streams memory kernels actors runtime tensor python python_bindings include tools/gpu \
   tests/conftest.py tests/python benchmarks | grep -v '/cuda/' | grep -E '\.(h|inc|in|txt|py|typed)$|^python_bindings/' |
   tar -c -T - | tar -x -C "$to/source"
 cp -r "$build/include" "$to/source/generated"

@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # digits_n
 import sluice as sl
 from client import classify, preprocess
 from model import data, save, trained
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-// Parts of deep copies, which keep who shares memory with whom (sluice/_pickling.py).
+// Parts of deep copies, which keep who shares memory with whom (python/sluice/_tensor/pickling.py).
 #include "bindings.h"
 #include "graph/executor.h"
 #include "graph/tape.h"

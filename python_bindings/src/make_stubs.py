@@ -14,8 +14,9 @@ import sys
 import types
 
 import sluice
-from sluice import _C, _tensor_methods  # noqa: F401 (adds methods)
-from sluice.nn.graph.setters import Setters
+from sluice import _C
+from sluice._tensor import methods
+from sluice._graph.setters import Setters
 
 BUILTINS = "bool int float str type object list tuple dict set slice property".split()
 NAMES = re.compile(r"(?<![\w.\"'])(" + "|".join([*BUILTINS, "dtype", "device"]) + r")(?![\w\"'=:])")
@@ -30,11 +31,11 @@ from typing import Any
 import numpy
 
 import sluice._C
-import sluice._device
-import sluice._size
+import sluice._base.device
+import sluice._base.size
 
 _Array = numpy.ndarray[Any, Any]
-_AnyDevice = sluice._device.device | builtins.str
+_AnyDevice = sluice._base.device.device | builtins.str
 _DType = sluice._C.dtype
 """
 
@@ -124,7 +125,7 @@ def property_lines(name, member):
 
 
 # Properties of Tensor that do not say what they are.
-PROPERTIES = {"shape": "sluice._size.Size", "device": "sluice._device.device", "is_cpu": "builtins.bool", "is_cuda": "builtins.bool",
+PROPERTIES = {"shape": "sluice._base.size.Size", "device": "sluice._base.device.device", "is_cpu": "builtins.bool", "is_cuda": "builtins.bool",
               "itemsize": "builtins.int", "nbytes": "builtins.int", "grad": "Tensor | None", "data": "Tensor"}
 
 
@@ -191,7 +192,7 @@ def ops_lines():
 
 
 def setter_lines():
-    """The methods of graph.config that the tables of options make (nn/graph/setters.py)."""
+    """The methods of graph.config that the tables of options make (_graph/setters.py)."""
     lines = [HEADER, "class Setters:"]
     for name, member in vars(Setters).items():
         if inspect.isfunction(member):

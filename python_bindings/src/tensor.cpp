@@ -237,7 +237,7 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def("__init__",
            [](nb::pointer_and_handle<Tensor> self, const nb::args& args,
               const nb::kwargs& kwargs) {  // torch.Tensor(2, 3), torch.Tensor([1])
-             const nb::object made = nb::module_::import_("sluice._dtypes").attr("new_tensor")(*args, **kwargs);
+             const nb::object made = nb::module_::import_("sluice._tensor.dtypes").attr("new_tensor")(*args, **kwargs);
              new (self.p) Tensor(nb::cast<Value>(made));
              claim_tensor(self.h.ptr());
            })

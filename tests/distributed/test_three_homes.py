@@ -13,7 +13,7 @@ import pytest
 
 import sluice as sl
 from rank_programs import environment, ranks, start  # noqa: F401: fixtures
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 DATA = """
 rng = np.random.default_rng(0)

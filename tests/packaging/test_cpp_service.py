@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sluice as sl
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def test_programs_build_against_them(usr, model, tmp_path):  # noqa: F811
 
 def test_python_finds_the_package_and_the_tools(usr, tmp_path):
     script = ("import sluice as sl; print(sl.__file__);"
-              "print((sl.ones(2) + 1).tolist()); from sluice._tools import find_tool; print(find_tool('plan-viz'))")
+              "print((sl.ones(2) + 1).tolist()); from sluice._base.tools import find_tool; print(find_tool('plan-viz'))")
     env = {"PYTHONPATH": str(usr / "lib/python3/dist-packages"), "PATH": f"{usr / 'bin'}:/usr/bin:/bin"}
     lines = run(sys.executable, "-c", script, env=env, cwd=tmp_path).splitlines()
     assert lines == [str(usr / "lib/python3/dist-packages/sluice/__init__.py"), "[2.0, 2.0]", str(usr / "bin/plan-viz")]

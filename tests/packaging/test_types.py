@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import sluice as sl
-from sluice._left_out import Absent
+from sluice._names.left_out import Absent
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = pathlib.Path(sl.__file__).parent

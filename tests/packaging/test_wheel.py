@@ -16,7 +16,7 @@ import zipfile
 
 import pytest
 
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERSION = re.search(r"project\(sluice VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
@@ -66,7 +66,7 @@ def test_wheel_holds_what_it_should(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         metadata = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
-    source = {"sluice/" + str(p.relative_to(ROOT / "python_bindings" / "sluice")) for p in (ROOT / "python_bindings" / "sluice").rglob("*.py")}
+    source = {"sluice/" + str(p.relative_to(ROOT / "python" / "sluice")) for p in (ROOT / "python" / "sluice").rglob("*.py")}
     modules = ("__init__", "fft", "fn", "functional", "linalg", "ops", "return_types", "special")
     stubs = {f"sluice/{n}" for n in ("py.typed", "__init__.pyi", *(f"_C/{m}.pyi" for m in modules))}
     assert source | stubs | {"sluice/bin/plan-viz"} <= names

@@ -9,7 +9,7 @@ import sys
 import pytest
 import sluice as sl
 from sluice import nn
-from sluice.nn.graph.setters import Setters, setters
+from sluice._graph.setters import Setters, setters
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "docs"))
 import option_list as listing  # noqa: E402

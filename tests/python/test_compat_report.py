@@ -8,7 +8,7 @@ import torch
 
 import sluice as sl
 from sluice import compat
-from sluice._left_out import left_out
+from sluice._names.left_out import left_out
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ import pytest
 
 import sluice as sl
 import sluice.nn as nn
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 
 class Stages(nn.Graph):
@@ -118,7 +118,7 @@ def test_saving_over_what_is_no_cost_file_is_an_error_and_keeps_it(tmp_path):
 
 
 def test_who_holds_the_directory_is_awaited_and_not_for_ever(tmp_path, monkeypatch):
-    from sluice.nn.graph import costs
+    from sluice._graph import costs
 
     graph, path = Stages(), tmp_path / "costs.json"
     graph(sl.ones(64, 64))

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import sluice as sl
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build/release")).resolve()
 EXAMPLE = BUILD / "tests/libsluice_example.so"

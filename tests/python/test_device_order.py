@@ -9,7 +9,7 @@ import pytest
 
 import sluice as sl
 from sluice import nn
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 TESTS = pathlib.Path(os.environ.get("SLUICE_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build/release")).resolve() / "tests"
 

@@ -10,7 +10,7 @@ import pytest
 
 import sluice as sl
 from sluice import info
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 
 def test_info_adds_python_and_numpy():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sluice as sl
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -8,7 +8,7 @@ import pytest
 
 import sluice as sl
 import sluice.nn as nn
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 
 class Classify(nn.Graph):

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import sluice as sl
-from sluice._features import STAGES, find, page
+from sluice._names.features import STAGES, find, page
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -27,6 +27,6 @@ def test_it_prints_as_a_table():  # NG-33
 
 
 def test_the_page_is_made_of_the_table():  # NG-33
-    assert (ROOT / "docs/stages.md").read_text() == page(), "run: python -m sluice._features > docs/stages.md"
-    done = subprocess.run([sys.executable, "-m", "sluice._features"], capture_output=True, text=True, check=True)
+    assert (ROOT / "docs/stages.md").read_text() == page(), "run: python -m sluice._names.features > docs/stages.md"
+    done = subprocess.run([sys.executable, "-m", "sluice._names.features"], capture_output=True, text=True, check=True)
     assert done.stdout == page()

@@ -79,7 +79,7 @@ assert graph(x).sum().item() == 8  # the parent goes on
 
 def test_what_explains_the_error_is_true(forked, run_script):
     assert forked("""
-from sluice._troubles import find
+from sluice._base.troubles import find
 def told(f):
     try:
         f()

@@ -15,7 +15,7 @@ from fusing import Compute, layer_norm, ops, rms_norm, softmax
 
 import sluice as sl
 from sluice import nn
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 
 def bits(t):

@@ -8,7 +8,7 @@ import pytest
 
 import sluice as sl
 from sluice import nn
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 P2, P4 = sl.placement("sim", [0, 1]), sl.placement("sim", [0, 1, 2, 3])
 B, P, S = sl.sbp.broadcast, sl.sbp.partial_sum, sl.sbp.split

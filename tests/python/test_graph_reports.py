@@ -11,7 +11,7 @@ import pytest
 import sluice as sl
 import sluice.nn as nn
 import sluice.nn.functional as F
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 
 class Small(nn.Graph):

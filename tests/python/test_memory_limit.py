@@ -11,7 +11,7 @@ import pytest
 import sluice as sl
 import sluice.nn as nn
 import sluice.nn.functional as F
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 MIB = 1 << 20
 STACK = MIB // 2  # of a thread of the program: a thread more or less at the peak must not hide what the ledger says

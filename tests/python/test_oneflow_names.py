@@ -10,7 +10,7 @@ import torch
 import sluice as sl
 from conftest import assert_same, to_sl
 from sluice import compat
-from sluice._left_out import LEFT_OUT, left_out
+from sluice._names.left_out import LEFT_OUT, left_out
 
 F = sl.nn.functional
 

@@ -10,7 +10,7 @@ from conftest import assert_same, to_sl
 
 import sluice as sl
 from sluice import nn
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 WIDTH, LAYERS, BATCH = 32, 5, 256
 

@@ -303,7 +303,7 @@ def test_nothing_warns_when_nothing_was_asked_for():  # CFG-28
 
 
 def test_every_option_of_oneflow_is_there_or_says_what_to_use():
-    from sluice._oneflow_names import NAMES
+    from sluice._names.oneflow_names import NAMES
 
     config = nn.Graph().config
     for name in NAMES["oneflow.nn.Graph.config"].split():

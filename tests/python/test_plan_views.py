@@ -8,7 +8,7 @@ import pytest
 
 import sluice as sl
 from sluice import nn
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 NUMBER = (int, float)
 COUNT, TEXT, LIST, MAYBE_TEXT = int, str, list, (str, type(None))

@@ -11,7 +11,7 @@ import pytest
 
 import sluice as sl
 from sluice import nn
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 from sluice.quantization import quantize
 
 

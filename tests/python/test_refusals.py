@@ -14,7 +14,7 @@ import pytest
 
 import sluice as sl
 import sluice.nn as nn
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 from test_plan_interpreter import hand_plan
 
 HEAD = """import sluice as sl

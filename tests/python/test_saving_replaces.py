@@ -204,7 +204,7 @@ def test_the_working_directory_is_not_taken_away(graphs, earlier, tmp_path, monk
 UNPRIVILEGED = """
 import os, sys
 import sluice as sl, sluice.nn as nn
-from sluice._bundle import save_graph  # now, since another user may not read where Python's modules are
+from sluice._graph.bundle import save_graph  # now, since another user may not read where Python's modules are
 class Scale(nn.Graph):
     def build(self, x):
         return x * 2

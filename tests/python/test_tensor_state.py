@@ -37,7 +37,7 @@ def test_is_nonzero_is_torchs():
                 bad.is_nonzero()
 
 
-UNARY = [n for n in sl._in_place.NAMES if n not in ("addmv_", "as_strided_", "index_put_", "resize_as_", "normal_", "index_add_", "lerp_", "masked_fill_",
+UNARY = [n for n in sl._tensor.in_place.NAMES if n not in ("addmv_", "as_strided_", "index_put_", "resize_as_", "normal_", "index_add_", "lerp_", "masked_fill_",
                                                     "detach_")]
 
 

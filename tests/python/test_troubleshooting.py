@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import sluice as sl
-from sluice import _troubles, info, nn
-from sluice._tools import find_tool
+from sluice import info, nn
+from sluice._base import troubles
+from sluice._base.tools import find_tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/troubleshooting.md").read_text()
-TEXTS = [trouble.text for trouble in _troubles.TABLE]
+TEXTS = [trouble.text for trouble in troubles.TABLE]
 x = sl.ones(2, 3)
 
 
@@ -386,11 +387,11 @@ def test_a_program_meets_this_text(text, tmp_path, monkeypatch):
         warnings.simplefilter("error")
         with pytest.raises(Exception, match=re.escape(text)) as caught:
             CASES[text](tmp_path)
-    assert _troubles.find(str(caught.value)).text == text
+    assert troubles.find(str(caught.value)).text == text
 
 
 def test_the_page_is_made_of_the_table():
-    assert PAGE.partition("## By error text")[2].endswith(_troubles.page()), "run: python -m sluice._troubles, and paste it"
+    assert PAGE.partition("## By error text")[2].endswith(troubles.page()), "run: python -m sluice._base.troubles, and paste it"
 
 
 def test_errors_have_their_code_and_say_where_more_is():
@@ -422,7 +423,7 @@ def test_what_explain_does_not_know(capsys):
     assert ended.value.code == 1 and "The nearest: shapes do not broadcast" in capsys.readouterr().err
 
 
-ASKED = [*(t.code for t in _troubles.TABLE), *TEXTS, "e201", " E401 ", "RuntimeError: MISSING KEY(S) in state_dict: \"a\"",
+ASKED = [*(t.code for t in troubles.TABLE), *TEXTS, "e201", " E401 ", "RuntimeError: MISSING KEY(S) in state_dict: \"a\"",
          "padded input", "x: use reshape: it is singular", "shape does not brodcast", "E999", "nothing like it", "'", "q" * 300]
 
 

@@ -10,7 +10,7 @@ from conftest import assert_same, to_sl
 
 import sluice as sl
 from sluice import nn
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 VIEWS = {
     "reshape": [lambda x: x.reshape(6, 4), lambda x: x.reshape(-1), lambda x: x.reshape(2, -1, 2)],  # OPS-02

@@ -1,6 +1,6 @@
 #pragma once
 // Explains errors and what to do, from the table that Python's sluice.info has too
-// (python_bindings/sluice/troubles.txt).
+// (python/sluice/troubles.txt).
 #include <string>
 #include <string_view>
 #include <vector>

@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from programs import PATIENCE, save
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 
 
 def run(*arguments, program="sluice-serve"):

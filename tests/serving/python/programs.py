@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 import sluice as sl
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 from waiting import PATIENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]

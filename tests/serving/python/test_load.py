@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from programs import expected, save, save_heavy, served
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 from waiting import PATIENCE, wait_until
 
 LONG = os.environ.get("SLUICE_LONG", "0") not in ("", "0")

@@ -14,7 +14,7 @@ import pytest
 
 import sluice as sl
 from programs import PATIENCE, ROOT, Net, expected, save, served
-from sluice._tools import find_tool
+from sluice._base.tools import find_tool
 from program_runs import ask, repository, run  # noqa: F401
 
 GOLDEN = ROOT / "tests/golden"

@@ -1,6 +1,0 @@
-from sluice._left_out import absent as _absent
-from sluice.nn.graph.graph import Graph as Graph
-
-for _name, _member in _absent("sluice.nn.Graph").items():
-    if not hasattr(Graph, _name):
-        setattr(Graph, _name, _member)
