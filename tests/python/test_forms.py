@@ -337,7 +337,7 @@ def test_the_composite_of_the_page_is_one_file():
     """docs/adding-an-op.md: what it quotes is all that there is of torch.dot."""
     root = pathlib.Path(__file__).resolve().parents[2]
     section = (root / "docs" / "adding-an-op.md").read_text().split("## A composite is one file")[1].split("\n## ")[0]
-    source = (root / "graph" / "ops" / "matmul_forms.cpp").read_text()
+    source = (root / "graph/ops/product/matmul_forms.cpp").read_text()
     blocks = re.findall(r"```cpp\n(.*?)```", section, re.S)
     assert len(blocks) == 2 and all(block in source for block in blocks)
     if (root / ".git").exists():
