@@ -6,4 +6,5 @@ echo "== format";  git ls-files '*.h' '*.cpp' | xargs .venv/bin/clang-format --d
 echo "== layers";  python3 tools/check_layers.py
 echo "== sizes";   python3 tools/check_sizes.py
 echo "== headers"; tools/check_headers.sh
+echo "== threads"; tools/check_threads.sh
 echo "== feature table"; python3 tools/check_features.py
