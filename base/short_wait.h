@@ -7,15 +7,9 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/pause.h"
 
 namespace sluice {
-
-// Between two looks of a thread that spins.
-inline void cpu_pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 // A place where threads wait. Before a thread sleeps there it looks for a moment, about as long as a sleep and a
 // wake-up take, but only while waits here tend to end within it. So threads whose waits are long sleep at once, and

@@ -30,13 +30,11 @@ class StepState {
   uint64_t use = 0;                                            // session's lock: which of its steps it stands for
   bool given = false;                                          // memory of `outputs` is its caller's
   bool pooled = false;                                         // its session keeps it for as long as its actors live
-  int sinks_done = 0;                                          // session's lock
   Status pending;                                              // session's lock: the first sink's failure
 
   void reset(uint64_t new_step) {
     step = new_step;
     ++use;
-    sinks_done = 0;
     pending = {};
     tag.clear();
     done_ = false;
