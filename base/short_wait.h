@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 
 #include "base/clock.h"
@@ -74,15 +73,5 @@ class ShortWait {
 
   std::atomic<int> score_;
 };
-
-// Locks a mutex that others hold for moments: a thread that finds it taken looks for it a while before falling asleep.
-inline std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
-  constexpr int kLooks = 100;
-  for (int i = 0; i < kLooks; ++i) {
-    if (mutex.try_lock()) return {mutex, std::adopt_lock};
-    cpu_pause();
-  }
-  return std::unique_lock(mutex);
-}
 
 }  // namespace sluice

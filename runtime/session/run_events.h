@@ -11,12 +11,12 @@ namespace sluice {
 
 class RunEvents final : public actors::RunListener, public actors::Supervised {
  public:
-  RunEvents(Engine& engine, std::unique_ptr<LoadedPlan> loaded) : s_(engine, std::move(loaded), *this) {}
-  SessionState& state() { return s_; }
+  RunEvents(Engine& engine, std::unique_ptr<LoadedPlan> loaded) : session_(engine, std::move(loaded), *this) {}
+  SessionState& state() { return session_; }
 
   // actors::RunListener
   void on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) override;
-  bool sinks_are_brief() const override { return s_.shape.brief_sinks && s_.callbacks.load() == 0; }
+  bool sinks_are_brief() const override { return session_.shape.brief_sinks && session_.callbacks.load() == 0; }
   void on_input_slots(int reg, uint64_t writable) override;
   void on_sink_end(int actor) override;
   void on_data_end() override;
@@ -31,7 +31,7 @@ class RunEvents final : public actors::RunListener, public actors::Supervised {
   void on_stall(std::chrono::milliseconds idle) override;
 
  private:
-  mutable SessionState s_;
+  SessionState session_;
 };
 
 }  // namespace sluice

@@ -103,7 +103,7 @@ class SessionCore final : public StorageUser, public Turns::Member, public std::
   SessionState& state_ = events_.state();
   std::shared_ptr<actors::System::Run> control_;
   std::atomic<bool> lends_outputs_;  // some results are memory of others: exchanged, or given by callers
-  std::shared_ptr<const BoundVariables> variables_ SLUICE_GUARDED_BY(state_.mutex);  // null once closed
+  std::shared_ptr<const BoundVariables> variables_ SLUICE_GUARDED_BY(state_.mutex);  // null once let go
   SessionStats last_stats_ SLUICE_GUARDED_BY(state_.mutex);                          // once closed
 };
 

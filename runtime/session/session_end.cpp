@@ -32,8 +32,13 @@ void SessionCore::open() {
   begin(runner, loaded.options.trace, true);
 }
 
-// Whoever opened it has ended it. An abandoned session is let go by its engine, once its actors have ended.
-SessionCore::~SessionCore() = default;
+// Whoever opened it has ended it. An abandoned session is let go by its engine, once its actors have ended. Its runner
+// goes first: devices may still work on the last firings, with memory of ports and variables.
+SessionCore::~SessionCore() {
+  MutexLock lock(state_.mutex);
+  const std::shared_ptr<actors::Runner> runner = state_.runner.replace(nullptr);
+  lock.unlock();
+}
 
 void SessionCore::cancel() {
   const MutexLock lock(state_.mutex);
@@ -89,7 +94,7 @@ bool SessionCore::close(Timeout timeout) {
   const auto is_free = [&]() SLUICE_REQUIRES(state_.mutex) { return !lifecycle.ending() || lifecycle.closed(); };
   if (!interruptible_wait(lock, state_.changed, deadline.left(), is_free)) return false;
   if (lifecycle.closed()) return true;
-  lifecycle.begin_end();
+  lifecycle.begin_ending();
   bool ended = false;
   try {
     ended = interruptible_wait(lock, state_.published_changed, deadline.left(),
@@ -101,16 +106,16 @@ bool SessionCore::close(Timeout timeout) {
       if (ended) let_go();
     }
   } catch (...) {
-    lifecycle.end_end();
+    lifecycle.finish_ending();
     state_.changed.notify_all();
     throw;
   }
-  lifecycle.end_end();
+  lifecycle.finish_ending();
   state_.changed.notify_all();
   return ended;
 }
 
-// REQUIRES: this thread is at the end of the session, so that the runner stays.
+// REQUIRES: this thread is ending the session, so that the runner stays.
 bool SessionCore::end_actors(actors::Runner& runner, Timeout timeout) {
   if (control_ == nullptr || state_.never_active) return true;
   runner.stop();
@@ -152,19 +157,18 @@ void SessionCore::reset() {
         if (ended) renew();
       }
     } catch (...) {
-      lifecycle.end_end();
+      lifecycle.finish_ending();
       state_.changed.notify_all();
       throw;
     }
-    lifecycle.end_end();
+    lifecycle.finish_ending();
     state_.changed.notify_all();
   }
   lock.unlock();
   if (!ended) state_.fail_timeout("is being reset and still at work", wait_timeout());
 }
 
-// REQUIRES: all actors have ended; this thread is at the end of the session, so that the runner stays; it is being
-// reset, so that nobody submits.
+// REQUIRES: all actors have ended; this thread is resetting the session, so that the runner stays and nobody submits.
 void SessionCore::renew() {
   std::shared_ptr<actors::Runner> runner = state_.make_runner(events_);
   actors::Runner& fresh = *runner;
@@ -274,7 +278,7 @@ void SessionCore::abandon() {
   lock.lock();
   finish_last(std::move(stats));
   state_.lifecycle.close();
-  state_.lifecycle.end_end();
+  state_.lifecycle.finish_ending();
   state_.admission.wake_all();
   state_.changed.notify_all();
   lock.unlock();

@@ -4,32 +4,33 @@
 
 namespace sluice {
 
-void start_step(SessionState& s, uint64_t step) {
-  s.admission.publish(step);
-  if (!s.lifecycle.data_ended()) s.runner.get()->start(1);
-  s.published_changed.notify_all();
+void start_step(SessionState& session, uint64_t step) {
+  session.admission.publish(step);
+  if (!session.lifecycle.data_ended()) session.runner.get()->start(1);
+  session.published_changed.notify_all();
+  session.admission.offer_room();
 }
 
-void start_from_backlog(SessionState& s) {
-  if (!s.ports.has_backlog()) return;
-  MutexLock lock(s.mutex);
-  if (!s.admission.begin_emptying_backlog()) return;
-  while (s.admission.backlog_can_start() && !s.lifecycle.cancelled() && !s.lifecycle.data_ended()) {
-    const uint64_t step = s.admission.published();
-    actors::Runner& runner = *s.runner.get();
+void start_from_backlog(SessionState& session) {
+  if (!session.ports.has_backlog()) return;
+  MutexLock lock(session.mutex);
+  if (!session.admission.begin_emptying_backlog()) return;
+  while (session.admission.backlog_can_start() && !session.lifecycle.cancelled() && !session.lifecycle.data_ended()) {
+    const uint64_t step = session.admission.published();
+    actors::Runner& runner = *session.runner.get();
     lock.unlock();
-    copy_or_fail(s, step, [&] { s.ports.copy_in_from_backlog(step, runner); });
-    s.ports.put(step, runner);
+    copy_or_fail(session, step, [&] { session.ports.copy_in_from_backlog(step, runner); });
+    session.ports.put(step, runner);
     {
       const actors::WakeLater after_the_lock;
-      const MutexLock starting(s.mutex);
-      if (!s.lifecycle.abandoned()) start_step(s, step);
+      const MutexLock starting(session.mutex);
+      if (!session.lifecycle.abandoned()) start_step(session, step);
     }
     lock.lock();
-    if (s.lifecycle.abandoned()) break;
+    if (session.lifecycle.abandoned()) break;
   }
-  s.admission.end_emptying_backlog();
-  s.published_changed.notify_all();
+  session.admission.end_emptying_backlog();
+  session.published_changed.notify_all();
 }
 
 }  // namespace sluice

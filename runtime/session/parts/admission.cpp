@@ -42,7 +42,6 @@ bool Admission::backlog_can_start() const {
 void Admission::publish(uint64_t step) {
   if (!in_backlog_.empty()) in_backlog_[step % in_backlog_.size()] = false;
   published_ = step + 1;
-  offer_room();
 }
 
 bool Admission::none_is_entering() const {

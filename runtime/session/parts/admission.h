@@ -10,7 +10,7 @@
 //  3. A step that has entered either has its input slots, or its inputs wait in the backlog until it has them. No more
 //     steps wait there than the backlog holds.
 //  4. Callers that wait for room stand in line, those of the highest priority first, and of these who came first. Only
-//     the first in line may enter, and it is woken whenever there may be room.
+//     the first in line may enter, and offer_room() wakes it whenever there may be room.
 #include <boost/intrusive/list.hpp>
 #include <cstdint>
 #include <utility>
@@ -69,10 +69,8 @@ class Admission {
     submitted_ += n;
     published_ = submitted_;
   }
-  void finish() {
-    ++finished_;
-    offer_room();
-  }
+  // The step that is next to finish is finished. The caller offers the room that this makes.
+  void finish() { ++finished_; }
   // The slots of a register may be written for its feed's firings < `writable`.
   void set_writable(int reg, uint64_t writable);
 
@@ -80,7 +78,7 @@ class Admission {
   void put_in_backlog(uint64_t step) { in_backlog_[step % in_backlog_.size()] = true; }
   // The step that is next to start lies in the backlog and has its slots.
   bool backlog_can_start() const;
-  // The step starts. REQUIRES: it is published(), the next.
+  // The step starts. The caller offers the room that this makes in the backlog. REQUIRES: it is published(), the next.
   void publish(uint64_t step);
   // One thread at a time starts what the backlog holds, and takes along what others bring meanwhile. False where
   // another thread is at it.

@@ -1,16 +1,17 @@
 #pragma once
 // Says how far a session is on its way: whether it takes steps, who is ending it, and why it ended.
 //
-//     open --end_data()--> drained --begin_reset()--> resetting --end_reset()--> open
-//     open, drained, resetting --cancel()--> cancelled --close()--> closed
-//     any of these --abandon()--> abandoned --close()--> closed, and abandoned
+//     open --end_data()--> its data ended
+//     open, its data ended --begin_reset()--> resetting --begin_anew(), finish_ending()--> open
+//     any of these --cancel()--> cancelled --close()--> closed
+//     cancelled --abandon()--> abandoned --close()--> closed, and abandoned
 //
 // Thread safety: none of its own. The lock of its session guards it.
 //
 // Invariants
 //  1. A session takes steps only while it is open and no actor of it was ended from outside.
-//  2. One thread at a time is at the end of the session: it stops, resets or abandons it, from begin_end() to
-//  end_end().
+//  2. One thread at a time ends the session: it stops, resets or abandons it, from begin_ending(), begin_reset() or
+//     abandon() to finish_ending(). Others wait for it, or leave the session to it.
 //  3. Once cancelled, a session takes no step again; once closed, nothing happens any more that callers could see.
 #include <cstdint>
 #include <string>
@@ -43,9 +44,9 @@ class Lifecycle {
   void fail(Status failure) { failure_ = std::move(failure); }
   const Status& failure() const { return failure_; }
 
-  // REQUIRES: nobody is at its end.
-  void begin_end() { ending_ = true; }
-  void end_end() { ending_ = resetting_ = false; }
+  // REQUIRES, like begin_reset() and abandon(): no thread is ending it.
+  void begin_ending() { ending_ = true; }
+  void finish_ending() { ending_ = resetting_ = false; }
   bool ending() const { return ending_; }
   void begin_reset() { ending_ = resetting_ = true; }
   // Steps count from 0 again: whoever waits for something of before has it.

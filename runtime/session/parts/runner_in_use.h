@@ -6,7 +6,7 @@
 //
 // Invariants
 //  1. While a RunnerUse lives, its runner and what that needs stay; whoever replaces or takes the runner waits for it.
-//  2. A session whose runner has been taken has none again.
+//  2. Once the runner has been taken, the session never has another.
 #include <memory>
 #include <utility>
 

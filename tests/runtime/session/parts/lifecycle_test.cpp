@@ -40,7 +40,7 @@ TEST_F(LifecycleTest, AResetEndsTheEndOfData) {
   EXPECT_EQ(refusal(), "runtime: session 'net' is being reset; submit when that is done");
   lifecycle_.count_reset();
   lifecycle_.begin_anew();
-  lifecycle_.end_end();
+  lifecycle_.finish_ending();
   EXPECT_FALSE(lifecycle_.ending());
   EXPECT_EQ(refusal(), "no error");
   EXPECT_EQ(lifecycle_.resets(), 1u);
@@ -49,7 +49,7 @@ TEST_F(LifecycleTest, AResetEndsTheEndOfData) {
 TEST_F(LifecycleTest, AResetThatFailsLeavesTheDataEnded) {
   lifecycle_.end_data();
   lifecycle_.begin_reset();
-  lifecycle_.end_end();
+  lifecycle_.finish_ending();
   EXPECT_FALSE(lifecycle_.takes_steps());
   EXPECT_TRUE(lifecycle_.data_ended()) << "so that it may be reset again";
 }
@@ -66,7 +66,7 @@ TEST_F(LifecycleTest, AbandoningIsAnEndThatIsOver) {
   EXPECT_TRUE(lifecycle_.ending()) << "nobody else may end it meanwhile";
   EXPECT_FALSE(lifecycle_.closed());
   lifecycle_.close();
-  lifecycle_.end_end();
+  lifecycle_.finish_ending();
   EXPECT_TRUE(lifecycle_.closed());
   EXPECT_TRUE(lifecycle_.abandoned());
   EXPECT_FALSE(lifecycle_.ending());
