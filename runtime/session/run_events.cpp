@@ -29,7 +29,7 @@ void RunEvents::on_sink(int actor, uint64_t step, const Status& status, void* co
   if (last != nullptr) last->tell();
 }
 
-// What was submitted comes to its end, and no more is.
+// Steps that were submitted come to their end, and no more are submitted.
 void RunEvents::on_data_end() {
   const MutexLock lock(session_.mutex);
   session_.lifecycle.end_data();

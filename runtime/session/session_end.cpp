@@ -43,7 +43,7 @@ SessionCore::~SessionCore() {
 void SessionCore::cancel() {
   const MutexLock lock(state_.mutex);
   if (!state_.lifecycle.cancel()) return;
-  // What is left of finished steps, other ranks may still wait for.
+  // Other ranks may still wait for the rest of steps that are finished here.
   if (state_.loaded->world == nullptr || state_.admission.in_flight() > 0) state_.runner.get()->cancel();
   state_.admission.wake_all();
   state_.published_changed.notify_all();
@@ -122,7 +122,7 @@ bool SessionCore::end_actors(actors::Runner& runner, Timeout timeout) {
   return drain(state_, runner, timeout);
 }
 
-// What was submitted ends, and all actors with it; then new ones begin.
+// All steps that were submitted end, and all actors with them; then new ones begin.
 void SessionCore::reset() {
   state_.check_process();
   SLUICE_CHECK_KIND(kUnsupported, !plan::together(plan()),

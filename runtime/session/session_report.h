@@ -1,5 +1,5 @@
 #pragma once
-// What a session tells of itself: memory, counters, names.
+// Puts together what a session tells of itself: memory, counters, names.
 #include <memory>
 #include <vector>
 

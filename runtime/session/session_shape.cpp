@@ -16,7 +16,7 @@ constexpr double kBytesPerNs = 8;
 // A step that takes longer is worth that its caller makes itself another team of threads, if it needs one again.
 constexpr double kWorthATeamNs = 2e6;
 
-// What the longest of its actors is predicted to compute on several cores.
+// The longest time that one of its actors is predicted to compute on several cores.
 double longest_on_several_cores_ns(const plan::Plan& plan) {
   double longest = 0;
   for (const plan::Actor& actor : plan.actors) {

@@ -15,7 +15,7 @@ std::shared_ptr<Turns> turns_of(const LoadedPlan& loaded) {
   return any ? loaded.options.arenas->turns() : nullptr;
 }
 
-// What the options say of how the plan's actors run.
+// Tells the bindings what the options say of how the plan's actors run.
 std::unique_ptr<LoadedPlan> with_options(std::unique_ptr<LoadedPlan> loaded) {
   actors::Bindings& bindings = loaded->bindings;
   bindings.chains = loaded->options.cuda_graphs;

@@ -1,5 +1,5 @@
 #pragma once
-// What the parts of a session share: the plan as it was loaded, and one lock with all that it guards.
+// Holds the parts of a session and what they share: the plan as it was loaded, and one lock with all that it guards.
 //
 // A step passes through the parts in this order. Admission gives it a number and a place for its inputs, StepPorts
 // writes them into slots, step_starts.h starts it; SinkProgress and StepPorts take its results, step_delivery.h tells

@@ -8,7 +8,7 @@
 //  1. A step has its state here from when it enters until remove(). Steps without a handle have none.
 //  2. A pooled state is used again only once nobody else holds it.
 //  3. A failure of a step under way is kept until that step, or a later one, is finished; one of a step that had been
-//     finished is late. Of several late failures the first is kept until take_late_failure().
+//     finished is late. The first late failure is kept until take_late_failure().
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -44,7 +44,7 @@ class StepBook {
   // " ('name')" where the step is under way and has a tag; else "".
   std::string tag_of(uint64_t step) const;
 
-  // Of a step under way. Where there is no memory to keep it, it is late.
+  // Keeps a failure of a step under way. It becomes a late one where there is no memory to keep it.
   void add_failure(uint64_t step, const Status& status);
   // How the step went, of which its sinks have said `answered`: forgets the failures of it and of earlier ones.
   // `first_here`: its first failure here says more than what the sinks say.

@@ -24,7 +24,7 @@ Status with_updates(const SessionState& session, const Status& status, uint64_t 
 
 // Decides how a step went. `answered`: what its sinks say.
 Status outcome(SessionState& session, Status answered, uint64_t step) SLUICE_REQUIRES(session.mutex) {
-  // Where several ranks run a plan, the first failure here says more than what comes back of it from the others.
+  // The first failure here says more than what comes back of it from other ranks.
   Status status = session.book.take_failures(step, std::move(answered), session.loaded->world != nullptr);
   for (size_t f = 0; f < session.loaded->files.size() && status.ok(); ++f) status = session.loaded->files[f]->check();
   if (status.ok() && session.lifecycle.cancelled() && !session.sinks.first_has_delivered(step)) {

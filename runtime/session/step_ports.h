@@ -5,7 +5,8 @@
 //
 // Invariants
 //  1. The input slots of a step are written only while they are free and before its start credit: by its submitter, or
-//     from the backlog by the thread that learns of free slots. What was handed over is in the port memory until then.
+//     from the backlog by the thread that learns of free slots. Memory that was handed over lies in the port memory
+//     until then.
 //  2. The slots that a sink reads are read while it fires.
 #include <atomic>
 #include <memory>
@@ -65,7 +66,7 @@ class StepPorts {
   // Puts the memory that was handed over into the step's slots. REQUIRES: they are free.
   void put(uint64_t step, actors::Runner& runner) { memory_.put(step, runner); }
 
-  // Where a sink's firing finds and brings results.
+  // A sink's firing, which finds results in slots and brings them to states.
   struct SinkFiring {
     const std::vector<int>& outputs;  // of the plan, that the sink gives
     void* const* slots;               // of these

@@ -20,7 +20,7 @@ class SinkProgress {
     uint64_t per_step = 1;    // firings; 1 also where a firing answers several steps at once
     uint64_t per_period = 1;  // firings
   };
-  // What a firing of a sink delivers: its part of the steps first, ..., last.
+  // A firing of a sink delivers its part of the steps first, ..., last.
   struct Delivery {
     uint64_t firing = 0, part = 0;
     uint64_t first = 0, last = 0;
@@ -39,7 +39,7 @@ class SinkProgress {
 
   // Steps, of `submitted`, that all sinks have delivered.
   uint64_t delivered(uint64_t submitted) const;
-  // By the first sink. A plan without sinks has nothing to deliver.
+  // The first sink has delivered it, or the part of the plan that runs here has no sink.
   bool first_has_delivered(uint64_t step) const { return states_.empty() || states_.front().next_step > step; }
   // All sinks are as they were before their first firing.
   void reset() { states_.assign(states_.size(), {}); }

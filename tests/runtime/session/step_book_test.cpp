@@ -1,4 +1,4 @@
-// What a session knows of its steps: their states, and what has failed.
+// A session knows the states of its steps, and what has failed.
 #include "runtime/session/step_book.h"
 
 #include <gtest/gtest.h>
