@@ -24,7 +24,10 @@ void start_from_backlog(SessionState& session) {
     {
       const actors::WakeLater after_the_lock;
       const MutexLock starting(session.mutex);
-      if (!session.lifecycle.abandoned()) start_step(session, step);
+      if (!session.lifecycle.abandoned()) {
+        session.admission.take_from_backlog(step);
+        start_step(session, step);
+      }
     }
     lock.lock();
     if (session.lifecycle.abandoned()) break;

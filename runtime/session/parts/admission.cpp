@@ -39,11 +39,6 @@ bool Admission::backlog_can_start() const {
   return step != submitted_ && in_backlog_[step % in_backlog_.size()] && has_slots(step);
 }
 
-void Admission::publish(uint64_t step) {
-  if (!in_backlog_.empty()) in_backlog_[step % in_backlog_.size()] = false;
-  published_ = step + 1;
-}
-
 bool Admission::none_is_entering() const {
   if (emptying_) return false;
   for (uint64_t step = published(); step < submitted_; ++step)

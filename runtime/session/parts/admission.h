@@ -74,12 +74,14 @@ class Admission {
   // The slots of a register may be written for its feed's firings < `writable`.
   void set_writable(int reg, uint64_t writable);
 
-  // The inputs of a step that has entered are in the backlog now.
+  // The inputs of a step that has entered are in the backlog now. REQUIRES: there is a backlog.
   void put_in_backlog(uint64_t step) { in_backlog_[step % in_backlog_.size()] = true; }
+  // They are in the step's slots now.
+  void take_from_backlog(uint64_t step) { in_backlog_[step % in_backlog_.size()] = false; }
   // The step that is next to start lies in the backlog and has its slots.
   bool backlog_can_start() const;
   // The step starts. The caller offers the room that this makes in the backlog. REQUIRES: it is published(), the next.
-  void publish(uint64_t step);
+  void publish(uint64_t step) { published_ = step + 1; }
   // One thread at a time starts what the backlog holds, and takes along what others bring meanwhile. False where
   // another thread is at it.
   bool begin_emptying_backlog() { return !std::exchange(emptying_, true); }

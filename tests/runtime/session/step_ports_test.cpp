@@ -15,6 +15,13 @@ class Nobody : public actors::RunListener {
   void on_variables_done(bool) override {}
 };
 
+struct Ends {
+  Ends(const Plan& plan, const plan::FiringCounts& counts)
+      : ports(ports_of(plan, counts, {})), exchange(find_exchange(plan, counts, ports, {})) {}
+  Ports ports;
+  Exchange exchange;
+};
+
 // A plan that gives its input back, with two slots for it.
 class StepPortsTest : public ::testing::Test {
  protected:
@@ -22,12 +29,9 @@ class StepPortsTest : public ::testing::Test {
       : plan_(pipeline({}, 2)),
         counts_(plan_),
         engine_({.manual_stepping = true}),
-        ports_(engine_, plan_, ports_of(plan_, counts_, {}), exchange(), {2, backlog}),
+        ends_(plan_, counts_),
+        ports_(engine_, plan_, std::move(ends_.ports), std::move(ends_.exchange), {2, backlog}),
         runner_(plan_, bindings(), nobody_) {}
-  Exchange exchange() {
-    Ports ports = ports_of(plan_, counts_, {});
-    return find_exchange(plan_, counts_, ports, {});
-  }
   actors::Bindings bindings() {
     executors_ = engine_.executors(plan_.streams);
     actors::Bindings bindings;
@@ -44,6 +48,7 @@ class StepPortsTest : public ::testing::Test {
   const Plan plan_;
   const plan::FiringCounts counts_;
   Engine engine_;
+  Ends ends_;
   StepPorts ports_;
   Nobody nobody_;
   std::vector<std::shared_ptr<actors::StreamExecutor>> executors_;
@@ -118,7 +123,7 @@ TEST_F(StepPortsTest, WhatDoesNotFitIsRefusedByName) {
   EXPECT_EQ(error_of([&] {
               ports_.check_inputs({&wrong, 1});
             }),
-            "value: session 'pipeline': input 'x' has the wrong shape: got float32[3]; expected float32[4]");
+            "value: session 'pipeline': input 'x' has the wrong shape: got float32(3,); expected float32(4,)");
   EXPECT_EQ(error_of([&] { ports_.check_inputs({}); }), "value: session 'pipeline': got 0 inputs; the plan takes 1");
 }
 

@@ -34,7 +34,7 @@ TEST_F(LifecycleTest, OnceCancelledItNeverTakesStepsAgain) {
 
 TEST_F(LifecycleTest, AResetEndsTheEndOfData) {
   lifecycle_.end_data();
-  EXPECT_EQ(refusal(), "end_of_data: session 'net': step 7: the data of a source has ended; reset() begins anew");
+  EXPECT_EQ(refusal(), "end of data: session 'net': step 7: the data of a source has ended; reset() begins anew");
   lifecycle_.begin_reset();
   EXPECT_TRUE(lifecycle_.ending());
   EXPECT_EQ(refusal(), "runtime: session 'net' is being reset; submit when that is done");
