@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
-# Clang's thread-safety analysis over the sources that take annotated locks (base/mutex.h). Only where clang is.
+# Clang's thread-safety analysis of the locks that say what they guard (base/mutex.h); skipped where clang is not. It reads
+# the headers with such locks, the sources of their folders that include them, and all that take such locks themselves.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 clang=$(compgen -c clang++ | grep -E '^clang\+\+(-[0-9]+)?$' | sort -V | tail -1)
-[ -n "$clang" ] || { echo "threads: skipped: there is no clang++"; exit 0; }
+[ -n "$clang" ] || { echo "threads: skipped: there is no clang++ (tools/setup.sh installs it)"; exit 0; }
 check() {
-  "$1" -std=c++20 -fsyntax-only -Wthread-safety -Werror=thread-safety -I. -Iinclude -isystem /usr/include/eigen3 "$2" ||
-    { echo "$2: a lock is not held where it must be"; return 1; }
+  "$clang" -x c++ -std=c++20 -fsyntax-only -Wthread-safety -Werror=thread-safety -Wno-pragma-once-outside-header \
+    -I. -Iinclude -isystem /usr/include/eigen3 "$1" || { echo "$1: a lock is not held where it must be"; return 1; }
 }
 export -f check
-sources=$(git grep -lE 'MutexLock|SLUICE_REQUIRES' -- '*.cpp' ':!tests')
-xargs -P "$(nproc)" -I{} bash -c "check $clang {}" <<<"$sources" || exit 1
-echo "threads: ok ($(wc -l <<<"$sources") sources)"
+export clang
+headers=$(git grep -lE 'SLUICE_(GUARDED_BY|REQUIRES)' -- '*.h' ':!base/thread_annotations.h' ':!tests')
+sources=$({
+  for header in $headers; do git grep -lF "#include \"$header\"" -- ":(glob)$(dirname "$header")/*.cpp"; done
+  git grep -lE 'MutexLock|SLUICE_REQUIRES' -- '*.cpp' ':!tests'
+} | grep -v '/cuda/' | sort -u)
+printf '%s\n' $headers $sources | xargs -P "$(nproc)" -I{} bash -c 'check {}' || exit 1
+echo "threads: ok ($(wc -w <<<"$headers") headers, $(wc -w <<<"$sources") sources)"
