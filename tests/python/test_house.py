@@ -1,7 +1,9 @@
-"""tools/check_layers.py and tools/check_readmes.py: circles of rooms, crowded folders and stale READMEs are found."""
+"""tools/check_layers.py, check_readmes.py and check_sizes.py find circles of rooms, crowded folders, stale READMEs, and
+what is too long."""
 
 import importlib
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -55,6 +57,31 @@ def test_a_readme_that_names_what_is_gone_is_refused(tmp_path):
     assert not any("costs.h" in error or "json_" in error for error in found)
 
 
+def test_a_long_file_and_a_long_function_are_refused(tmp_path):
+    sizes = importlib.import_module("check_sizes")
+    body = "".join(f"  call({i});\n" for i in range(79))
+    member = "class Engine {\n public:\n  void run(int steps) {\n" + body.replace("  c", "    c") + "  }\n};\n"
+    python = "class Engine:\n    def run(self, steps):\n" + "        call()\n" * 80
+    write(tmp_path, **{"plan/short.cpp": "void run() {\n" + body[:-len("  call(78);\n")] + "}\n",
+                       "plan/long.cpp": "namespace sluice {\n\nvoid Engine::run(\n    int steps) {\n" + body + "}\n\n}\n",
+                       "plan/member.h": member, "sluice/long.py": python,
+                       "plan/many.cpp": "int x;\n" * 501, "tests/many.cpp": "int x;\n" * 501})
+    subprocess.run("git init -q . && git add .", shell=True, cwd=tmp_path, check=True)
+    assert sizes.check(tmp_path) == ([
+        "plan/long.cpp:3: Engine::run: 82 lines; at most 80: split it into steps with names",
+        "plan/many.cpp: 501 lines; at most 500: split it along what it holds",
+        "plan/member.h:3: run: 81 lines; at most 80: split it into steps with names",
+        "sluice/long.py:2: run: 81 lines; at most 80: split it into steps with names"], 6, 4)
+
+
 def test_the_tree_passes():
     assert importlib.import_module("check_layers").check(ROOT) == []
     assert importlib.import_module("check_readmes").check(ROOT) == []
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git must know the files")
+def test_the_trees_files_and_functions_are_short():
+    sizes = importlib.import_module("check_sizes")
+    bad, _, functions = sizes.check(ROOT)
+    assert bad == []
+    assert functions > 10_000
