@@ -256,7 +256,17 @@ class alignas(64) Node {
   bool meets() const;
   bool gets_cores() const;
   void grant_slots();
+  // The registers that are emitted behind the program: those that only order steps, so that they carry no failure, and
+  // those whose tokens several firings make.
+  struct Behind {
+    bool late = false, spans = false;
+  };
   void fire_program();
+  // Steps of a firing, which stand inline in their one caller.
+  inline Status begin_program(uint64_t step, uint32_t flags);
+  inline bool run_program(uint64_t step, uint32_t flags, Status& status, Behind& behind);
+  inline void run_step(const KernelRun& first, uint64_t step, uint32_t flags, Status& status);
+  inline void emit_behind(uint64_t step, const Status& status, Behind behind);
   bool says_end_of_data(const Status& status) const;
   Status wait_event(SlotEvent& slot, uint32_t flags);
   void acquire_slots(uint32_t flags);

@@ -56,17 +56,9 @@ void Node::fail_firing(uint64_t step, const Status& status) {
   run_->listener->on_failure(step, status);
 }
 
-void Node::fire_program() {
-  NodeProgram& program = this->program();
-  const uint64_t step = run_->counts.step_of(actor_, rule_.firings());
-  const uint32_t flags = run_->flags.load(std::memory_order_acquire);
-  const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
-  const Host host{*this};
-  rule_.begin();
-  // The order of what follows matters: slots are acquired before the stream's firing begins, tokens are taken before
-  // anything runs, and an emit or a release may start another actor at once, so each comes where the program has it.
-  sent_ = false;
-  acquire_slots(flags);
+// Takes the firing's tokens. Returns why no kernel of it is to run: a failure that they carry, or the session's end.
+[[gnu::always_inline]] Status Node::begin_program(uint64_t step, uint32_t flags) {
+  NodeProgram& program = *program_;
   // Only now: the failure of a reader, which its ack's event carries, must not fail the writer's next firing.
   if (program.asynchronous) home_->stream().begin_firing(step);
   Status status = take_tokens(flags);
@@ -81,32 +73,38 @@ void Node::fire_program() {
     const Status told = status.ok() ? void_output() : status;
     run_->listener->on_sink(actor_, step, told, told.ok() ? program.pointers.data() + program.sink_outputs : nullptr);
   }
-  const int64_t run_ns = program.kernels.empty() ? 0 : now_ns();
-  bool late = false, spans = false;
+  return status;
+}
+
+// The kernels of one step of the program, unless `status` says that none is to run. It becomes their failure.
+[[gnu::always_inline]] void Node::run_step(const KernelRun& first, uint64_t step, uint32_t flags, Status& status) {
+  // Kernels that have not begun are skipped when the caller has given the step up.
+  if (status.ok() && run_->given_up.contains(step)) status = give_up();
+  if (status.ok()) {
+    status = run_chain({&first, first.chain != nullptr ? first.chain->kernels : 1}, step, flags);
+  } else if (run_->plan->kernels[first.index].collective >= 0) {
+    // The other ranks would wait for this call in vain.
+    run_->listener->on_missed_collective(first.index, status);
+  }
+}
+
+// Runs the program. Returns false when a source ended instead: then nothing of this firing has left the node.
+[[gnu::always_inline]] bool Node::run_program(uint64_t step, uint32_t flags, Status& status, Behind& behind) {
+  NodeProgram& program = *program_;
   for (const Step& instr : steps_) {
     switch (instr.kind) {
-      case InstrKind::kRun:
-        // Kernels that have not begun are skipped when the caller has given the step up.
-        if (status.ok() && run_->given_up.contains(step)) status = give_up();
-        if (status.ok()) {
-          const KernelRun& first = program.kernels[instr.index];
-          status = run_chain({&first, first.chain != nullptr ? first.chain->kernels : 1}, step, flags);
-          if (says_end_of_data(status)) {
-            run_->listener->on_data_end();  // before a sink can be told: no step is submitted after its end
-            return rule_.abandon(host);
-          }
-        } else if (const int kernel = program.kernels[instr.index].index; run_->plan->kernels[kernel].collective >= 0) {
-          // The other ranks would wait for this call in vain.
-          run_->listener->on_missed_collective(kernel, status);
-        }
+      case InstrKind::kRun: {
+        const bool runs = status.ok();
+        run_step(program.kernels[instr.index], step, flags, status);
+        if (runs && says_end_of_data(status)) return false;
         break;
+      }
       case InstrKind::kEmit:
         sent_ = true;
-        // Registers that only order steps are emitted behind the program, so that they carry no failure.
         if (program.outs[instr.index].late) {
-          late = true;
+          behind.late = true;
         } else if (program.outs[instr.index].spans) {
-          spans = true;
+          behind.spans = true;
           home_->stream().record(*run_->span_events[2 * program.outs[instr.index].reg + 1].event);
         } else {
           emit(instr.index, status);
@@ -114,19 +112,25 @@ void Node::fire_program() {
         break;
       case InstrKind::kRelease:
         sent_ = true;
-        rule_.release(instr.index, host);
+        rule_.release(instr.index, Host{*this});
         break;
     }
   }
+  return true;
+}
+
+// Emits what the program has left for behind it, and keeps a failure that no token shows.
+[[gnu::always_inline]] void Node::emit_behind(uint64_t step, const Status& status, Behind behind) {
+  NodeProgram& program = *program_;
   if (program.asynchronous && unseen()) {
     home_->stream().record(*run_->unseen_events[2 * static_cast<size_t>(actor_) + 1].event);
   }
-  for (size_t p = 0; spans && p < program.outs.size(); ++p) {
+  for (size_t p = 0; behind.spans && p < program.outs.size(); ++p) {
     if (!program.outs[p].spans) continue;
     home_->stream().begin_firing(step);
     emit_span(static_cast<int>(p), status);
   }
-  if (late) {
+  if (behind.late) {
     // Feedback that only orders steps: this step's failure must not reach the next one.
     if (program.asynchronous) home_->stream().begin_firing(step);
     for (size_t p = 0; p < program.outs.size(); ++p) {
@@ -134,6 +138,27 @@ void Node::fire_program() {
     }
   }
   if (program.asynchronous && unseen()) keep_unseen_failure(step);
+}
+
+void Node::fire_program() {
+  NodeProgram& program = this->program();
+  const uint64_t step = run_->counts.step_of(actor_, rule_.firings());
+  const uint32_t flags = run_->flags.load(std::memory_order_acquire);
+  const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
+  const Host host{*this};
+  rule_.begin();
+  // The order of what follows matters: slots are acquired before the stream's firing begins, tokens are taken before
+  // anything runs, and an emit or a release may start another actor at once, so each comes where the program has it.
+  sent_ = false;
+  acquire_slots(flags);
+  Status status = begin_program(step, flags);
+  const int64_t run_ns = program.kernels.empty() ? 0 : now_ns();
+  Behind behind;
+  if (!run_program(step, flags, status, behind)) {
+    run_->listener->on_data_end();  // before a sink can be told: no step is submitted after its end
+    return rule_.abandon(host);
+  }
+  emit_behind(step, status, behind);
   if (!program.kernels.empty()) {
     const int64_t busy_ns = published_busy_ns_.load(std::memory_order_relaxed) + now_ns() - run_ns - program.leasing_ns;
     published_busy_ns_.store(busy_ns, std::memory_order_relaxed);

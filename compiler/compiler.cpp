@@ -137,112 +137,166 @@ std::vector<std::string> stage_names() {
 
 namespace {
 
-// With the options as they are: "adaptive" is settled. `asked`: what the plan says of them.
-CompileResult compile_as_said(graph::Graph graph, const plan::Target& target, const CompileOptions& options,
-                              const CompileOptions& asked, const ConstantLookup& constants,
-                              const ConstantEvaluator& evaluate) {
-  const auto start = Clock::now();
-  CompileResult result;
-  const Dump dump(options);
-  Stages stages(result);
-  stages.run("verify_graph", [&] {
-    graph.verify();
-    check_ports(options, "donated", options.donated, "input", graph.inputs());
-    check_ports(options, "any_order", options.any_order, "output", graph.outputs());
-    return 0;
-  });
-  compiler::PassContext context{target, options, constants, evaluate, result.constants, result.partition};
-  const auto stop = [&](graph::Graph& reached) {
-    result.graph = std::move(reached);
-    result.seconds = seconds_since(start);
-    return std::move(result);
-  };
-  int number = 0;
-  const auto run = [&](const char* name, graph::Graph& graph, auto pass) {
-    ++number;
-    if (dump.on()) dump.write(fmt::format("{:02}.{}.before.ir", number, name), graph::to_text(graph));
-    stages.run(name, pass);
-    if (dump.on()) dump.write(fmt::format("{:02}.{}.after.ir", number, name), graph::to_text(graph));
-  };
-  const std::span<const Pass> passes = compiler::graph_passes();
-  const auto last =
-      std::find_if(passes.rbegin(), passes.rend(), [&](const Pass& p) { return p.name == options.until; });
-  for (const Pass& pass : passes) {
-    if (!contains(options.disabled_passes, pass.name)) run(pass.name, graph, [&] { return pass.run(graph, context); });
-    if (last != passes.rend() && &pass == &*last) return stop(graph);
-  }
-  result.passes.push_back({"fused additions", context.fused_adds, 0});
-  for (const auto& [name, times] : context.applied) result.passes.push_back({"pattern " + name, times, 0});
-  std::unordered_set<std::string> used;
-  for (const graph::Variable& v : graph.variables()) used.insert(v.name);
-  std::erase_if(result.constants, [&](const auto& entry) { return !used.contains(entry.first); });
+// One compilation, with the options as they are: "adaptive" is settled. `asked`: what the plan says of them.
+//
+// Invariants: the steps are taken in the order of run(). `result_.graph` is the graph behind the graph passes until a
+// lowering pass at which the options stop takes its place. What later steps need stands in `lowered_`, `programs_` and
+// `result_`; nothing else outlives a step.
+class Compilation {
+ public:
+  Compilation(const plan::Target& target, const CompileOptions& options, const CompileOptions& asked,
+              const ConstantLookup& constants, const ConstantEvaluator& evaluate)
+      : options_(options), asked_(asked), dump_(options), context_{target,   options,           constants,
+                                                                   evaluate, result_.constants, result_.partition} {}
 
-  result.graph = std::move(graph);
-  graph::Graph detailed = result.graph;
-  for (const compiler::LoweringPass& pass : compiler::lowering_passes()) {
-    run(pass.name, detailed, [&] {
-      const int rewrites = pass.run(detailed, context);
-      if (pass.verify) pass.verify(detailed, context);
-      return rewrites;
+  CompileResult run(graph::Graph graph) {
+    check_ports_of(graph);
+    const bool whole = rewrite(std::move(graph)) && detail();
+    if (whole) {
+      place_tasks();
+      make_plan();
+      certify();
+      check();
+    }
+    result_.seconds = seconds_since(start_);
+    if (whole) report();
+    return std::move(result_);
+  }
+
+ private:
+  void check_ports_of(const graph::Graph& graph) {
+    stages_.run("verify_graph", [&] {
+      graph.verify();
+      check_ports(options_, "donated", options_.donated, "input", graph.inputs());
+      check_ports(options_, "any_order", options_.any_order, "output", graph.outputs());
+      return 0;
     });
-    if (pass.name == options.until) return stop(detailed);
   }
-  compiler::Lowered lowered;
-  compiler::Programs programs;
-  int64_t known_costs = 0;
-  stages.run("lower", [&] {
-    lowered = compiler::lower(detailed, context);
-    known_costs = use_known_costs(lowered, options.machine);
-    if (detailed.micro_batches() > 1) compiler::order_by_rate(lowered);
-    return static_cast<int>(lowered.tasks.size());
-  });
-  stages.run("programs", [&] {
-    programs = compiler::make_programs(lowered, options.granularity);
-    return static_cast<int>(programs.actors.size());
-  });
-  stages.run("registers_and_memory", [&] {
-    // The plan with the fewest slots leaves a part of the budget, and slots that make it faster get that part.
-    const uint64_t budget = options.memory_budget;
-    result.plan = compiler::build_plan(detailed, lowered, programs, options, budget == 0 ? UINT64_MAX : 0);
-    const uint64_t bytes = budget == 0 ? 0 : plan::ledger(result.plan).total;
-    if (options.fast_quotas && budget > bytes)
-      result.plan = compiler::build_plan(detailed, lowered, programs, options, budget - bytes);
-    return static_cast<int>(result.plan.registers.size());
-  });
-  stages.run("certificate", [&] {
-    result.plan.options = recorded_options(asked);
-    if (asked.auto_memory != options.auto_memory) {
-      result.plan.options.emplace_back("auto_memory.chosen", options.auto_memory);
-      result.plan.options.emplace_back("auto_memory.steps_in_flight", int64_t{options.outputs_buffer_size});
-    }
-    if (known_costs > 0) result.plan.options.emplace_back("costs", known_costs);
-    result.plan.target = target.fingerprint();
-    result.plan.certificate = plan::find_schedule(result.plan);
-    return 0;
-  });
-  stages.run("check", [&] {
-    try {
-      plan::check(result.plan);
-      plan::check_budget(result.plan, options.memory_budget);
-    } catch (const Error&) {  // to be looked at with plan-viz
-      if (dump.on()) dump.write_refused(result.plan);
-      throw;
-    }
-    return 0;
-  });
-  result.seconds = seconds_since(start);
-  if (dump.on()) dump.write("times.txt", stages.table());
-  log(LogLevel::kInfo, LogArea::kCompiler, "plan '{}': {} kernels, {} actors, {} registers, compiled in {:.1f} ms",
-      options.name, result.plan.kernels.size(), result.plan.actors.size(), result.plan.registers.size(),
-      result.seconds * 1e3);
-  if (log_enabled(LogLevel::kDebug, LogArea::kCompiler)) {
-    log(LogLevel::kDebug, LogArea::kCompiler, "plan '{}':\n{}", options.name, stages.table());
-    for (const plan::PlacedKernel& placed : plan::placed_kernels(result.plan))
-      log(LogLevel::kDebug, LogArea::kCompiler, "plan '{}': {} runs on {}: {}", options.name,
-          result.plan.kernels[placed.kernel].name, placed.device.str(), placed.why);
+
+  template <class Run>
+  void run_pass(const char* name, const graph::Graph& graph, Run pass) {
+    ++number_;
+    if (dump_.on()) dump_.write(fmt::format("{:02}.{}.before.ir", number_, name), graph::to_text(graph));
+    stages_.run(name, pass);
+    if (dump_.on()) dump_.write(fmt::format("{:02}.{}.after.ir", number_, name), graph::to_text(graph));
   }
-  return result;
-}
+
+  // The graph passes. Returns whether the compilation goes on behind them.
+  bool rewrite(graph::Graph graph) {
+    const std::span<const Pass> passes = compiler::graph_passes();
+    const auto last =
+        std::find_if(passes.rbegin(), passes.rend(), [&](const Pass& p) { return p.name == options_.until; });
+    bool goes_on = true;
+    for (auto pass = passes.begin(); pass != passes.end() && goes_on; ++pass) {
+      if (!contains(options_.disabled_passes, pass->name))
+        run_pass(pass->name, graph, [&] { return pass->run(graph, context_); });
+      goes_on = last == passes.rend() || &*pass != &*last;
+    }
+    result_.graph = std::move(graph);
+    if (!goes_on) return false;
+    result_.passes.push_back({"fused additions", context_.fused_adds, 0});
+    for (const auto& [name, times] : context_.applied) result_.passes.push_back({"pattern " + name, times, 0});
+    std::unordered_set<std::string> used;
+    for (const graph::Variable& v : result_.graph.variables()) used.insert(v.name);
+    std::erase_if(result_.constants, [&](const auto& entry) { return !used.contains(entry.first); });
+    return true;
+  }
+
+  // The lowering passes, each with its verifier. Returns whether the compilation goes on behind them.
+  bool detail() {
+    detailed_ = result_.graph;
+    for (const compiler::LoweringPass& pass : compiler::lowering_passes()) {
+      run_pass(pass.name, detailed_, [&] {
+        const int rewrites = pass.run(detailed_, context_);
+        if (pass.verify) pass.verify(detailed_, context_);
+        return rewrites;
+      });
+      if (pass.name == options_.until) {
+        result_.graph = std::move(detailed_);
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Kernel calls, and the programs of actors that they become.
+  void place_tasks() {
+    stages_.run("lower", [&] {
+      lowered_ = compiler::lower(detailed_, context_);
+      known_costs_ = use_known_costs(lowered_, options_.machine);
+      if (detailed_.micro_batches() > 1) compiler::order_by_rate(lowered_);
+      return static_cast<int>(lowered_.tasks.size());
+    });
+    stages_.run("programs", [&] {
+      programs_ = compiler::make_programs(lowered_, options_.granularity);
+      return static_cast<int>(programs_.actors.size());
+    });
+  }
+
+  void make_plan() {
+    stages_.run("registers_and_memory", [&] {
+      // The plan with the fewest slots leaves a part of the budget, and slots that make it faster get that part.
+      const uint64_t budget = options_.memory_budget;
+      result_.plan = compiler::build_plan(detailed_, lowered_, programs_, options_, budget == 0 ? UINT64_MAX : 0);
+      const uint64_t bytes = budget == 0 ? 0 : plan::ledger(result_.plan).total;
+      if (options_.fast_quotas && budget > bytes)
+        result_.plan = compiler::build_plan(detailed_, lowered_, programs_, options_, budget - bytes);
+      return static_cast<int>(result_.plan.registers.size());
+    });
+  }
+
+  // Writes down what the plan was made of and for, and the proof that it can run for ever.
+  void certify() {
+    stages_.run("certificate", [&] {
+      result_.plan.options = recorded_options(asked_);
+      if (asked_.auto_memory != options_.auto_memory) {
+        result_.plan.options.emplace_back("auto_memory.chosen", options_.auto_memory);
+        result_.plan.options.emplace_back("auto_memory.steps_in_flight", int64_t{options_.outputs_buffer_size});
+      }
+      if (known_costs_ > 0) result_.plan.options.emplace_back("costs", known_costs_);
+      result_.plan.target = context_.target.fingerprint();
+      result_.plan.certificate = plan::find_schedule(result_.plan);
+      return 0;
+    });
+  }
+
+  void check() {
+    stages_.run("check", [&] {
+      try {
+        plan::check(result_.plan);
+        plan::check_budget(result_.plan, options_.memory_budget);
+      } catch (const Error&) {  // to be looked at with plan-viz
+        if (dump_.on()) dump_.write_refused(result_.plan);
+        throw;
+      }
+      return 0;
+    });
+  }
+
+  void report() const {
+    const plan::Plan& plan = result_.plan;
+    if (dump_.on()) dump_.write("times.txt", stages_.table());
+    log(LogLevel::kInfo, LogArea::kCompiler, "plan '{}': {} kernels, {} actors, {} registers, compiled in {:.1f} ms",
+        options_.name, plan.kernels.size(), plan.actors.size(), plan.registers.size(), result_.seconds * 1e3);
+    if (!log_enabled(LogLevel::kDebug, LogArea::kCompiler)) return;
+    log(LogLevel::kDebug, LogArea::kCompiler, "plan '{}':\n{}", options_.name, stages_.table());
+    for (const plan::PlacedKernel& placed : plan::placed_kernels(plan))
+      log(LogLevel::kDebug, LogArea::kCompiler, "plan '{}': {} runs on {}: {}", options_.name,
+          plan.kernels[placed.kernel].name, placed.device.str(), placed.why);
+  }
+
+  const Clock::time_point start_ = Clock::now();
+  const CompileOptions &options_, &asked_;
+  CompileResult result_;
+  const Dump dump_;
+  Stages stages_{result_};
+  compiler::PassContext context_;
+  int number_ = 0;  // of the pass, in the names of dumped files
+  graph::Graph detailed_;
+  compiler::Lowered lowered_;
+  compiler::Programs programs_;
+  int64_t known_costs_ = 0;  // tasks whose costs the machine's table says
+};
 
 // The sets of options that "adaptive" tries, in this order.
 std::vector<CompileOptions> ways_to_fit(const CompileOptions& options) {
@@ -275,11 +329,11 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
                       const ConstantLookup& constants, const ConstantEvaluator& evaluate) {
   check_options(options);
   if (options.auto_memory != "adaptive")
-    return compile_as_said(std::move(graph), target, options, options, constants, evaluate);
+    return Compilation(target, options, options, constants, evaluate).run(std::move(graph));
   std::optional<std::pair<int64_t, std::exception_ptr>> nearest;
   for (const CompileOptions& way : ways_to_fit(options)) {
     try {
-      return compile_as_said(graph, target, way, options, constants, evaluate);
+      return Compilation(target, way, options, constants, evaluate).run(graph);
     } catch (const Error& error) {
       const std::optional<int64_t> needed = needed_budget(error);
       if (!needed) throw;

@@ -1,6 +1,7 @@
 #include "tensor/eager.h"
 
 #include <algorithm>
+#include <boost/container/small_vector.hpp>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -31,7 +32,10 @@ namespace sluice {
 namespace {
 
 constexpr size_t kCachedCalls = 4096;
-constexpr int kMaxInline = 8;  // operands kept on the stack
+
+// Holds a value for each operand, on the stack where there are few.
+template <class T>
+using Few = boost::container::small_vector<T, 8>;
 
 thread_local const HostFunctions* current_functions = nullptr;
 thread_local OverwriteScope* overwriting = nullptr;
@@ -49,6 +53,32 @@ void check_local(const OpDef& op, const EagerImpl& impl, size_t i) {
 // The operand as its kernel takes it: as it lies, or as a copy of it will.
 TensorSpec taken(plan::Layout layout, const TensorSpec& given) {
   return plan::fits(layout, given) ? canonical(given) : plan::with_layout(given, layout);
+}
+
+struct Operands {
+  DeviceId device;     // where those that are there lie
+  bool any = false;    // at least one is there
+  bool mixed = false;  // they lie on several devices, and those behind the first other device were not looked at
+};
+
+// Writes the spec of each operand, null for an absent one, and refuses global tensors.
+[[gnu::always_inline]] inline Operands look_at(const OpDef& op, std::span<const Value> inputs,
+                                               const TensorSpec** specs) {
+  Operands operands;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    specs[i] = nullptr;
+    if (!inputs[i].defined()) continue;
+    const EagerImpl& impl = eager_impl(inputs[i], op.name);
+    check_local(op, impl, i);
+    specs[i] = &impl.spec();
+    if (operands.any && impl.device() != operands.device) [[unlikely]] {
+      operands.mixed = true;
+      return operands;
+    }
+    operands.device = impl.device();
+    operands.any = true;
+  }
+  return operands;
 }
 
 }  // namespace
@@ -308,59 +338,26 @@ std::vector<std::shared_ptr<DeviceQueue>> EagerExecutor::queues() const {
 std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) {
   if (op.of_all) [[unlikely]]
     ops::check_one_value(op, attrs);
-  const TensorSpec* inline_specs[kMaxInline];
-  std::vector<const TensorSpec*> many;
-  const TensorSpec** specs = inline_specs;
-  if (inputs.size() > kMaxInline) {
-    many.resize(inputs.size());
-    specs = many.data();
-  }
-  DeviceId device;
-  bool placed = false;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    specs[i] = nullptr;
-    if (!inputs[i].defined()) continue;
-    const EagerImpl& impl = eager_impl(inputs[i], op.name);
-    check_local(op, impl, i);
-    specs[i] = &impl.spec();
-    if (placed && impl.device() != device) [[unlikely]]
-      return call(op, this->placed(op, inputs), attrs);
-    device = impl.device();
-    placed = true;
-  }
-
+  Few<const TensorSpec*> specs(inputs.size(), boost::container::default_init);
+  Operands operands = look_at(op, inputs, specs.data());
+  if (operands.mixed) [[unlikely]]
+    return call(op, placed(op, inputs), attrs);
   // Such a call makes something of nothing, or of a generator's numbers alone.
-  if ((!placed || (op.random && inputs.size() == 1)) && creation_device().kind != DeviceKind::kCpu) [[unlikely]] {
-    if (placed && device != creation_device()) {
+  if ((!operands.any || (op.random && inputs.size() == 1)) && creation_device().kind != DeviceKind::kCpu) [[unlikely]] {
+    if (operands.any && operands.device != creation_device()) {
       const Value state = copy_to(inputs[0], creation_device());
       return call(op, {&state, 1}, attrs);
     }
-    device = creation_device();
+    operands.device = creation_device();
   }
+  const DeviceId& device = operands.device;
   if (device.kind != DeviceKind::kCpu) [[unlikely]]
     queue(device);  // its kernels are known from now on
-
-  if (op.view && !inputs.empty() && inputs[0].defined()) {
-    auto parent = std::static_pointer_cast<EagerImpl>(inputs[0].ptr());
-    // Inference checks the arguments; `view` may rely on that.
-    const bool present = true;
-    const DType dtype = infer_types(op, {&parent->type(), 1}, {&present, 1}, attrs)[0].dtype;
-    std::optional<OpDef::ViewSpec> view = op.view(parent->spec(), attrs);
-    if (overwriting != nullptr && overwriting->old_.impl() == parent.get()) overwriting->possible_ = false;
-    if (view) return {Value(std::make_shared<EagerImpl>(parent, ViewStep{&op, attrs}, *view, dtype))};
-    const GradMode off(false);
-    const Value dense = copy(inputs[0]);  // shares with nobody: the view of it is no view to the outside
-    const auto& memory = static_cast<EagerImpl&>(*dense.impl());
-    view = op.view(memory.spec(), attrs);
-    SLUICE_CHECK_KIND(kRuntime, view.has_value(), "{}: cannot view a contiguous tensor: {}", op.name,
-                      memory.type().str());
-    return {Value(std::make_shared<EagerImpl>(memory.storage(), TensorSpec{dtype, view->shape, view->strides}, device,
-                                              memory.version_counter(), view->offset))};
-  }
+  if (op.view && !inputs.empty() && inputs[0].defined()) return call_view(op, inputs[0], attrs);
 
   const CallKey key{&op,
                     &attrs,
-                    {specs, inputs.size()},
+                    {specs.data(), specs.size()},
                     device,
                     impl_->threads.load(std::memory_order_relaxed),
                     impl_->kernels.table().version()};
@@ -374,21 +371,31 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
   }
   if (device.kind != DeviceKind::kCpu) [[unlikely]]
     return call_on_device(op, inputs, *plan);
+  return call_on_host(inputs, *plan);
+}
 
-  const void* inline_in[kMaxInline];
-  void* inline_out[kMaxInline];
-  std::vector<const void*> many_in;
-  std::vector<void*> many_out;
-  const void** in = inline_in;
-  void** out = inline_out;
-  if (inputs.size() > kMaxInline) {
-    many_in.resize(inputs.size());
-    in = many_in.data();
-  }
-  if (plan->outputs.size() > kMaxInline) {
-    many_out.resize(plan->outputs.size());
-    out = many_out.data();
-  }
+std::vector<Value> EagerExecutor::call_view(const OpDef& op, const Value& input, const Attrs& attrs) {
+  auto parent = std::static_pointer_cast<EagerImpl>(input.ptr());
+  // Inference checks the arguments; `view` may rely on that.
+  const bool present = true;
+  const DType dtype = infer_types(op, {&parent->type(), 1}, {&present, 1}, attrs)[0].dtype;
+  std::optional<OpDef::ViewSpec> view = op.view(parent->spec(), attrs);
+  if (overwriting != nullptr && overwriting->old_.impl() == parent.get()) overwriting->possible_ = false;
+  if (view) return {Value(std::make_shared<EagerImpl>(parent, ViewStep{&op, attrs}, *view, dtype))};
+  const GradMode off(false);
+  const Value dense = copy(input);  // shares with nobody: the view of it is no view to the outside
+  const auto& memory = static_cast<EagerImpl&>(*dense.impl());
+  view = op.view(memory.spec(), attrs);
+  SLUICE_CHECK_KIND(kRuntime, view.has_value(), "{}: cannot view a contiguous tensor: {}", op.name,
+                    memory.type().str());
+  return {Value(std::make_shared<EagerImpl>(memory.storage(), TensorSpec{dtype, view->shape, view->strides},
+                                            parent->device(), memory.version_counter(), view->offset))};
+}
+
+[[gnu::always_inline]] std::vector<Value> EagerExecutor::call_on_host(std::span<const Value> inputs,
+                                                                      const CallPlan& plan) {
+  Few<const void*> in(inputs.size(), boost::container::default_init);
+  Few<void*> out(std::max<size_t>(plan.outputs.size(), 1), boost::container::default_init);
   std::vector<std::shared_ptr<EagerImpl>> temporaries;
   for (size_t i = 0; i < inputs.size(); ++i) {
     in[i] = nullptr;
@@ -396,31 +403,32 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     const auto& impl = static_cast<const EagerImpl&>(*inputs[i].impl());
     impl.storage()->before_read();
     in[i] = impl.data();
-    if (!plan->copied[i]) continue;
-    temporaries.push_back(allocate(impl.type(), device));
-    impl_->copy_on_host(impl.spec(), impl.data(), plan->operands[i], temporaries.back()->data());
+    if (!plan.copied[i]) continue;
+    temporaries.push_back(allocate(impl.type(), plan.device));
+    impl_->copy_on_host(impl.spec(), impl.data(), plan.operands[i], temporaries.back()->data());
     in[i] = temporaries.back()->data();
   }
+  const KernelArgs args{in.data(), out.data(), nullptr, nullptr};
   std::vector<Value> outputs;
   if (overwriting != nullptr) [[unlikely]] {
     const Value& target = overwriting->target_;
-    if ((out[0] = overwritten(*plan, inputs)) != nullptr) {
+    if ((out[0] = overwritten(plan, inputs)) != nullptr) {
       const Writing writing(*static_cast<EagerImpl&>(*target.impl()).storage());
-      impl_->run(*plan->kernel, {in, out, nullptr, nullptr}, plan->threads);
+      impl_->run(*plan.kernel, args, plan.threads);
       return {target};
     }
   }
-  outputs.reserve(plan->outputs.size());
-  for (size_t i = 0; i < plan->outputs.size(); ++i) {
-    auto output = allocate(plan->outputs[i], device);
+  outputs.reserve(plan.outputs.size());
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    auto output = allocate(plan.outputs[i], plan.device);
     out[i] = output->data();
     outputs.emplace_back(std::move(output));
   }
-  impl_->run(*plan->kernel, {in, out, nullptr, nullptr}, plan->threads);
+  impl_->run(*plan.kernel, args, plan.threads);
   for (size_t i = 0; i < outputs.size(); ++i) {  // eager results are contiguous, as torch's are
-    if (is_contiguous(plan->results[i].shape, plan->results[i].strides)) continue;
-    auto plain = allocate(plan->outputs[i], device);
-    impl_->copy_on_host(plan->results[i], out[i], plain->spec(), plain->data());
+    if (is_contiguous(plan.results[i].shape, plan.results[i].strides)) continue;
+    auto plain = allocate(plan.outputs[i], plan.device);
+    impl_->copy_on_host(plan.results[i], out[i], plain->spec(), plain->data());
     outputs[i] = Value(std::move(plain));
   }
   return outputs;

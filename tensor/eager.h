@@ -107,6 +107,9 @@ class EagerExecutor final : public Executor, public TensorExecutor {
 
  private:
   struct Impl;
+  // The ways of a call: as a view of its input, in this thread, and in a device's queue.
+  std::vector<Value> call_view(const OpDef& op, const Value& input, const Attrs& attrs);
+  inline std::vector<Value> call_on_host(std::span<const Value> inputs, const struct CallPlan& plan);
   std::vector<Value> call_on_device(const OpDef& op, std::span<const Value> inputs, const struct CallPlan& plan);
   Value copy_into(const Value& value, std::shared_ptr<EagerImpl> to);
   // Copies between any two layouts of one type, on one device. REQUIRES: storages were asked for access.

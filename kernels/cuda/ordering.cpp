@@ -59,27 +59,37 @@ constexpr const char* kShared = R"(  __shared__ u16 counts[kThreads * kRun];
   const int t = (int)threadIdx.x;
 )";
 
-}  // namespace
+// Two keys and two places of each item, in the workspace: a pass reads one pair of arrays and writes the other.
+class Pairs {
+ public:
+  Pairs(const Writer& writer, const Order& what, Generated& generated)
+      : at_(align_up(generated.workspace_bytes, 64)),
+        bytes_(align_up(static_cast<uint64_t>(what.count) * writer.index_size(), 64)) {
+    generated.workspace_bytes = at_ + 4 * bytes_;
+  }
+  // Pointers to what a pass reads and writes, as expressions; keys first. REQUIRES: `which` is below 4.
+  std::string array(int which) const {
+    return fmt::format("((Index*)((char*)work + {}))", at_ + static_cast<uint64_t>(which) * bytes_);
+  }
+  std::string from_keys(int pass) const { return array(pass % 2 * 2); }
+  std::string from_places(int pass) const { return array(pass % 2 * 2 + 1); }
+  std::string to_keys(int pass) const { return array(2 - pass % 2 * 2); }
+  std::string to_places(int pass) const { return array(3 - pass % 2 * 2); }
 
-Ordered order(const Writer& writer, const Order& what, Generated& generated) {
-  const uint64_t size = writer.index_size(), bytes = align_up(static_cast<uint64_t>(what.count) * size, 64);
-  const uint64_t at = align_up(generated.workspace_bytes, 64);
-  const auto array = [&](int64_t which) {
-    return fmt::format("((Index*)((char*)work + {}))", at + static_cast<uint64_t>(which) * bytes);
-  };
-  generated.workspace_bytes = at + 4 * bytes;
-  const int passes = (std::bit_width(static_cast<uint64_t>(what.limit)) + kDigitBits - 1) / kDigitBits;
-  Writer with = writer;
-  with.constant("kCount", what.count);
-  with.add(kTileFunctions);
-  if (what.count <= kOneBlock) {
-    generated.stages.push_back(with.blocks(
-        "order", what.count == 0 ? 0 : 1,
-        kShared + fmt::format("  Index* pairs[4] = {{{}, {}, {}, {}}};\n", array(0), array(1), array(2), array(3)) +
-            R"(  for (Index i = t; i < kCount; i += kThreads) {
+ private:
+  uint64_t at_, bytes_;
+};
+
+// All passes, by one block.
+Source order_in_block(const Writer& writer, const Order& what, const Pairs& pairs, int passes) {
+  return writer.blocks("order", what.count == 0 ? 0 : 1,
+                       kShared +
+                           fmt::format("  Index* pairs[4] = {{{}, {}, {}, {}}};\n", pairs.array(0), pairs.array(1),
+                                       pairs.array(2), pairs.array(3)) +
+                           R"(  for (Index i = t; i < kCount; i += kThreads) {
     Index key = 0;
 )" + what.key +
-            fmt::format(R"(    pairs[0][i] = key;
+                           fmt::format(R"(    pairs[0][i] = key;
     pairs[1][i] = i;
   }}
   __syncthreads();
@@ -97,34 +107,14 @@ Ordered order(const Writer& writer, const Order& what, Generated& generated) {
     }}
     __syncthreads();
 )",
-                        passes, kDigitBits) +
-            placing("from_places[i]") + "    __syncthreads();\n  }\n"));
-    generated.stages.back().describe = what.describe;
-    return {fmt::format("((const Index*){})", array(passes % 2 * 2)),
-            fmt::format("((const Index*){})", array(passes % 2 * 2 + 1))};
-  }
-  Source keys = with.each("keys", what.count, "    Index key = 0;\n" + what.key + "    " + array(0) + "[i] = key;\n");
-  keys.describe = what.describe;
-  generated.stages.push_back(std::move(keys));
-  const int64_t tiles = (what.count + kTileItems - 1) / kTileItems;
-  const std::string sums = fmt::format("((Index*)((char*)work + {}))", generated.workspace_bytes);
-  generated.workspace_bytes += static_cast<uint64_t>(tiles * kDigits) * size;
-  with.constant("kTiles", tiles);
-  with.constant("kEach", kTileItems / kThreads);
-  for (int pass = 0; pass < passes; ++pass) {
-    Writer tile = with;
-    tile.constant("kShift", pass * kDigitBits);
-    const std::string head =
-        kShared + fmt::format("  const Index* from_keys = {};\n", array(pass % 2 * 2)) +
-        R"(  const Index first = ((Index)blockIdx.x * kThreads + t) * kEach, begin = first < kCount ? first : kCount;
-  const Index end = begin + kEach < kCount ? begin + kEach : kCount;
-  count_digits(from_keys, begin, end, kShift, counts, before, total);
-)";
-    generated.stages.push_back(
-        tile.blocks(fmt::format("count{}", pass).c_str(), tiles,
-                    head + fmt::format("  if (t < kDigits) {}[t * kTiles + blockIdx.x] = (Index)total[t];\n", sums)));
-    generated.stages.push_back(with.blocks("offsets", 1,
-                                           fmt::format(R"(  __shared__ Index all[kThreads];
+                                       passes, kDigitBits) +
+                           placing("from_places[i]") + "    __syncthreads();\n  }\n");
+}
+
+// Turns the counts of digits by tile into where each tile's items of a digit begin.
+Source add_up_counts(const Writer& writer, const std::string& sums) {
+  return writer.blocks("offsets", 1,
+                       fmt::format(R"(  __shared__ Index all[kThreads];
   constexpr Index kAll = kDigits * kTiles, kShare = (kAll + kThreads - 1) / kThreads;
   Index* sums = {};
   const int t = (int)threadIdx.x;
@@ -141,16 +131,58 @@ Ordered order(const Writer& writer, const Order& what, Generated& generated) {
     sum += count;
   }}
 )",
-                                                       sums)));
-    generated.stages.push_back(tile.blocks(
-        fmt::format("place{}", pass).c_str(), tiles,
-        head + fmt::format("  if (t < kDigits) base[t] = {}[t * kTiles + blockIdx.x];\n  __syncthreads();\n", sums) +
-            fmt::format("  const Index* from_places = {};\n  Index *to_keys = {}, *to_places = {};\n",
-                        array(pass % 2 * 2 + 1), array(2 - pass % 2 * 2), array(3 - pass % 2 * 2)) +
-            placing(pass == 0 ? "i" : "from_places[i]")));
+                                   sums));
+}
+
+// One pass by tiles: their counts, where each begins, and the placing, which counts once more.
+void order_by_tiles(const Writer& writer, const Pairs& pairs, int pass, int64_t tiles, const std::string& sums,
+                    Generated& generated) {
+  Writer tile = writer;
+  tile.constant("kShift", pass * kDigitBits);
+  const std::string head =
+      kShared + fmt::format("  const Index* from_keys = {};\n", pairs.from_keys(pass)) +
+      R"(  const Index first = ((Index)blockIdx.x * kThreads + t) * kEach, begin = first < kCount ? first : kCount;
+  const Index end = begin + kEach < kCount ? begin + kEach : kCount;
+  count_digits(from_keys, begin, end, kShift, counts, before, total);
+)";
+  generated.stages.push_back(
+      tile.blocks(fmt::format("count{}", pass).c_str(), tiles,
+                  head + fmt::format("  if (t < kDigits) {}[t * kTiles + blockIdx.x] = (Index)total[t];\n", sums)));
+  generated.stages.push_back(add_up_counts(writer, sums));
+  generated.stages.push_back(tile.blocks(
+      fmt::format("place{}", pass).c_str(), tiles,
+      head + fmt::format("  if (t < kDigits) base[t] = {}[t * kTiles + blockIdx.x];\n  __syncthreads();\n", sums) +
+          fmt::format("  const Index* from_places = {};\n  Index *to_keys = {}, *to_places = {};\n",
+                      pairs.from_places(pass), pairs.to_keys(pass), pairs.to_places(pass)) +
+          placing(pass == 0 ? "i" : "from_places[i]")));
+}
+
+}  // namespace
+
+Ordered order(const Writer& writer, const Order& what, Generated& generated) {
+  const Pairs pairs(writer, what, generated);
+  const int passes = (std::bit_width(static_cast<uint64_t>(what.limit)) + kDigitBits - 1) / kDigitBits;
+  const Ordered ordered = {fmt::format("((const Index*){})", pairs.from_keys(passes)),
+                           fmt::format("((const Index*){})", pairs.from_places(passes))};
+  Writer with = writer;
+  with.constant("kCount", what.count);
+  with.add(kTileFunctions);
+  if (what.count <= kOneBlock) {
+    generated.stages.push_back(order_in_block(with, what, pairs, passes));
+    generated.stages.back().describe = what.describe;
+    return ordered;
   }
-  return {fmt::format("((const Index*){})", array(passes % 2 * 2)),
-          fmt::format("((const Index*){})", array(passes % 2 * 2 + 1))};
+  Source keys =
+      with.each("keys", what.count, "    Index key = 0;\n" + what.key + "    " + pairs.array(0) + "[i] = key;\n");
+  keys.describe = what.describe;
+  generated.stages.push_back(std::move(keys));
+  const int64_t tiles = (what.count + kTileItems - 1) / kTileItems;
+  const std::string sums = fmt::format("((Index*)((char*)work + {}))", generated.workspace_bytes);
+  generated.workspace_bytes += static_cast<uint64_t>(tiles * kDigits) * writer.index_size();
+  with.constant("kTiles", tiles);
+  with.constant("kEach", kTileItems / kThreads);
+  for (int pass = 0; pass < passes; ++pass) order_by_tiles(with, pairs, pass, tiles, sums, generated);
+  return ordered;
 }
 
 }  // namespace sluice::cuda

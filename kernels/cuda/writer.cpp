@@ -251,6 +251,77 @@ Source scan(const Writer& writer, const Scan& s) {
 )");
 }
 
+namespace {
+
+// The sums of a tile over a part of k. `put` takes each, as z.
+std::string tile_of_product(const Product& p, const std::string& put) {
+  return R"(  constexpr int kEach = kTile / 16;
+  constexpr Index kDown = (kM + kTile - 1) / kTile, kAcross = (kN + kTile - 1) / kTile;
+  __shared__ C as[kDepth][kTile + 1];
+  __shared__ C bs[kDepth][kTile + 1];
+  const Index spot = blockIdx.x % (kDown * kAcross), batch = blockIdx.x / (kDown * kAcross);
+  const Index g = batch % kBatch, part = batch / kBatch;
+  const Index m0 = spot / kAcross * kTile, n0 = spot % kAcross * kTile;
+  const Index end = (part + 1) * kShare < kK ? (part + 1) * kShare : kK;
+  const int t = (int)threadIdx.x, down = kZByRow ? t / 16 : t % 16, across = kZByRow ? t % 16 : t / 16;
+  C sums[kEach][kEach] = {};
+  for (Index k0 = part * kShare; k0 < end; k0 += kDepth) {
+    for (int e = t; e < kTile * kDepth; e += kThreads) {
+      const int r = kAByRow ? e / kDepth : e % kTile, d = kAByRow ? e % kDepth : e / kTile;
+      const Index m = m0 + r, k = k0 + d;
+      as[d][r] = m < kM && k < end ? )" +
+         p.a + R"( : (C)0;
+    }
+    for (int e = t; e < kTile * kDepth; e += kThreads) {
+      const int r = kBByRow ? e % kTile : e / kDepth, d = kBByRow ? e / kTile : e % kDepth;
+      const Index n = n0 + r, k = k0 + d;
+      bs[d][r] = n < kN && k < end ? )" +
+         p.b + R"( : (C)0;
+    }
+    __syncthreads();
+    for (int d = 0; d < kDepth; ++d) {
+      C a[kEach], b[kEach];
+      for (int j = 0; j < kEach; ++j) {
+        a[j] = as[d][down + 16 * j];
+        b[j] = bs[d][across + 16 * j];
+      }
+      for (int p = 0; p < kEach; ++p)
+        for (int q = 0; q < kEach; ++q) sums[p][q] += a[p] * b[q];
+    }
+    __syncthreads();
+  }
+  for (int p = 0; p < kEach; ++p) {
+    for (int q = 0; q < kEach; ++q) {
+      const Index m = m0 + down + 16 * p, n = n0 + across + 16 * q;
+      if (m >= kM || n >= kN) continue;
+      const C z = sums[p][q];
+      )" +
+         put + R"(    }
+  }
+)";
+}
+
+// Adds up what the parts of k have given.
+void add_parts(const Writer& writer, const Product& p, int64_t parts, const std::string& partials,
+               Generated& generated) {
+  Writer with = writer;
+  with.add("struct A { C v; };\n__device__ inline A join(A a, A b) { return A{a.v + b.v}; }\n");
+  reduce(with,
+         {.name = "join",
+          .outputs = p.batch * p.m * p.n,
+          .length = parts,
+          .by_column = true,
+          .first = "A{0}",
+          .take = fmt::format("A{{{}[(i) * kOutputs + o]}}", partials),
+          .finish = "    const Index n = o % kN, m = o / kN % kM, g = o / kN / kM;\n"
+                    "    const C z = total.v;\n    " +
+                    p.put,
+          .size = p.size},
+         generated);
+}
+
+}  // namespace
+
 void multiply(const Writer& writer, const Product& p, Generated& generated) {
   const int64_t tile = std::min(p.m, p.n) > 32 ? 64 : 32;
   const int64_t tiles = p.batch * ceil_div(p.m, tile) * ceil_div(p.n, tile);
@@ -274,64 +345,10 @@ void multiply(const Writer& writer, const Product& p, Generated& generated) {
   const uint64_t at = align_up(generated.workspace_bytes, 64);
   const std::string partials = fmt::format("((C*)((char*)work + {}))", at);
   const std::string put = parts == 1 ? p.put : partials + "[((part * kBatch + g) * kM + m) * kN + n] = z;\n";
-  generated.stages.push_back(
-      with.blocks(parts == 1 ? "" : "parts", tiles * parts, R"(  constexpr int kEach = kTile / 16;
-  constexpr Index kDown = (kM + kTile - 1) / kTile, kAcross = (kN + kTile - 1) / kTile;
-  __shared__ C as[kDepth][kTile + 1];
-  __shared__ C bs[kDepth][kTile + 1];
-  const Index spot = blockIdx.x % (kDown * kAcross), batch = blockIdx.x / (kDown * kAcross);
-  const Index g = batch % kBatch, part = batch / kBatch;
-  const Index m0 = spot / kAcross * kTile, n0 = spot % kAcross * kTile;
-  const Index end = (part + 1) * kShare < kK ? (part + 1) * kShare : kK;
-  const int t = (int)threadIdx.x, down = kZByRow ? t / 16 : t % 16, across = kZByRow ? t % 16 : t / 16;
-  C sums[kEach][kEach] = {};
-  for (Index k0 = part * kShare; k0 < end; k0 += kDepth) {
-    for (int e = t; e < kTile * kDepth; e += kThreads) {
-      const int r = kAByRow ? e / kDepth : e % kTile, d = kAByRow ? e % kDepth : e / kTile;
-      const Index m = m0 + r, k = k0 + d;
-      as[d][r] = m < kM && k < end ? )" + p.a + R"( : (C)0;
-    }
-    for (int e = t; e < kTile * kDepth; e += kThreads) {
-      const int r = kBByRow ? e % kTile : e / kDepth, d = kBByRow ? e / kTile : e % kDepth;
-      const Index n = n0 + r, k = k0 + d;
-      bs[d][r] = n < kN && k < end ? )" + p.b + R"( : (C)0;
-    }
-    __syncthreads();
-    for (int d = 0; d < kDepth; ++d) {
-      C a[kEach], b[kEach];
-      for (int j = 0; j < kEach; ++j) {
-        a[j] = as[d][down + 16 * j];
-        b[j] = bs[d][across + 16 * j];
-      }
-      for (int p = 0; p < kEach; ++p)
-        for (int q = 0; q < kEach; ++q) sums[p][q] += a[p] * b[q];
-    }
-    __syncthreads();
-  }
-  for (int p = 0; p < kEach; ++p) {
-    for (int q = 0; q < kEach; ++q) {
-      const Index m = m0 + down + 16 * p, n = n0 + across + 16 * q;
-      if (m >= kM || n >= kN) continue;
-      const C z = sums[p][q];
-      )" + put + R"(    }
-  }
-)"));
+  generated.stages.push_back(with.blocks(parts == 1 ? "" : "parts", tiles * parts, tile_of_product(p, put)));
   if (parts == 1) return;
-  const int64_t elements = p.batch * p.m * p.n;
-  generated.workspace_bytes = at + static_cast<uint64_t>(parts * elements) * p.size;
-  with.add("struct A { C v; };\n__device__ inline A join(A a, A b) { return A{a.v + b.v}; }\n");
-  reduce(with,
-         {.name = "join",
-          .outputs = elements,
-          .length = parts,
-          .by_column = true,
-          .first = "A{0}",
-          .take = fmt::format("A{{{}[(i) * kOutputs + o]}}", partials),
-          .finish = "    const Index n = o % kN, m = o / kN % kM, g = o / kN / kM;\n"
-                    "    const C z = total.v;\n    " +
-                    p.put,
-          .size = p.size},
-         generated);
+  generated.workspace_bytes = at + static_cast<uint64_t>(parts * p.batch * p.m * p.n) * p.size;
+  add_parts(with, p, parts, partials, generated);
 }
 
 }  // namespace sluice::cuda

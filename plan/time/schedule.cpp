@@ -48,12 +48,9 @@ std::string link_str(const Plan& plan, const Link& link) {
                      plan.actors[link.to].name);
 }
 
-}  // namespace
-
-std::vector<int> repetition_vector(const Plan& plan) {
-  const int n = static_cast<int>(plan.actors.size());
-  const Adjacency adjacency(plan);
-  std::vector<std::vector<Link>> links(n);
+// Per actor: the actors whose rates follow from its own.
+std::vector<std::vector<Link>> links_of(const Plan& plan) {
+  std::vector<std::vector<Link>> links(plan.actors.size());
   for (int e = 0; e < static_cast<int>(plan.edges.size()); ++e) {
     const Edge& edge = plan.edges[e];
     const Register& reg = plan.registers[edge.reg];
@@ -64,7 +61,7 @@ std::vector<int> repetition_vector(const Plan& plan) {
     links[edge.consumer].push_back({reg.producer, {down.den, down.num}, e, false});
   }
   int first_source = -1;
-  for (int a = 0; a < n; ++a) {
+  for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
     if (!is_started(plan.actors[a])) continue;
     if (first_source >= 0) {
       const int64_t one = plan.actors[first_source].starts, other = plan.actors[a].starts, g = std::gcd(one, other);
@@ -74,69 +71,115 @@ std::vector<int> repetition_vector(const Plan& plan) {
       first_source = a;
     }
   }
+  return links;
+}
 
-  std::vector<Fraction> rate(n);
-  std::vector<int> parent(n, -1);
-  std::vector<Link> parent_link(n);
-  std::vector<int64_t> repetitions(n);
-  int64_t total = 0;
-  for (int root = 0; root < n; ++root) {
-    if (rate[root].num != 0) continue;
-    rate[root] = {1, 1};
+// How often actors fire, as multiples of the first of those that links join to them.
+//
+// Invariant: an actor with a rate, but for the roots, got it over `parent_link_` from `parent_`, which got its own
+// before. So the parents lead from each actor to its root, and two actors of one root have a common ancestor.
+class Rates {
+ public:
+  explicit Rates(const Plan& plan)
+      : plan_(plan),
+        links_(links_of(plan)),
+        rate_(plan.actors.size()),
+        parent_(plan.actors.size(), -1),
+        parent_link_(plan.actors.size()) {}
+
+  bool known(int actor) const { return rate_[actor].num != 0; }
+  const Fraction& of(int actor) const { return rate_[actor]; }
+
+  // Gives `root`, and all that links join to it, their rates, and returns these actors. Throws where two ways give an
+  // actor different ones. REQUIRES: the root's is not known.
+  std::vector<int> spread_from(int root) {
+    rate_[root] = {1, 1};
     std::vector<int> component{root};
     for (size_t i = 0; i < component.size(); ++i) {
       const int a = component[i];
-      for (const Link& link : links[a]) {
-        const Fraction expected = times(rate[a], link.factor);
-        if (rate[link.to].num == 0) {
-          rate[link.to] = expected;
-          parent[link.to] = a;
-          parent_link[link.to] = link;
+      for (const Link& link : links_[a]) {
+        const Fraction expected = times(rate_[a], link.factor);
+        if (!known(link.to)) {
+          rate_[link.to] = expected;
+          parent_[link.to] = a;
+          parent_link_[link.to] = link;
           component.push_back(link.to);
-        } else if (!(rate[link.to] == expected)) {
-          // The cycle: down the tree from the common ancestor to `a`, over the link, and back.
-          std::vector<int> up_a, up_b;
-          for (int v = a; v >= 0; v = parent[v]) up_a.push_back(v);
-          for (int v = link.to; v >= 0; v = parent[v]) up_b.push_back(v);
-          while (up_a.size() > 1 && up_b.size() > 1 && up_a[up_a.size() - 2] == up_b[up_b.size() - 2]) {
-            up_a.pop_back();
-            up_b.pop_back();
-          }
-          std::string cycle = fmt::format("'{}'", plan.actors[up_a.back()].name);
-          const auto append = [&](const Link& hop) { cycle += fmt::format(" {}", link_str(plan, hop)); };
-          for (size_t k = up_a.size() - 1; k-- > 0;) append(parent_link[up_a[k]]);
-          append(link);
-          for (size_t k = 0; k + 1 < up_b.size(); ++k) {
-            Link back = parent_link[up_b[k]];
-            back.to = up_b[k + 1];
-            back.forward = !back.forward;
-            append(back);
-          }
+        } else if (!(rate_[link.to] == expected)) {
           fail(ErrorKind::kValue,
                "rates: inconsistent: {}: '{}' would fire {}/{} and {}/{} times as often as '{}'; the rates around a "
                "cycle must agree",
-               cycle, plan.actors[link.to].name, rate[link.to].num, rate[link.to].den, expected.num, expected.den,
-               plan.actors[root].name);
+               cycle_str(a, link), plan_.actors[link.to].name, rate_[link.to].num, rate_[link.to].den, expected.num,
+               expected.den, plan_.actors[root].name);
         }
       }
     }
-    // Smallest whole numbers that also complete every hold and period.
-    int64_t den = 1, num_gcd = 0;
-    for (const int a : component) den = checked_lcm(den, rate[a].den);
-    for (const int a : component) {
-      repetitions[a] = checked_product(rate[a].num, den / rate[a].den);
-      num_gcd = std::gcd(num_gcd, repetitions[a]);
+    return component;
+  }
+
+ private:
+  // The cycle that `link` from `a` closes: down the tree from the common ancestor to `a`, over the link, and back.
+  std::string cycle_str(int a, const Link& link) const {
+    std::vector<int> up_a, up_b;
+    for (int v = a; v >= 0; v = parent_[v]) up_a.push_back(v);
+    for (int v = link.to; v >= 0; v = parent_[v]) up_b.push_back(v);
+    while (up_a.size() > 1 && up_b.size() > 1 && up_a[up_a.size() - 2] == up_b[up_b.size() - 2]) {
+      up_a.pop_back();
+      up_b.pop_back();
     }
-    int64_t scale = 1;
-    for (const int a : component) {
-      repetitions[a] /= num_gcd;
-      int64_t whole = is_started(plan.actors[a]) ? plan.actors[a].starts : 1;
-      for (const int e : adjacency.in_edges[a]) whole = checked_lcm(whole, plan.edges[e].hold);
-      for (const int r : adjacency.out_registers[a]) whole = checked_lcm(whole, plan.registers[r].emit_every);
-      scale = checked_lcm(scale, whole / std::gcd(whole, repetitions[a]));
+    std::string cycle = fmt::format("'{}'", plan_.actors[up_a.back()].name);
+    const auto append = [&](const Link& hop) { cycle += fmt::format(" {}", link_str(plan_, hop)); };
+    for (size_t k = up_a.size() - 1; k-- > 0;) append(parent_link_[up_a[k]]);
+    append(link);
+    for (size_t k = 0; k + 1 < up_b.size(); ++k) {
+      Link back = parent_link_[up_b[k]];
+      back.to = up_b[k + 1];
+      back.forward = !back.forward;
+      append(back);
     }
+    return cycle;
+  }
+
+  const Plan& plan_;
+  const std::vector<std::vector<Link>> links_;
+  std::vector<Fraction> rate_;
+  std::vector<int> parent_;
+  std::vector<Link> parent_link_;
+};
+
+// The smallest whole numbers that stand as the rates of the component's actors do, and complete every hold and period
+// of theirs. They are written into `repetitions`.
+void make_whole(const Plan& plan, const Adjacency& adjacency, const Rates& rates, const std::vector<int>& component,
+                std::vector<int64_t>& repetitions) {
+  int64_t den = 1, num_gcd = 0;
+  for (const int a : component) den = checked_lcm(den, rates.of(a).den);
+  for (const int a : component) {
+    repetitions[a] = checked_product(rates.of(a).num, den / rates.of(a).den);
+    num_gcd = std::gcd(num_gcd, repetitions[a]);
+  }
+  int64_t scale = 1;
+  for (const int a : component) {
+    repetitions[a] /= num_gcd;
+    int64_t whole = is_started(plan.actors[a]) ? plan.actors[a].starts : 1;
+    for (const int e : adjacency.in_edges[a]) whole = checked_lcm(whole, plan.edges[e].hold);
+    for (const int r : adjacency.out_registers[a]) whole = checked_lcm(whole, plan.registers[r].emit_every);
+    scale = checked_lcm(scale, whole / std::gcd(whole, repetitions[a]));
+  }
+  for (const int a : component) repetitions[a] = checked_product(repetitions[a], scale);
+}
+
+}  // namespace
+
+std::vector<int> repetition_vector(const Plan& plan) {
+  const int n = static_cast<int>(plan.actors.size());
+  const Adjacency adjacency(plan);
+  Rates rates(plan);
+  std::vector<int64_t> repetitions(n);
+  int64_t total = 0;
+  for (int root = 0; root < n; ++root) {
+    if (rates.known(root)) continue;
+    const std::vector<int> component = rates.spread_from(root);
+    make_whole(plan, adjacency, rates, component, repetitions);
     for (const int a : component) {
-      repetitions[a] = checked_product(repetitions[a], scale);
       total += repetitions[a];
       SLUICE_CHECK(total <= kMaxPeriod,
                    "rates: too far apart: a period of more than {} firings; choose rates with common factors",

@@ -120,9 +120,9 @@ EagerExecutor& default_eager() {
   return *state.eager;
 }
 
-void bind_engine(nb::module_& m) {
-  static auto* lazy = new LazyExecutor();
-  set_default_executor(lazy);
+namespace {
+
+void bind_engine_life(nb::module_& m) {
   m.def(
       "configure_engine",
       [](int cores, int watchdog_ms, const std::vector<int>& cpus, const std::string& spin) {
@@ -162,6 +162,10 @@ void bind_engine(nb::module_& m) {
         shutdown_engines(kAtExit);
       },
       "Ends all graphs and engines; called at exit.");
+}
+
+// Eager kernels run on these threads, and may be timed there.
+void bind_eager_threads(nb::module_& m) {
   m.def("cores", [] { return default_eager().engine().cores(); });
   m.def("set_num_threads", [](int threads) { default_eager().set_threads(threads); });
   m.def(
@@ -175,15 +179,22 @@ void bind_engine(nb::module_& m) {
       },
       "(nanoseconds, calls) of the kernels of eager calls, as far as they were timed.");
   m.def("get_num_threads", [] { return default_eager().threads(); });
-  m.def(
-      "memory_stats", [](const std::string& space) { return allocator_stats(default_eager().engine(), space); },
-      nb::arg("space") = "host", "Bytes as the engine's allocator counts them.");
+}
+
+void bind_engine_devices(nb::module_& m) {
   m.def(
       "check_device", [](const DeviceId& device) { default_eager().engine().device(device); }, Release(),
       nb::arg("device"), "Raises what says why there is no such device.");
   m.def(
       "synchronize_device", [](const DeviceId& device) { synchronize_device(device); }, Release(), nb::arg("device"),
       "Waits for the eager ops that the device has been given, and raises their failure.");
+}
+
+// These functions tell what memory is in use, and set its limits.
+void bind_engine_memory(nb::module_& m) {
+  m.def(
+      "memory_stats", [](const std::string& space) { return allocator_stats(default_eager().engine(), space); },
+      nb::arg("space") = "host", "Bytes as the engine's allocator counts them.");
   m.def(
       "empty_device_cache", [](const DeviceId& device) { bytes_of(device)->release_kept(); }, Release(),
       nb::arg("device"), "Gives memory that is kept for the next tensors back to the device.");
@@ -215,6 +226,10 @@ void bind_engine(nb::module_& m) {
         return counts;
       },
       "Bytes of eager tensors in host memory, without what the cache keeps for the next ones.");
+}
+
+// These functions tell which kernels were prepared, and how they did in trials.
+void bind_kernel_counts(nb::module_& m) {
   m.def("host_compiler", [] { return generated::host_compiler(); });
   m.def("kernel_trial_stats", [] {
     const KernelTrials::Stats stats = default_eager().engine().kernel_trials().stats();
@@ -241,6 +256,18 @@ void bind_engine(nb::module_& m) {
   m.def(
       "kernel_stats", [] { return kernel_stats(default_eager().engine()); },
       "What the engine's cache of prepared kernels counts.");
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& m) {
+  static auto* lazy = new LazyExecutor();
+  set_default_executor(lazy);
+  bind_engine_life(m);
+  bind_eager_threads(m);
+  bind_engine_devices(m);
+  bind_engine_memory(m);
+  bind_kernel_counts(m);
 }
 
 }  // namespace sluice::python

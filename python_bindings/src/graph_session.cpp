@@ -73,13 +73,7 @@ nb::tuple load_members(const BundleSource& source, const nb::dict& options, cons
   return nb::make_tuple(std::move(family.family), members, family.meta);
 }
 
-}  // namespace
-
-void bind_graph_session(nb::module_& m) {
-  bind_family(m);
-  bind_graph_options(m);
-  bind_plan_cache(m);
-  bind_quantization(m);
+void bind_bundle_files(nb::module_& m) {
   nb::class_<PyTraceFile>(m, "TraceFile")
       .def(
           "close", [](PyTraceFile& f) { f.file.close(); }, Release());
@@ -97,7 +91,10 @@ void bind_graph_session(nb::module_& m) {
       },
       nb::arg("directory"), nb::arg("write"),
       "Fills a new folder by `write(path)` and puts it into the place of a bundle, or where nothing is.");
-  nb::class_<PyGraph>(m, "GraphSession", "A compiled graph that runs on the default engine.")
+}
+
+void bind_graph_making(nb::class_<PyGraph>& graph) {
+  graph
       .def("__init__",
            [](PyGraph* self, const PyCaptured& captured, const nb::dict& options, const nb::dict& functions) {
              GraphSessionOptions o = graph_options_of(options, functions);
@@ -133,7 +130,11 @@ void bind_graph_session(nb::module_& m) {
             }
             return new PyGraph(std::move(session));
           },
-          nb::rv_policy::take_ownership, nb::arg("texts"), nb::arg("variables"), nb::arg("name"), nb::arg("options"))
+          nb::rv_policy::take_ownership, nb::arg("texts"), nb::arg("variables"), nb::arg("name"), nb::arg("options"));
+}
+
+void bind_graph_calls(nb::class_<PyGraph>& graph) {
+  graph
       .def(
           "call",
           [](PyGraph& g, const std::vector<Value>& inputs, double timeout_s) {
@@ -154,6 +155,13 @@ void bind_graph_session(nb::module_& m) {
           "synchronize", [](PyGraph& g) { g.get()->synchronize(); }, Release())
       .def(
           "reset", [](PyGraph& g) { g.get()->reset(); }, Release())
+      .def(
+          "close", [](PyGraph& g) { g.close(); }, Release());
+}
+
+// These members tell what the graph was compiled from, and to.
+void bind_graph_plan(nb::class_<PyGraph>& graph) {
+  graph
       .def(
           "plan_json", [](PyGraph& g) { return plan::to_json(g.get()->compiled().plan); }, Release())
       .def(
@@ -187,15 +195,23 @@ void bind_graph_session(nb::module_& m) {
                      const std::vector<bool> written = plan::written_variables(g.get()->compiled().plan);
                      return std::find(written.begin(), written.end(), true) != written.end();
                    })
-      .def_prop_ro("compile_seconds", [](PyGraph& g) { return g.get()->compiled().seconds; })
-      .def("stats", [](PyGraph& g) { return stats_of(*g.get()); })
+      .def_prop_ro("compile_seconds", [](PyGraph& g) { return g.get()->compiled().seconds; });
+}
+
+void bind_graph_counters(nb::class_<PyGraph>& graph) {
+  graph.def("stats", [](PyGraph& g) { return stats_of(*g.get()); })
       .def("counters", [](PyGraph& g) { return counters_of(g.get()->session().stats()); })
       .def("counters_text", [](PyGraph& g) { return g.get()->session().stats().str(); })
       .def("session_memory", [](PyGraph& g) { return memory_of(*g.get()); })
       .def(
           "wait_report", [](PyGraph& g) { return g.get()->session().wait_report(); }, Release())
       .def("inputs", [](PyGraph& g) { return inputs_of(*g.get()); })
-      .def("outputs", [](PyGraph& g) { return ports_of(g.get()->session().outputs()); })
+      .def("outputs", [](PyGraph& g) { return ports_of(g.get()->session().outputs()); });
+}
+
+// A trace tells when steps ran, and what their kernels took.
+void bind_graph_traces(nb::class_<PyGraph>& graph) {
+  graph
       .def(
           "set_trace", [](PyGraph& g, bool on) { g.get()->session().set_trace(on); }, Release())
       .def(
@@ -224,7 +240,11 @@ void bind_graph_session(nb::module_& m) {
           [](PyGraph& g, const std::string& path) {
             return plan::has_all(machine_of(path).measured, g.get()->session().plan());
           },
-          Release(), nb::arg("path"))
+          Release(), nb::arg("path"));
+}
+
+void bind_graph_saving(nb::class_<PyGraph>& graph) {
+  graph
       .def(
           "save", [](PyGraph& g, const std::string& dir) { g.get()->save(dir); }, Release())
       .def(
@@ -233,9 +253,33 @@ void bind_graph_session(nb::module_& m) {
              bool freeze) {
             g.get()->exported({std::move(outputs), std::move(signature), freeze})->save(dir);
           },
-          nb::arg("dir"), nb::arg("outputs").none(), nb::arg("signature"), nb::arg("freeze"), Release())
-      .def(
-          "close", [](PyGraph& g) { g.close(); }, Release());
+          nb::arg("dir"), nb::arg("outputs").none(), nb::arg("signature"), nb::arg("freeze"), Release());
+}
+
+// These functions take several graphs: the members of a family.
+void bind_family_members(nb::module_& m) {
+  m.def("check_member",
+        [](const plan::Family& family, size_t member, PyGraph& g) { check_member(family, member, *g.get()); });
+  m.def("family_ledger", &family_ledger_of, nb::arg("members"), nb::arg("shared_arenas"), nb::arg("held"));
+  m.def("save_family", &save_members);
+  m.def("load_family", &load_members);
+}
+
+}  // namespace
+
+void bind_graph_session(nb::module_& m) {
+  bind_family(m);
+  bind_graph_options(m);
+  bind_plan_cache(m);
+  bind_quantization(m);
+  bind_bundle_files(m);
+  nb::class_<PyGraph> graph(m, "GraphSession", "A compiled graph that runs on the default engine.");
+  bind_graph_making(graph);
+  bind_graph_calls(graph);
+  bind_graph_plan(graph);
+  bind_graph_counters(graph);
+  bind_graph_traces(graph);
+  bind_graph_saving(graph);
   m.def("pass_names", &pass_names);
   m.def(
       "moved_plan",
@@ -244,11 +288,7 @@ void bind_graph_session(nb::module_& m) {
       },
       Release(), nb::arg("texts"), nb::arg("name"), nb::arg("device"));
   m.def("graphs_left", &graphs_left, "How many graphs were let go before their steps were done; they end later.");
-  m.def("check_member",
-        [](const plan::Family& family, size_t member, PyGraph& g) { check_member(family, member, *g.get()); });
-  m.def("family_ledger", &family_ledger_of, nb::arg("members"), nb::arg("shared_arenas"), nb::arg("held"));
-  m.def("save_family", &save_members);
-  m.def("load_family", &load_members);
+  bind_family_members(m);
 }
 
 }  // namespace sluice::python

@@ -12,15 +12,15 @@
 #include "tensor/trace.h"
 
 namespace sluice::python {
+namespace {
 
 // A graph places what it draws itself.
-static DeviceId place_of(const std::optional<DeviceId>& device) {
+DeviceId place_of(const std::optional<DeviceId>& device) {
   return device && current_trace() == nullptr ? *device : DeviceId{};
 }
 
-void bind_random(nb::module_& m) {
-  nb::class_<Generator>(m, "Generator", nb::is_weak_referenceable(),
-                        "Random numbers: torch's sequential CPU generator, and the state of random ops.")
+void bind_generator_state(nb::class_<Generator>& generator) {
+  generator
       .def(
           "__init__",
           [](Generator* self, const std::optional<DeviceId>& device) {
@@ -47,11 +47,15 @@ void bind_random(nb::module_& m) {
              nb::inst_ptr<Generator>(self)->set_state(state);
              return nb::borrow(self);
            })
-      .def_prop_ro("state", [](Generator& g) -> Value { return g.state(); })
-      .def("rand",
-           [](Generator& g, const Shape& s, DType d) -> Value {
-             return g.rand({d, s});
-           })
+      .def_prop_ro("state", [](Generator& g) -> Value { return g.state(); });
+}
+
+// These draws give torch's numbers: each call takes the next ones.
+void bind_sequential_draws(nb::class_<Generator>& generator) {
+  generator.def("rand",
+                [](Generator& g, const Shape& s, DType d) -> Value {
+                  return g.rand({d, s});
+                })
       .def("randn",
            [](Generator& g, const Shape& s, DType d) -> Value {
              return g.randn({d, s});
@@ -65,8 +69,12 @@ void bind_random(nb::module_& m) {
       .def("normal_", [](Generator& g, const Value& t, double mean, double std,
                          bool one_by_one) { g.normal_(t, mean, std, one_by_one); })
       .def("bernoulli", [](Generator& g, const Shape& s, double p) -> Value { return g.bernoulli(s, p); })
-      .def("bits", [](Generator& g, const Shape& s, int count) -> Value { return g.bits(s, count); })
-      // Counter-based ops, for graphs: a fresh draw for each call.
+      .def("bits", [](Generator& g, const Shape& s, int count) -> Value { return g.bits(s, count); });
+}
+
+// These ops count instead, so that they can run inside graphs: each call is a fresh draw.
+void bind_random_ops(nb::class_<Generator>& generator) {
+  generator
       .def(
           "dropout",
           [](Generator& g, const Value& x, double p) {
@@ -104,7 +112,12 @@ void bind_random(nb::module_& m) {
             const auto [values, indices] = ops::fractional_max_pool(x, kernel, size, at);
             return std::make_pair(values, indices);
           },
-          nb::arg("input"), nb::arg("kernel_size"), nb::arg("output_size"), nb::arg("samples").none())
+          nb::arg("input"), nb::arg("kernel_size"), nb::arg("output_size"), nb::arg("samples").none());
+}
+
+// These create tensors by such a draw.
+void bind_counted_draws(nb::class_<Generator>& generator) {
+  generator
       .def(
           "draw_uniform",
           [](Generator& g, const Shape& s, double low, double high, DType d, const std::optional<DeviceId>& device) {
@@ -130,6 +143,17 @@ void bind_random(nb::module_& m) {
         const Generator::Draw draw = g.next();
         return ops::randint(draw.state, s, low, high, d, draw.salt);
       });
+}
+
+}  // namespace
+
+void bind_random(nb::module_& m) {
+  nb::class_<Generator> generator(m, "Generator", nb::is_weak_referenceable(),
+                                  "Random numbers: torch's sequential CPU generator, and the state of random ops.");
+  bind_generator_state(generator);
+  bind_sequential_draws(generator);
+  bind_random_ops(generator);
+  bind_counted_draws(generator);
 }
 
 }  // namespace sluice::python

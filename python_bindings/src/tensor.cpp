@@ -206,17 +206,7 @@ void bind_autograd_members(nb::class_<Tensor>& t) {
       .def_prop_rw("data", &data_of, &set_data);
 }
 
-}  // namespace
-
-void wait_tensors(const std::vector<Tensor>& tensors) {
-  GilRelease release;
-  for (const Tensor& t : tensors) {
-    while (!t.wait_for(std::chrono::hours(1))) {
-    }
-  }
-}
-
-nb::class_<Tensor> bind_tensor(nb::module_& m) {
+void bind_grad_nodes(nb::module_& m) {
   nb::class_<GradNode>(m, "GradNode", nb::is_weak_referenceable())
       .def("name", [](const GradNode& node) { return torch_name(node.name()); })
       .def_prop_ro("next_functions",
@@ -226,22 +216,25 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
                      return nb::tuple(list);
                    })
       .def("__repr__", [](const GradNode& node) { return "<" + torch_name(node.name()) + ">"; });
-  nb::class_<Tensor> t(m, "Tensor", nb::dynamic_attr(), nb::is_weak_referenceable(), nb::type_slots(buffer_slots()),
-                       "A multi-dimensional array; see torch.Tensor.");
-  own_tensor_objects(reinterpret_cast<PyTypeObject*>(t.ptr()));
+}
+
+void bind_tensor_making(nb::class_<Tensor>& t) {
   t.def("__init__",
         [](nb::pointer_and_handle<Tensor> self, const Value& other) {
           new (self.p) Tensor(other);
           claim_tensor(self.h.ptr());
         })
-      .def("__init__",
-           [](nb::pointer_and_handle<Tensor> self, const nb::args& args,
-              const nb::kwargs& kwargs) {  // torch.Tensor(2, 3), torch.Tensor([1])
-             const nb::object made = nb::module_::import_("sluice._tensor.dtypes").attr("new_tensor")(*args, **kwargs);
-             new (self.p) Tensor(nb::cast<Value>(made));
-             claim_tensor(self.h.ptr());
-           })
-      .def_prop_ro("_shape", [](const Tensor& t) { return t.shape(); })
+      .def("__init__", [](nb::pointer_and_handle<Tensor> self, const nb::args& args,
+                          const nb::kwargs& kwargs) {  // torch.Tensor(2, 3), torch.Tensor([1])
+        const nb::object made = nb::module_::import_("sluice._tensor.dtypes").attr("new_tensor")(*args, **kwargs);
+        new (self.p) Tensor(nb::cast<Value>(made));
+        claim_tensor(self.h.ptr());
+      });
+}
+
+// These members tell the type, and how the elements lie in memory.
+void bind_shape_members(nb::class_<Tensor>& t) {
+  t.def_prop_ro("_shape", [](const Tensor& t) { return t.shape(); })
       .def_prop_ro("_traced", [](const Tensor& t) { return t.traced(); })
       .def_prop_ro("dtype", [](const Tensor& t) { return t.dtype(); })
       .def_prop_ro("_device", [](const Tensor& t) { return t.device().str(); })
@@ -269,8 +262,12 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
                          format);
             return t.rank() == rank && same_layout(t.spec(), channels_last_strides(t.shape()));
           },
-          nb::arg("memory_format") = "contiguous_format")
-      .def("_is_view", &Tensor::is_view)
+          nb::arg("memory_format") = "contiguous_format");
+}
+
+// These members tell whose memory it is, and whether and where its contents are there.
+void bind_memory_members(nb::class_<Tensor>& t) {
+  t.def("_is_view", &Tensor::is_view)
       .def_prop_ro("_base", [](const Tensor& t) { return Value(static_cast<TensorImpl*>(t.impl())->base()); })
       .def_prop_ro("_traced", &Tensor::traced)
       .def_prop_ro("_version", [](const Tensor& t) { return t.impl()->version(); })
@@ -297,35 +294,38 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
             }
             return self;
           },
-          "Waits for the steps of graphs that make its contents, throws their error, and returns the tensor.")
-      .def("item", &item)
-      .def("tolist", &tolist)
-      .def(
-          "_to_device", [](const Tensor& t, const DeviceId& d) -> Value { return t.to(d); }, Release())
+          "Waits for the steps of graphs that make its contents, throws their error, and returns the tensor.");
+}
+
+void bind_place_members(nb::class_<Tensor>& t) {
+  t.def(
+       "_to_device", [](const Tensor& t, const DeviceId& d) -> Value { return t.to(d); }, Release())
       .def_prop_ro("_global", &global_of)
       .def_prop_ro("_is_component", &is_component)
       .def("_to_global", &to_global, nb::arg("mesh"), nb::arg("sbp"), nb::arg("whole") = nb::none())
-      .def("_to_local", [](const Tensor& t) -> Value { return with_global(t, nullptr, t.type()); })
-      .def(
-          "_update",
-          [](const Value& t, nb::callable compute) {
-            update_in_place(t, [&](const Value& old) {
-              const nb::object result = compute(old);
-              Value value;
-              if (!nb::try_cast(result, value)) {  // an operand took over: numpy's arrays do
-                fail(ErrorKind::kType, "in-place op: its operands give {}; they must give a tensor",
-                     Py_TYPE(result.ptr())->tp_name);
-              }
-              return value;
-            });
-          },
-          "Replaces the content by compute(old content).")
+      .def("_to_local", [](const Tensor& t) -> Value { return with_global(t, nullptr, t.type()); });
+}
+
+void bind_write_members(nb::class_<Tensor>& t) {
+  t.def(
+       "_update",
+       [](const Value& t, nb::callable compute) {
+         update_in_place(t, [&](const Value& old) {
+           const nb::object result = compute(old);
+           Value value;
+           if (!nb::try_cast(result, value)) {  // an operand took over: numpy's arrays do
+             fail(ErrorKind::kType, "in-place op: its operands give {}; they must give a tensor",
+                  Py_TYPE(result.ptr())->tp_name);
+           }
+           return value;
+         });
+       },
+       "Replaces the content by compute(old content).")
       .def(
           "_write", [](const Value& t, const Value& source) { write_in_place(t, source); }, Release());
-  bind_autograd_members(t);
-  bind_copies(m);
-  bind_arrays(m, t);
-  bind_dlpack(m, t);
+}
+
+void bind_meshes(nb::module_& m) {
   m.def(
       "parse_mesh", [](const std::string& mesh) { return parse_mesh(mesh).str(); }, nb::arg("mesh"));
   m.def(
@@ -337,6 +337,34 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
         return names;
       },
       nb::arg("mesh"));
+}
+
+}  // namespace
+
+void wait_tensors(const std::vector<Tensor>& tensors) {
+  GilRelease release;
+  for (const Tensor& t : tensors) {
+    while (!t.wait_for(std::chrono::hours(1))) {
+    }
+  }
+}
+
+nb::class_<Tensor> bind_tensor(nb::module_& m) {
+  bind_grad_nodes(m);
+  nb::class_<Tensor> t(m, "Tensor", nb::dynamic_attr(), nb::is_weak_referenceable(), nb::type_slots(buffer_slots()),
+                       "A multi-dimensional array; see torch.Tensor.");
+  own_tensor_objects(reinterpret_cast<PyTypeObject*>(t.ptr()));
+  bind_tensor_making(t);
+  bind_shape_members(t);
+  bind_memory_members(t);
+  t.def("item", &item).def("tolist", &tolist);
+  bind_place_members(t);
+  bind_write_members(t);
+  bind_autograd_members(t);
+  bind_copies(m);
+  bind_arrays(m, t);
+  bind_dlpack(m, t);
+  bind_meshes(m);
   m.def(
       "wait",
       [](const std::vector<Value>& tensors) {

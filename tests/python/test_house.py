@@ -1,4 +1,5 @@
-"""What tools/check_*.py and tools/check_threads.sh refuse: circles of rooms, crowded folders, stale READMEs, forgotten locks."""
+"""What tools/check_*.py and tools/check_threads.sh refuse: circles of rooms, crowded folders, stale READMEs,
+forgotten locks, and what is too long."""
 
 import importlib
 import os
@@ -59,6 +60,23 @@ def test_a_readme_that_names_what_is_gone_is_refused(tmp_path):
     assert not any("costs.h" in error or "json_" in error for error in found)
 
 
+def test_a_long_file_and_a_long_function_are_refused(tmp_path):
+    sizes = importlib.import_module("check_sizes")
+    body = "".join(f"  call({i});\n" for i in range(79))
+    member = "class Engine {\n public:\n  void run(int steps) {\n" + body.replace("  c", "    c") + "  }\n};\n"
+    python = "class Engine:\n    def run(self, steps):\n" + "        call()\n" * 80
+    write(tmp_path, **{"plan/short.cpp": "void run() {\n" + body[:-len("  call(78);\n")] + "}\n",
+                       "plan/long.cpp": "namespace sluice {\n\nvoid Engine::run(\n    int steps) {\n" + body + "}\n\n}\n",
+                       "plan/member.h": member, "sluice/long.py": python,
+                       "plan/many.cpp": "int x;\n" * 501, "tests/many.cpp": "int x;\n" * 501})
+    subprocess.run("git init -q . && git add .", shell=True, cwd=tmp_path, check=True)
+    assert sizes.check(tmp_path) == ([
+        "plan/long.cpp:3: Engine::run: 82 lines; at most 80: split it into steps with names",
+        "plan/many.cpp: 501 lines; at most 500: split it along what it holds",
+        "plan/member.h:3: run: 81 lines; at most 80: split it into steps with names",
+        "sluice/long.py:2: run: 81 lines; at most 80: split it into steps with names"], 6, 4)
+
+
 def test_the_tree_passes():
     assert importlib.import_module("check_layers").check(ROOT) == []
     assert importlib.import_module("check_readmes").check(ROOT) == []
@@ -112,3 +130,11 @@ def test_locks_are_not_looked_at_where_clang_is_not_installed(tmp_path):
     write(tmp_path / "tree", **{"memory/counter.h": COUNTER.replace("LOCK", "")})
     status, said = threads_checked(tmp_path / "tree", programs)
     assert status == 0 and said == "threads: skipped: there is no clang++ (tools/setup.sh installs it)\n"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git must know the files")
+def test_the_trees_files_and_functions_are_short():
+    sizes = importlib.import_module("check_sizes")
+    bad, _, functions = sizes.check(ROOT)
+    assert bad == []
+    assert functions > 10_000

@@ -135,63 +135,59 @@ int instances_of(const ServedTrace& served) {
   return count;
 }
 
-// Everything the page draws. Short keys: the page of a large plan is mostly this.
-std::string page_data(const Plan& given, const Plan& simulated, const std::string& source_root,
-                      const ServedTrace* served) {
-  Plan plan = simulated;
-  bool costs = false;
-  for (const Kernel& k : plan.kernels) costs |= k.cost_ns > 0;
-  if (!costs) {
-    for (Kernel& k : plan.kernels) k.cost_ns = kUnknownCost;
-  }
-  const VerifyReport report = verify(given);
+// The plan as the page draws it, run for a few steps.
+struct Drawn {
+  Plan plan;
   Simulation sim;
   std::vector<DeviceUse> uses;
-  // A plan that is refused is drawn without its lanes: it may not even have a period.
-  if (report.ok()) {
-    sim = simulate(plan, {.steps = kSteps});
-    const Simulation steady = simulate(plan, {.steps = 8 * kSteps});
-    sim.period_ns = steady.period_ns;
-    sim.critical = steady.critical;
-    sim.peak_slots = steady.peak_slots;
-    uses = device_use(plan, steady);
-  }
-  const Adjacency adjacency(plan);
-  const Ledger l = ledger(plan);
-  Sources sources(source_root);
-  std::vector<int> actor_of(plan.kernels.size(), -1);
-  for (size_t a = 0; a < plan.actors.size(); ++a) {
-    for (const Instr& i : plan.actors[a].program) {
-      if (i.kind == InstrKind::kRun) actor_of[i.index] = static_cast<int>(a);
-    }
-  }
-  for (const Kernel& k : plan.kernels) sources.want(k.source);
-  std::vector<std::string> why(plan.kernels.size());
-  for (PlacedKernel& placed : placed_kernels(plan)) why[placed.kernel] = std::move(placed.why);
+  bool costs = false;  // the plan predicts some; else every kernel is drawn with the same
+};
 
-  std::string s =
-      fmt::format("{{\"name\":{},\"target\":{},\"costs\":{},\"period\":{},\"total\":{},\"critical\":{},\"bytes\":{}",
-                  quoted_json(plan.name), quoted_json(plan.target), costs, sim.period_ns,
-                  served != nullptr ? static_cast<double>(served->end_ns) : sim.total_ns,
-                  quoted_json(critical_str(plan, sim.critical)), l.total);
+// A plan that is refused is drawn without its lanes: it may not even have a period.
+Drawn drawn(const Plan& simulated, bool refused) {
+  Drawn d{simulated, {}, {}, false};
+  for (const Kernel& k : d.plan.kernels) d.costs |= k.cost_ns > 0;
+  if (!d.costs) {
+    for (Kernel& k : d.plan.kernels) k.cost_ns = kUnknownCost;
+  }
+  if (refused) return d;
+  d.sim = simulate(d.plan, {.steps = kSteps});
+  const Simulation steady = simulate(d.plan, {.steps = 8 * kSteps});
+  d.sim.period_ns = steady.period_ns;
+  d.sim.critical = steady.critical;
+  d.sim.peak_slots = steady.peak_slots;
+  d.uses = device_use(d.plan, steady);
+  return d;
+}
+
+// Streams, once for each instance that runs the plan, and the order in which their lanes stand.
+std::string lanes_data(const Plan& plan, int instances) {
   const std::vector<int> order = streams_by_device(plan);
-  std::vector<int> lanes;  // the streams, once for each instance
-  for (int i = 0; i < (served != nullptr ? instances_of(*served) : 1); ++i)
+  std::vector<int> lanes;
+  for (int i = 0; i < instances; ++i)
     for (const int stream : order) lanes.push_back(i * static_cast<int>(plan.streams.size()) + stream);
   std::vector<int> copies(lanes.size());
   std::iota(copies.begin(), copies.end(), 0);
-  s += ",\n\"streams\":" + list(copies, [&](int lane, int) {
-         const auto instance = static_cast<size_t>(lane) / plan.streams.size();
-         const Stream& v = plan.streams[static_cast<size_t>(lane) % plan.streams.size()];
-         return fmt::format("{{\"n\":{},\"d\":\"{}\",\"r\":{},\"k\":\"{}\",\"c\":{},\"i\":{}}}", quoted_json(v.name),
-                            v.device.str(), v.device.rank, stream_kind_name(v.kind), v.cores, instance);
-       });
-  s += ",\n\"lanes\":" + list(lanes, [](int lane, int) { return std::to_string(lane); });
-  s += ",\n\"devices\":" + list(uses, [](const DeviceUse& u, int) {
-         return fmt::format("[\"{}\",{},{},{},{},{}]", u.device.str(), u.compute, u.communication, u.exposed, u.bubble,
-                            u.bytes);
-       });
-  std::string calls;  // of all groups, in the order they are met
+  std::string s =
+      ",\n\"streams\":" + list(copies, [&](int lane, int) {
+        const auto instance = static_cast<size_t>(lane) / plan.streams.size();
+        const Stream& v = plan.streams[static_cast<size_t>(lane) % plan.streams.size()];
+        return fmt::format("{{\"n\":{},\"d\":\"{}\",\"r\":{},\"k\":\"{}\",\"c\":{},\"i\":{}}}", quoted_json(v.name),
+                           v.device.str(), v.device.rank, stream_kind_name(v.kind), v.cores, instance);
+      });
+  return s + ",\n\"lanes\":" + list(lanes, [](int lane, int) { return std::to_string(lane); });
+}
+
+std::string devices_data(const std::vector<DeviceUse>& uses) {
+  return ",\n\"devices\":" + list(uses, [](const DeviceUse& u, int) {
+           return fmt::format("[\"{}\",{},{},{},{},{}]", u.device.str(), u.compute, u.communication, u.exposed,
+                              u.bubble, u.bytes);
+         });
+}
+
+// The collective calls of all groups, in the order in which they are met.
+std::string calls_data(const Plan& given) {
+  std::string calls;
   for (const Group& group : groups_of(given).groups) {
     for (size_t i = 0; i < group.calls.size(); ++i) {
       std::string kernels;
@@ -201,51 +197,75 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
                            quoted_json(kernels));
     }
   }
-  s += ",\n\"calls\":[" + calls + "]";
-  s += ",\n\"actors\":" + list(plan.actors, [](const Actor& v, int) {
-         std::string program;
-         for (const Instr& i : v.program)
-           program += fmt::format("{}[{},{}]", program.empty() ? "" : ",", static_cast<int>(i.kind), i.index);
-         return fmt::format("{{\"n\":{},\"s\":{},\"r\":\"{}\",\"p\":[{}]}}", quoted_json(v.name), v.stream,
-                            actor_role_name(v.role), program);
-       });
-  s += ",\n\"kernels\":" + list(plan.kernels, [&](const Kernel& v, int k) {
-         std::string attrs;
-         for (const auto& [name, value] : v.attrs) attrs += (attrs.empty() ? "" : ", ") + name + "=" + attr_str(value);
-         return fmt::format(
-             "{{\"n\":{},\"op\":{},\"a\":{},\"i\":{},\"o\":{},\"w\":{},\"src\":{},\"m\":{},\"r\":{},\"c\":{},\"g\":{},"
-             "\"y\":{},\"actor\":"
-             "{}}}",
-             quoted_json(v.name), quoted_json(v.op), quoted_json(attrs), views_json(plan, v.inputs),
-             views_json(plan, v.outputs), v.workspace >= 0 ? plan.buffers[v.workspace].bytes : 0,
-             quoted_json(v.source.str()), quoted_json(v.module), quoted_json(role_name(v.role)), v.cost_ns,
-             v.collective, quoted_json(why[k]), actor_of[k]);
-       });
-  s += ",\n\"registers\":" + list(plan.registers, [&](const Register& v, int r) {
-         std::string consumers;
-         for (const int e : adjacency.register_edges[r]) {
-           const Edge& edge = plan.edges[e];
-           consumers += fmt::format("{}[{},{},{}]", consumers.empty() ? "" : ",", edge.consumer, edge.take, edge.hold);
-         }
-         const int space = v.slots.empty() ? -1 : plan.arenas[plan.buffers[v.slots[0]].arena].space;
-         return fmt::format(
-             "{{\"n\":{},\"p\":{},\"q\":{},\"b\":{},\"e\":[{}],\"em\":{},\"it\":{},\"ip\":{},\"sp\":\"{}\",\"pk\":{},"
-             "\"ev\":\"{}\"}}",
-             quoted_json(v.name), v.producer, v.quota, v.bytes, consumers, v.emit_every, v.initial_tokens,
-             v.in_place_of < 0 ? -1 : plan.edges[v.in_place_of].reg, space < 0 ? "" : plan.spaces[space].str(),
-             sim.peak_slots.empty() ? 0 : sim.peak_slots[r], events_of(plan, adjacency, r));
-       });
-  s += ",\n\"edges\":" + list(plan.edges, [](const Edge& v, int) { return std::to_string(v.reg); });
-  s += served != nullptr ? served_data(plan, *served) : simulated_data(sim);
-  s += ",\n\"ledger\":" + list(l.lines, [&](const LedgerLine& line, int) {
-         const bool arena = line.kind == LedgerLine::Kind::kArena;
-         return fmt::format("[\"{}\",{},\"{}\",{},{}]", line_kind_name(line.kind), quoted_json(line_name(plan, line)),
-                            plan.spaces[line.space].str(), line.bytes,
-                            arena ? plan.arenas[line.index].lower_bound : line.bytes);
-       });
-  s += fmt::format(",\n\"ok\":{},\"proof\":{}", report.ok(), quoted_json(verify_text(given, {.width = 110})));
-  s += ",\n\"sources\":" + sources.json() + "}";
-  // The data stands in a script element: nothing in it may close that.
+  return ",\n\"calls\":[" + calls + "]";
+}
+
+std::string actors_data(const Plan& plan) {
+  return ",\n\"actors\":" + list(plan.actors, [](const Actor& v, int) {
+           std::string program;
+           for (const Instr& i : v.program)
+             program += fmt::format("{}[{},{}]", program.empty() ? "" : ",", static_cast<int>(i.kind), i.index);
+           return fmt::format("{{\"n\":{},\"s\":{},\"r\":\"{}\",\"p\":[{}]}}", quoted_json(v.name), v.stream,
+                              actor_role_name(v.role), program);
+         });
+}
+
+std::string kernels_data(const Plan& plan) {
+  std::vector<int> actor_of(plan.kernels.size(), -1);
+  for (size_t a = 0; a < plan.actors.size(); ++a) {
+    for (const Instr& i : plan.actors[a].program) {
+      if (i.kind == InstrKind::kRun) actor_of[i.index] = static_cast<int>(a);
+    }
+  }
+  std::vector<std::string> why(plan.kernels.size());
+  for (PlacedKernel& placed : placed_kernels(plan)) why[placed.kernel] = std::move(placed.why);
+  return ",\n\"kernels\":" + list(plan.kernels, [&](const Kernel& v, int k) {
+           std::string attrs;
+           for (const auto& [name, value] : v.attrs)
+             attrs += (attrs.empty() ? "" : ", ") + name + "=" + attr_str(value);
+           return fmt::format(
+               "{{\"n\":{},\"op\":{},\"a\":{},\"i\":{},\"o\":{},\"w\":{},\"src\":{},\"m\":{},\"r\":{},\"c\":{},\"g\":{}"
+               ","
+               "\"y\":{},\"actor\":"
+               "{}}}",
+               quoted_json(v.name), quoted_json(v.op), quoted_json(attrs), views_json(plan, v.inputs),
+               views_json(plan, v.outputs), v.workspace >= 0 ? plan.buffers[v.workspace].bytes : 0,
+               quoted_json(v.source.str()), quoted_json(v.module), quoted_json(role_name(v.role)), v.cost_ns,
+               v.collective, quoted_json(why[k]), actor_of[k]);
+         });
+}
+
+std::string registers_data(const Plan& plan, const Simulation& sim) {
+  const Adjacency adjacency(plan);
+  std::string s =
+      ",\n\"registers\":" + list(plan.registers, [&](const Register& v, int r) {
+        std::string consumers;
+        for (const int e : adjacency.register_edges[r]) {
+          const Edge& edge = plan.edges[e];
+          consumers += fmt::format("{}[{},{},{}]", consumers.empty() ? "" : ",", edge.consumer, edge.take, edge.hold);
+        }
+        const int space = v.slots.empty() ? -1 : plan.arenas[plan.buffers[v.slots[0]].arena].space;
+        return fmt::format(
+            "{{\"n\":{},\"p\":{},\"q\":{},\"b\":{},\"e\":[{}],\"em\":{},\"it\":{},\"ip\":{},\"sp\":\"{}\",\"pk\":{},"
+            "\"ev\":\"{}\"}}",
+            quoted_json(v.name), v.producer, v.quota, v.bytes, consumers, v.emit_every, v.initial_tokens,
+            v.in_place_of < 0 ? -1 : plan.edges[v.in_place_of].reg, space < 0 ? "" : plan.spaces[space].str(),
+            sim.peak_slots.empty() ? 0 : sim.peak_slots[r], events_of(plan, adjacency, r));
+      });
+  return s + ",\n\"edges\":" + list(plan.edges, [](const Edge& v, int) { return std::to_string(v.reg); });
+}
+
+std::string ledger_data(const Plan& plan, const Ledger& l) {
+  return ",\n\"ledger\":" + list(l.lines, [&](const LedgerLine& line, int) {
+           const bool arena = line.kind == LedgerLine::Kind::kArena;
+           return fmt::format("[\"{}\",{},\"{}\",{},{}]", line_kind_name(line.kind), quoted_json(line_name(plan, line)),
+                              plan.spaces[line.space].str(), line.bytes,
+                              arena ? plan.arenas[line.index].lower_bound : line.bytes);
+         });
+}
+
+// The data stands in a script element: nothing in it may close that.
+std::string safe_in_script(const std::string& s) {
   std::string safe;
   safe.reserve(s.size());
   for (size_t i = 0; i < s.size(); ++i) {
@@ -253,6 +273,32 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
     if (s[i] == '<') safe.back() = '\\', safe += "u003c";
   }
   return safe;
+}
+
+// Everything the page draws. Short keys: the page of a large plan is mostly this.
+std::string page_data(const Plan& given, const Plan& simulated, const std::string& source_root,
+                      const ServedTrace* served) {
+  const VerifyReport report = verify(given);
+  const auto [plan, sim, uses, costs] = drawn(simulated, !report.ok());
+  const Ledger l = ledger(plan);
+  Sources sources(source_root);
+  for (const Kernel& k : plan.kernels) sources.want(k.source);
+  std::string s =
+      fmt::format("{{\"name\":{},\"target\":{},\"costs\":{},\"period\":{},\"total\":{},\"critical\":{},\"bytes\":{}",
+                  quoted_json(plan.name), quoted_json(plan.target), costs, sim.period_ns,
+                  served != nullptr ? static_cast<double>(served->end_ns) : sim.total_ns,
+                  quoted_json(critical_str(plan, sim.critical)), l.total);
+  s += lanes_data(plan, served != nullptr ? instances_of(*served) : 1);
+  s += devices_data(uses);
+  s += calls_data(given);
+  s += actors_data(plan);
+  s += kernels_data(plan);
+  s += registers_data(plan, sim);
+  s += served != nullptr ? served_data(plan, *served) : simulated_data(sim);
+  s += ledger_data(plan, l);
+  s += fmt::format(",\n\"ok\":{},\"proof\":{}", report.ok(), quoted_json(verify_text(given, {.width = 110})));
+  s += ",\n\"sources\":" + sources.json() + "}";
+  return safe_in_script(s);
 }
 
 }  // namespace

@@ -200,6 +200,122 @@ int run(const std::string& view, Arguments& args) {
   return 0;
 }
 
+// The commands and options of the program. An option that commands share is written to one place.
+class CommandLine {
+ public:
+  CommandLine(CLI::App& app, Arguments& args) : app_(app), args_(args) {
+    add_looks();
+    add_forecasts();
+    add_measurements();
+    add_served();
+    add_page();
+    add_requests();
+    add_pareto();
+  }
+
+ private:
+  CLI::App* view_of(const char* what, const std::string& name, const std::string& help) {
+    CLI::App* sub = app_.add_subcommand(name, help);
+    sub->add_option("file", args_.path, what)->required();
+    sub->add_flag("--json", args_.json, "machine-readable");
+    sub->add_option("--width", args_.text.width, "columns (default: the terminal's, 100 when piped)")
+        ->check(CLI::Range(40, 1000));
+    return sub;
+  }
+  CLI::App* view(const std::string& name, const std::string& help) {
+    return view_of("plan.json or bundle directory", name, help);
+  }
+  void add_links(CLI::App* view) {
+    view->add_option("--links", args_.costs, "what links between devices and kernels cost, as JSON");
+  }
+  void add_requested_model(CLI::App* view) {
+    view->add_option("--model", args_.served.model, "only requests of this model");
+  }
+  void add_picture(CLI::App* view) {
+    view->add_option("-o,--output", args_.output, "a picture (SVG) to write instead");
+  }
+
+  void add_looks() {
+    view("show", "A tree of devices, streams, actors in the order they fire, their kernels and registers")
+        ->add_flag("--all", args_.text.all, "every kernel of long programs");
+    view("devices", "Which device runs each kernel, and why that one");
+    view("info", "Name, hash, target, options that differ from the defaults, devices, memory, counts");
+    view("stats", "Counts, ops by predicted time, bytes");
+    view("mem", "The ledger, and a map of each arena: offsets against lifetimes")
+        ->add_flag("--all", args_.text.all, "every line and buffer");
+    view("verify", "The proof that the plan runs forever, or the blocking cycle; exit status 1 when refused")
+        ->alias("prove");
+    view("dot", "A graph for graphviz, clustered by device and stream");
+    view("json", "The plan itself, in its canonical form");
+    view("ir", "The graph the plan was compiled from (graph.txt beside it)");
+  }
+
+  void add_forecasts() {
+    CLI::App* simulate = view("simulate", "The plan in virtual time: period, critical cycle, lanes");
+    CLI::App* bottleneck =
+        view("bottleneck", "What limits the plan, and what one more slot or a kernel twice as fast would gain");
+    for (CLI::App* timed : {simulate, bottleneck}) {
+      timed->add_option("--steps", args_.simulate.steps, "steps submitted")
+          ->check(CLI::Range(1, 100000))
+          ->capture_default_str();
+      timed->add_option("--in-flight", args_.simulate.in_flight, "at most so many unfinished steps (0: no limit)")
+          ->check(CLI::Range(0, 100000));
+      timed->add_option("--firing-us", args_.firing_us, "cost of a firing besides its kernels")
+          ->check(CLI::Range(0.0, 1e9));
+      timed->add_option("--message-us", args_.message_us, "latency of a message between streams")
+          ->check(CLI::Range(0.0, 1e9));
+    }
+    simulate->add_flag("--all", args_.text.all, "every lane and register");
+    add_links(simulate);
+    add_links(bottleneck);
+  }
+
+  void add_measurements() {
+    view_of("a file of costs", "cost", "What kernels took when they ran: how often measured, mean, standard deviation")
+        ->add_option("--plan", args_.plan, "only the kernels of this plan, measured or not");
+    CLI::App* compare = view_of("a directory that a dump was written to", "compare",
+                                "Where two runs part: the first op whose output differs; exit status 1 when one does");
+    compare->add_option("other", args_.other, "the other run's directory")->required();
+    compare->add_option("--tolerance", args_.tolerance, "equal is |a - b| <= tolerance * (1 + |b|)")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    compare->add_flag("--all", args_.text.all, "every output that differs");
+  }
+
+  void add_served() {
+    CLI::App* models = view_of("what `sluice-serve check --json` prints; - is the standard input", "served",
+                               "Models as a server runs them: queues, batcher, instances, and their plans");
+    add_picture(models);
+    models->add_option("--model", args_.served.model, "only this model");
+  }
+
+  void add_page() {
+    CLI::App* html = view("html", "One self-contained page: lanes over virtual time, details, source lines");
+    html->add_option("-o,--output", args_.output, "file to write (default plan.html)");
+    html->add_option("--trace", args_.trace,
+                     "a server's trace file: lanes of what ran for its requests, and these above");
+    add_requested_model(html);
+    add_links(html);
+    html->add_option("--source", args_.source, "directory of the program, where the plan's source files lie");
+  }
+
+  void add_requests() {
+    CLI::App* requests =
+        view("requests", "Requests that sluice-serve traced, with what the engine did for each of them");
+    requests->add_option("trace", args_.trace, "the server's trace file (--trace-config file=PATH)")->required();
+    add_requested_model(requests);
+  }
+
+  void add_pareto() {
+    CLI::App* pareto = view("pareto", "What speed costs: bytes of slots against steps per second");
+    add_picture(pareto);
+    add_links(pareto);
+  }
+
+  CLI::App& app_;
+  Arguments& args_;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -223,69 +339,7 @@ int main(int argc, char** argv) {
   Arguments args;
   args.text.width = terminal_width();
   args.text.color = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR");
-  const auto view_of = [&](const char* what, const std::string& name, const std::string& help) {
-    CLI::App* sub = app.add_subcommand(name, help);
-    sub->add_option("file", args.path, what)->required();
-    sub->add_flag("--json", args.json, "machine-readable");
-    sub->add_option("--width", args.text.width, "columns (default: the terminal's, 100 when piped)")
-        ->check(CLI::Range(40, 1000));
-    return sub;
-  };
-  const auto view = [&](const std::string& name, const std::string& help) {
-    return view_of("plan.json or bundle directory", name, help);
-  };
-  view("show", "A tree of devices, streams, actors in the order they fire, their kernels and registers")
-      ->add_flag("--all", args.text.all, "every kernel of long programs");
-  view("devices", "Which device runs each kernel, and why that one");
-  view("info", "Name, hash, target, options that differ from the defaults, devices, memory, counts");
-  view("stats", "Counts, ops by predicted time, bytes");
-  view("mem", "The ledger, and a map of each arena: offsets against lifetimes")
-      ->add_flag("--all", args.text.all, "every line and buffer");
-  view("verify", "The proof that the plan runs forever, or the blocking cycle; exit status 1 when refused")
-      ->alias("prove");
-  view("dot", "A graph for graphviz, clustered by device and stream");
-  view("json", "The plan itself, in its canonical form");
-  view("ir", "The graph the plan was compiled from (graph.txt beside it)");
-  CLI::App* simulate = view("simulate", "The plan in virtual time: period, critical cycle, lanes");
-  CLI::App* bottleneck =
-      view("bottleneck", "What limits the plan, and what one more slot or a kernel twice as fast would gain");
-  for (CLI::App* timed : {simulate, bottleneck}) {
-    timed->add_option("--steps", args.simulate.steps, "steps submitted")
-        ->check(CLI::Range(1, 100000))
-        ->capture_default_str();
-    timed->add_option("--in-flight", args.simulate.in_flight, "at most so many unfinished steps (0: no limit)")
-        ->check(CLI::Range(0, 100000));
-    timed->add_option("--firing-us", args.firing_us, "cost of a firing besides its kernels")
-        ->check(CLI::Range(0.0, 1e9));
-    timed->add_option("--message-us", args.message_us, "latency of a message between streams")
-        ->check(CLI::Range(0.0, 1e9));
-  }
-  simulate->add_flag("--all", args.text.all, "every lane and register");
-  view_of("a file of costs", "cost", "What kernels took when they ran: how often measured, mean, standard deviation")
-      ->add_option("--plan", args.plan, "only the kernels of this plan, measured or not");
-  CLI::App* compare = view_of("a directory that a dump was written to", "compare",
-                              "Where two runs part: the first op whose output differs; exit status 1 when one does");
-  compare->add_option("other", args.other, "the other run's directory")->required();
-  compare->add_option("--tolerance", args.tolerance, "equal is |a - b| <= tolerance * (1 + |b|)")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  compare->add_flag("--all", args.text.all, "every output that differs");
-  CLI::App* models = view_of("what `sluice-serve check --json` prints; - is the standard input", "served",
-                             "Models as a server runs them: queues, batcher, instances, and their plans");
-  models->add_option("-o,--output", args.output, "a picture (SVG) to write instead");
-  CLI::App* html = view("html", "One self-contained page: lanes over virtual time, details, source lines");
-  html->add_option("-o,--output", args.output, "file to write (default plan.html)");
-  CLI::App* requests = view("requests", "Requests that sluice-serve traced, with what the engine did for each of them");
-  requests->add_option("trace", args.trace, "the server's trace file (--trace-config file=PATH)")->required();
-  html->add_option("--trace", args.trace, "a server's trace file: lanes of what ran for its requests, and these above");
-  for (CLI::App* of_requests : {requests, html})
-    of_requests->add_option("--model", args.served.model, "only requests of this model");
-  models->add_option("--model", args.served.model, "only this model");
-  CLI::App* pareto = view("pareto", "What speed costs: bytes of slots against steps per second");
-  pareto->add_option("-o,--output", args.output, "a picture (SVG) to write instead");
-  for (CLI::App* forecast : {simulate, bottleneck, html, pareto})
-    forecast->add_option("--links", args.costs, "what links between devices and kernels cost, as JSON");
-  html->add_option("--source", args.source, "directory of the program, where the plan's source files lie");
+  const CommandLine commands(app, args);
   CLI11_PARSE(app, argc, argv);
   try {
     std::string name = app.get_subcommands().front()->get_name();

@@ -13,24 +13,11 @@ namespace {
 
 constexpr size_t kLanes = 40;  // of devices and of streams, without --all
 
-}  // namespace
+std::string heading(const std::string& text, const TextOptions& options) {
+  return "\n" + paint(text, Color::kBold, options) + "\n";
+}
 
-std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_options, const TextOptions& options) {
-  const Simulation sim = simulate(plan, simulate_options);
-  std::string s =
-      paint(fmt::format("plan '{}', {} in virtual time", plan.name, count_str(simulate_options.steps, "step")),
-            Color::kBold, options) +
-      "\n";
-  if (sim.deadlocked) {
-    return s + paint("  it blocks: ", Color::kRed, options) +
-           (sim.blocked.empty() ? "too few start credits for one period" : sim.blocked) + "\n";
-  }
-  if (sim.total_ns == 0) s += "  the plan's kernels have no predicted costs: all times are zero\n";
-  s += table({{"period", time_str(sim.period_ns), "per step, steady"}, {"all steps", time_str(sim.total_ns), ""}},
-             {false, true, false}, options.width);
-  if (!sim.critical.empty()) s += wrapped("  critical cycle: " + critical_str(plan, sim.critical), options.width);
-
-  s += "\n" + paint("devices, in the steady state", Color::kBold, options) + "\n";
+std::string devices_section(const Plan& plan, const Simulation& sim, const TextOptions& options) {
   std::vector<std::vector<std::string>> rows = {{"", "compute", "communication", "of it exposed", "bubble", "memory"}};
   const auto percent = [](double share) { return fmt::format("{:.1f}%", 100 * share); };
   const auto row = [&](const std::string& name, const DeviceUse& use) {
@@ -48,40 +35,53 @@ std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_opti
   for (size_t i = 0; i < uses.size() && (options.all || i < kLanes); ++i) row(uses[i].device.str(), uses[i]);
   if (!options.all && uses.size() > kLanes) rows.push_back({fmt::format("… {} more (--all)", uses.size() - kLanes)});
   if (uses.size() > 1) row("mean; most memory", mean);
-  s += table(rows, {false, true, true, true, true, true}, options.width);
+  return heading("devices, in the steady state", options) +
+         table(rows, {false, true, true, true, true, true}, options.width);
+}
 
-  s += "\n" + paint("streams", Color::kBold, options) + "\n";
+char letter_of(int actor) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-  const auto letter = [&](int actor) { return kLetters[static_cast<size_t>(actor) % kLetters.size()]; };
+  return kLetters[static_cast<size_t>(actor) % kLetters.size()];
+}
+
+// A line of so many cells for each stream: the letter of the actor that fires, '-' where it waits for other ranks, '.'
+// where nothing does.
+std::vector<std::string> lanes_of(const Plan& plan, const Simulation& sim, size_t cells) {
+  std::vector<std::string> lanes(plan.streams.size(), std::string(cells, '.'));
+  if (sim.total_ns <= 0) return lanes;
+  const auto cell = [&](double t) {
+    return std::min(cells - 1, static_cast<size_t>(t / sim.total_ns * static_cast<double>(cells)));
+  };
+  for (const SimFiring& f : sim.firings) {
+    std::string& lane = lanes[plan.actors[f.actor].stream];
+    const size_t first = cell(f.begin_ns), last = cell(std::nextafter(f.end_ns, 0.0));
+    if (f.end_ns == f.begin_ns) {
+      if (lane[first] == '.') lane[first] = letter_of(f.actor);
+      continue;
+    }
+    for (size_t c = first; c <= last; ++c) lane[c] = letter_of(f.actor);
+  }
+  for (const bool waits : {true, false}) {  // what moves is drawn over what waits
+    for (const SimKernel& k : sim.kernels) {
+      if (k.met_ns == k.begin_ns) continue;
+      const int actor = sim.firings[k.firing].actor;
+      std::string& lane = lanes[plan.actors[actor].stream];
+      const size_t first = cell(waits ? k.begin_ns : k.met_ns), last = cell(waits ? k.met_ns : k.end_ns);
+      std::fill(lane.begin() + first, lane.begin() + last + 1, waits ? '-' : letter_of(actor));
+    }
+  }
+  return lanes;
+}
+
+// The lanes of streams, and which actor each letter is.
+std::string streams_section(const Plan& plan, const Simulation& sim, const TextOptions& options) {
+  std::string s = heading("streams", options);
   const std::vector<int> order = streams_by_device(plan);
   const size_t shown = options.all ? order.size() : std::min(order.size(), kLanes);
   size_t name_width = 6;
   for (size_t i = 0; i < shown; ++i) name_width = std::max(name_width, columns(stream_label(plan, order[i])));
-  const size_t cells = static_cast<size_t>(std::max(20, options.width - static_cast<int>(name_width) - 14));
-  std::vector<std::string> lanes(plan.streams.size(), std::string(cells, '.'));
-  if (sim.total_ns > 0) {
-    const auto cell = [&](double t) {
-      return std::min(cells - 1, static_cast<size_t>(t / sim.total_ns * static_cast<double>(cells)));
-    };
-    for (const SimFiring& f : sim.firings) {
-      std::string& lane = lanes[plan.actors[f.actor].stream];
-      const size_t first = cell(f.begin_ns), last = cell(std::nextafter(f.end_ns, 0.0));
-      if (f.end_ns == f.begin_ns) {
-        if (lane[first] == '.') lane[first] = letter(f.actor);
-        continue;
-      }
-      for (size_t c = first; c <= last; ++c) lane[c] = letter(f.actor);
-    }
-    for (const bool waits : {true, false}) {  // what moves is drawn over what waits
-      for (const SimKernel& k : sim.kernels) {
-        if (k.met_ns == k.begin_ns) continue;
-        const int actor = sim.firings[k.firing].actor;
-        std::string& lane = lanes[plan.actors[actor].stream];
-        const size_t first = cell(waits ? k.begin_ns : k.met_ns), last = cell(waits ? k.met_ns : k.end_ns);
-        std::fill(lane.begin() + first, lane.begin() + last + 1, waits ? '-' : letter(actor));
-      }
-    }
-  }
+  const std::vector<std::string> lanes =
+      lanes_of(plan, sim, static_cast<size_t>(std::max(20, options.width - static_cast<int>(name_width) - 14)));
   for (size_t i = 0; i < shown; ++i) {
     const double busy = sim.total_ns > 0 ? 100 * sim.stream_busy_ns[order[i]] / sim.total_ns : 0;
     s += "  " + padded(stream_label(plan, order[i]), name_width) + fmt::format(" {:>4.0f}%  ", busy) + lanes[order[i]] +
@@ -91,13 +91,14 @@ std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_opti
   std::string legend = "  ";
   constexpr int kNamed = 24;
   for (int a = 0; a < static_cast<int>(plan.actors.size()) && a < kNamed; ++a)
-    legend += fmt::format("{}{}={}", a ? " " : "", letter(a), plan.actors[a].name);
+    legend += fmt::format("{}{}={}", a ? " " : "", letter_of(a), plan.actors[a].name);
   if (plan.actors.size() > kNamed) legend += " …";
   s += cut(legend, static_cast<size_t>(options.width)) + "\n";
-  if (together(plan)) s += "  - waits for other ranks\n";
+  return together(plan) ? s + "  - waits for other ranks\n" : s;
+}
 
-  s += "\n" + paint("registers, most slots in use at once", Color::kBold, options) + "\n";
-  rows.clear();
+std::string registers_section(const Plan& plan, const Simulation& sim, const TextOptions& options) {
+  std::vector<std::vector<std::string>> rows;
   constexpr size_t kRegisters = 100;
   size_t hidden = 0;
   for (size_t r = 0; r < plan.registers.size(); ++r) {
@@ -109,8 +110,29 @@ std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_opti
     rows.push_back({plan.registers[r].name, fmt::format("{} of {}", sim.peak_slots[r], plan.registers[r].quota),
                     short_bytes(plan.registers[r].bytes)});
   }
-  s += table(rows, {false, true, true}, options.width);
+  const std::string s =
+      heading("registers, most slots in use at once", options) + table(rows, {false, true, true}, options.width);
   return hidden ? s + fmt::format("  … {} more (--all)\n", hidden) : s;
+}
+
+}  // namespace
+
+std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_options, const TextOptions& options) {
+  const Simulation sim = simulate(plan, simulate_options);
+  std::string s =
+      paint(fmt::format("plan '{}', {} in virtual time", plan.name, count_str(simulate_options.steps, "step")),
+            Color::kBold, options) +
+      "\n";
+  if (sim.deadlocked) {
+    return s + paint("  it blocks: ", Color::kRed, options) +
+           (sim.blocked.empty() ? "too few start credits for one period" : sim.blocked) + "\n";
+  }
+  if (sim.total_ns == 0) s += "  the plan's kernels have no predicted costs: all times are zero\n";
+  s += table({{"period", time_str(sim.period_ns), "per step, steady"}, {"all steps", time_str(sim.total_ns), ""}},
+             {false, true, false}, options.width);
+  if (!sim.critical.empty()) s += wrapped("  critical cycle: " + critical_str(plan, sim.critical), options.width);
+  return s + devices_section(plan, sim, options) + streams_section(plan, sim, options) +
+         registers_section(plan, sim, options);
 }
 
 std::string simulate_json(const Plan& plan, const SimulateOptions& simulate_options) {
