@@ -31,7 +31,7 @@ struct BoundForm {
   Sharing sharing = Sharing::kNothing;
   CastPolicy autocast = CastPolicy::kNone;
   // Called with arguments that no signature fits, by Python's choice; NotImplemented: they are wrong for it, too.
-  mutable nb::handle otherwise;
+  mutable nb::handle otherwise{};
 };
 
 // The name of the type of named results, as torch has them: svd and linalg.svd have types of their own.

@@ -10,7 +10,7 @@ from typing import Any, Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "options.md"
-CONFIG = ROOT / "python_bindings" / "sluice" / "nn" / "graph"
+CONFIG = ROOT / "python" / "sluice" / "_graph"
 NONE = ""
 
 
