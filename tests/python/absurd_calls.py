@@ -70,7 +70,7 @@ def calls():
         ("embedding", lambda v: f.embedding(m.tensor([v]), x)), ("group_norm", lambda v: f.group_norm(images, v)),
         ("Linear", lambda v: nn.Linear(v, 2)), ("Conv2d", lambda v: nn.Conv2d(2, 2, v)), ("Embedding", lambda v: nn.Embedding(v, 2)),
         ("BatchNorm2d", lambda v: nn.BatchNorm2d(v)), ("LayerNorm", lambda v: nn.LayerNorm(v)), ("new_zeros", lambda v: x.new_zeros(v)),
-        ("micro-batches", lambda v: nn.graph.graph.GraphConfig().set_gradient_accumulation_steps(v)),
+        ("micro-batches", lambda v: nn.Graph().config.set_gradient_accumulation_steps(v)),
         ("Dim", lambda v: sl.Dim("n", max=v)),
     ]
     return found

@@ -22,7 +22,7 @@ WITH_GRAPHS = [name for name, path in SCRIPTS.items() if "--graph" in path.read_
 SED = re.search(r"^sed -E -i '(.*)' script\.py$", (ROOT / "docs/migrating-from-pytorch.md").read_text(), re.M)[1]
 COUNT_GRAPHS = """
 import sys
-from sluice.nn.graph import graph
+from sluice._graph import graph
 print(next(graph._counter), file=sys.stderr)
 """
 
