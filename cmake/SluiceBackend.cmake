@@ -1,7 +1,8 @@
 # What a device backend outside of the tree is built with: headers, and an archive of what they declare.
 # sluice_backend.cmake, for this build or beside the installed package, makes libraries of both.
 set(SLUICE_BACKEND_HEADERS base/attr.h base/cost.h base/device.h base/dtype.h base/error.h
-    base/extent_of.h base/libraries.h base/provenance.h base/shape.h base/tensor_spec.h kernels/kernel.h plan/plan.h plan/target.h
+    base/extent_of.h base/libraries.h base/mutex.h base/pause.h base/provenance.h base/shape.h base/tensor_spec.h
+    base/thread_annotations.h kernels/kernel.h plan/plan.h plan/target.h
     streams/backend.h streams/devices.h streams/host_memory.h streams/stream.h)
 # Their definitions call base/layout.cpp; streams/backend.cpp is the side of the door that is the core's.
 set(objects "")

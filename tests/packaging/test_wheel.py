@@ -67,7 +67,7 @@ def test_wheel_holds_what_it_should(wheel):
         names = set(archive.namelist())
         metadata = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
     source = {"sluice/" + str(p.relative_to(ROOT / "python" / "sluice")) for p in (ROOT / "python" / "sluice").rglob("*.py")}
-    modules = ("__init__", "fft", "fn", "functional", "linalg", "ops", "return_types", "special")
+    modules = ("__init__", "fft", "fn", "functional", "linalg", "ops", "return_types", "setters", "special")
     stubs = {f"sluice/{n}" for n in ("py.typed", "__init__.pyi", *(f"_C/{m}.pyi" for m in modules))}
     assert source | stubs | {"sluice/bin/plan-viz"} <= names
     assert any(re.fullmatch(r"sluice/_C\.cpython.*\.so", n) for n in names)
