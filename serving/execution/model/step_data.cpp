@@ -1,7 +1,7 @@
 // Requests of more rows than a step takes.
 #include <cstring>
 
-#include "serving/execution/core.h"
+#include "serving/execution/model/core.h"
 
 namespace sluice::serving {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "serving/execution/core.h"
+#include "serving/execution/model/core.h"
 
 namespace sluice::serving {
 

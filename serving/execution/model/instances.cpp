@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "serving/execution/core.h"
 #include "serving/execution/inside.h"
+#include "serving/execution/model/core.h"
 
 namespace sluice::serving {
 

@@ -1,5 +1,5 @@
 // Requests: from infer() to their answer.
-#include "serving/execution/core.h"
+#include "serving/execution/model/core.h"
 
 #include <fmt/format.h>
 

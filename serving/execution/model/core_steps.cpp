@@ -6,9 +6,9 @@
 
 #include "serving/core/trace.h"
 #include "serving/execution/classify.h"
-#include "serving/execution/core.h"
 #include "serving/execution/errors.h"
 #include "serving/execution/inside.h"
+#include "serving/execution/model/core.h"
 
 namespace sluice::serving {
 

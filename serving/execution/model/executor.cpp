@@ -7,11 +7,11 @@
 
 #include "serving/core/log.h"
 #include "serving/execution/batching_file.h"
-#include "serving/execution/core.h"
 #include "serving/execution/decoupled.h"
 #include "serving/execution/ensemble.h"
 #include "serving/execution/errors.h"
 #include "serving/execution/inside.h"
+#include "serving/execution/model/core.h"
 #include "serving/execution/scheduling.h"
 #include "serving/execution/warmup.h"
 #include "sluice/compile.h"
