@@ -1,10 +1,11 @@
-// Requests: from infer() to their answer.
+// Requests, from infer() to their answer, and what the clock brings: requests that wait too long, steps that are stuck,
+// draining and the end. core_steps.cpp has the instances and their steps.
 #include "serving/execution/model/core.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 
 #include "serving/core/trace.h"
 #include "serving/execution/inside.h"
@@ -12,7 +13,7 @@
 
 namespace sluice::serving {
 
-// That a thread runs behind the one of the request that it has brought.
+// A thread runs so many steps of other requests behind the step of the one that it has brought.
 static constexpr int kStepsOfOthers = 4;
 
 void Job::cancel() {
@@ -21,29 +22,13 @@ void Job::cancel() {
 
 namespace {
 
-// Of this executor and no other: a version loaded anew may answer otherwise.
+// Each executor has a prefix of its own, since a version that is loaded anew may answer otherwise.
 std::string new_prefix(const inference::ModelConfig& config) {
   static std::atomic<uint64_t> count{0};
   return config.response_cache().enable() ? fmt::format("{}#", count++) : "";
 }
 
-std::chrono::milliseconds step_timeout_of(const inference::ModelConfig& config) {
-  const auto found = config.parameters().find("step_timeout_ms");
-  if (found == config.parameters().end()) return {};
-  const std::string& text = found->second.string_value();
-  const bool number = !text.empty() && text.size() < 10 &&
-                      std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!number)
-    throw Error(Code::kInvalidArgument,
-                "config: parameter 'step_timeout_ms': '" + text + "'; must be a number of milliseconds");
-  return std::chrono::milliseconds(std::stol(text));
-}
-
 }  // namespace
-
-std::shared_ptr<SharedResources> make_shared_resources(const ServerOptions& options) {
-  return std::make_shared<SharedResources>(options);
-}
 
 ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle,
                      std::unique_ptr<ScratchFolder> scratch)
@@ -51,18 +36,15 @@ ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bund
       actors_(machine.actors),
       spec_(std::move(spec)),
       shared_(machine.shared != nullptr ? machine.shared : make_shared_resources(machine.options)),
-      bundle_(std::move(bundle)),
       where_("model '" + spec_.config.name() + "'"),
       cache_prefix_(new_prefix(spec_.config)),
-      scratch_(std::move(scratch)),
-      batching_(batching_of(spec_.config)),
-      batcher_(std::make_unique<const Batcher>(batching_, INT64_MAX)),
+      loader_(engine_, where_, std::move(bundle), std::move(scratch)),
+      data_(spec_.config, spec_.folder, where_),
       statistics_(spec_.config, machine.options.metrics),
-      buffers_(size_t{64} << 20),
-      most_waiting_(std::max<uint32_t>(machine.options.max_queue_size, 1)),
-      queue_(batching_, most_waiting_),
-      step_timeout_(step_timeout_of(spec_.config)),
-      ordered_(batching_.dynamic_batching().preserve_ordering()) {}
+      answers_(spec_.config.name(), spec_.version, batching_of(spec_.config).dynamic_batching().preserve_ordering(),
+               statistics_),
+      waiting_(spec_.config, batching_of(spec_.config), std::max<uint32_t>(machine.options.max_queue_size, 1)),
+      pace_(spec_.config) {}
 
 ModelCore::~ModelCore() {
   for (const auto& instance : instances_)
@@ -84,14 +66,26 @@ bool ModelCore::answer_from_cache(const JobPtr& job) {
     statistics_.missed(end - begin);
     return false;
   }
-  InferResponse response = response_of(*job);
+  InferResponse response = answers_.blank(*job);
   response.outputs = *outputs;
   for (Tensor& tensor : response.outputs)  // it may leave the cache before the client has read it
     tensor.data = counted(std::move(tensor.data), Held(job->request.memory, tensor.bytes));
   job->answered = true;
   statistics_.hit(*job, end - begin, end);
-  deliver(job, std::move(response));
+  answers_.deliver(job, std::move(response));
   return true;
+}
+
+// Outputs that lie in the memory of a batch, or count for a client, are copied: these would stay with the cache.
+void ModelCore::keep(const Job& job, const std::vector<Tensor>& outputs, bool shares) {
+  auto kept = std::make_shared<std::vector<Tensor>>(outputs);
+  for (Tensor& tensor : *kept) {
+    if (!shares || tensor.bytes == 0) continue;
+    std::shared_ptr<void> copy = BufferPool(0).take(tensor.bytes);
+    std::memcpy(copy.get(), tensor.data.get(), tensor.bytes);
+    tensor.data = std::move(copy);
+  }
+  shared_->cache.insert(job.key, std::move(kept));
 }
 
 std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond respond) {
@@ -100,50 +94,100 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
   job->respond = std::move(respond);
   job->received = request.received;
   job->request = std::move(request);
-  ++pending_;
-  ++undelivered_;
+  answers_.expect(1);
   try {
     job->options = options_of(job->request.parameters);
     if (!cache_prefix_.empty() && answer_from_cache(job)) return job;
-    ModelPorts::Prepared prepared = ports_->prepare(job->request);
-    job->inputs = std::move(prepared.inputs);
-    job->outputs = std::move(prepared.outputs);
-    job->rows = prepared.rows;
-    job->ragged = std::move(prepared.ragged);
-    count_texts(*job);
-    if (sequences_ == nullptr && job->rows > ports_->step_rows()) return split(job);
-    count_answer(*job);
+    data_.prepare(*job);
+    if (!waiting_.stateful() && job->rows > data_.ports().step_rows()) return split(job);
+    data_.count_answer(*job);
   } catch (const Error& error) {
-    fail(job, error);
+    answers_.fail(job, error);
     return job;
   } catch (const std::exception& error) {
-    fail(job, Error(Code::kInternal, where_ + ": " + error.what()));
+    answers_.fail(job, Error(Code::kInternal, where_ + ": " + error.what()));
     return job;
   }
   enqueue(job);
   return job;
 }
 
-void ModelCore::count_texts(Job& job) const {
-  if (job.request.memory == nullptr) return;
-  uint64_t bytes = job.own.bytes() + text_bytes(job.request);
-  for (const ShownPort& port : ports_->inputs())
-    if (port.datatype == DataType::TYPE_STRING) bytes += job.inputs[static_cast<size_t>(port.port)].bytes();
-  job.own = Held(job.request.memory, bytes);
+std::shared_ptr<RequestHandle> ModelCore::split(const JobPtr& job) {
+  // Keeps the answers of the parts until the last is there.
+  struct Pieces {
+    std::mutex mutex;
+    std::vector<InferResponse> responses;
+    size_t left = 0;
+  };
+  const auto pieces = std::make_shared<Pieces>();
+  const std::vector<JobPtr> parts = data_.cut(*job);
+  for (size_t number = 0; number < parts.size(); ++number) {
+    parts[number]->respond = [this, job, pieces, number](InferResponse response, bool) {
+      {
+        const std::lock_guard lock(pieces->mutex);
+        pieces->responses[number] = std::move(response);
+        if (--pieces->left > 0) return;
+      }
+      join(job, pieces->responses);
+    };
+  }
+  pieces->responses.resize(parts.size());
+  pieces->left = parts.size();
+  answers_.expect(parts.size());
+  {
+    const std::lock_guard lock(mutex_);
+    job->parts = parts;
+    job->state = Job::State::kRunning;
+    job->queued = job->started = Clock::now();
+  }
+  job->inputs.clear();
+  for (const JobPtr& part : parts) enqueue(part);
+  return job;
 }
 
-void ModelCore::count_answer(Job& job) const {
-  if (job.request.memory == nullptr) return;
-  job.answer = Held(job.request.memory, ports_->result_bytes(job.rows, job.ragged));
+// Answers with the rows of all parts, one behind the other, or with the first error there was.
+void ModelCore::join(const JobPtr& job, const std::vector<InferResponse>& parts) {
+  {
+    const std::lock_guard lock(mutex_);
+    job->state = Job::State::kOver;
+    job->parts.clear();
+  }
+  for (const InferResponse& part : parts)
+    if (part.error) return answers_.fail(job, *part.error);
+  InferResponse whole = answers_.blank(*job);
+  try {
+    whole.outputs = data_.join(*job, parts);
+  } catch (const Error& error) {
+    return answers_.fail(job, error);
+  }
+  if (job->answered.exchange(true)) return;
+  job->rows = 0;  // its parts have counted theirs
+  statistics_.succeeded(*job, {}, Clock::now());
+  if (!job->key.empty()) keep(*job, whole.outputs, job->request.memory != nullptr);
+  answers_.deliver(job, std::move(whole));
 }
 
-void ModelCore::count_padding(Batch& batch) const {
-  const MemoryPtr& memory = batch.jobs.front()->request.memory;
-  if (memory == nullptr || batch.step_rows == batch.rows) return;
-  uint64_t counted = 0;
-  for (const JobPtr& job : batch.jobs) counted += job->answer.bytes();
-  const uint64_t all = ports_->result_bytes(batch.step_rows, {});
-  if (all > counted) batch.padding = Held(memory, all - counted);
+// Throws Error where requests are not taken.
+void ModelCore::check_open() const {
+  if (closing_) throw Error(Code::kUnavailable, where_ + ": it is being unloaded");
+  if (!instances_.any_up()) throw Error(Code::kUnavailable, where_ + ": no instance is there: " + last_failure_);
+}
+
+// From now on it waits. Throws Error where there is no room.
+void ModelCore::admit(const JobPtr& job, Clock::time_point now) {
+  job->queued = now;
+  if (job->request.trace != nullptr) job->request.trace->stamp(Stamp::kQueueStart, now);
+  if (!waiting_.admit(job, now)) {
+    const RequestQueue& queue = waiting_.queue();
+    const uint64_t level = queue.level_of(job->options);
+    throw Error(
+        Code::kOverloaded,
+        fmt::format("{}: {} requests wait; the queue holds {}", where_, queue.waiting(level), queue.limit(level)),
+        pace_.time_for(queue.rows(), instances_.up()));
+  }
+  arm_sequences();
+  job->state = Job::State::kWaiting;
+  answers_.arrived(*job);
 }
 
 void ModelCore::enqueue(const JobPtr& job) {
@@ -152,74 +196,40 @@ void ModelCore::enqueue(const JobPtr& job) {
   int wake = -1;
   try {
     const std::lock_guard lock(mutex_);
-    if (closing_) throw Error(Code::kUnavailable, where_ + ": it is being unloaded");
-    if (std::none_of(instances_.begin(), instances_.end(),
-                     [](const auto& instance) { return instance->state == Instance::State::kUp; }))
-      throw Error(Code::kUnavailable, where_ + ": no instance is there: " + last_failure_);
+    check_open();
     const auto now = Clock::now();
-    job->queued = now;
-    if (job->request.trace != nullptr) job->request.trace->stamp(Stamp::kQueueStart, now);
-    if (sequences_ != nullptr) {
-      if (ports_->max_batch() > 0 && job->rows != 1)
-        throw Error(Code::kInvalidArgument, fmt::format("infer: {} rows; a request of a sequence has one", job->rows));
-      sequence_ports_->check(*job);
-      sequences_->admit(job, now);
-      pump();
-    } else if (!queue_.push(job)) {
-      const uint64_t level = queue_.level_of(job->options);
-      throw Error(
-          Code::kOverloaded,
-          fmt::format("{}: {} requests wait; the queue holds {}", where_, queue_.waiting(level), queue_.limit(level)),
-          retry_after());
-    }
-    job->state = Job::State::kWaiting;
-    if (ordered_) {
-      job->number = ++arrivals_;
-      const std::lock_guard in_order(order_mutex_);
-      order_.emplace(job->number, std::nullopt);
-    }
+    admit(job, now);
     // Alone, and somebody has room for it: this thread starts it, unless it would wait for another step.
-    if (queue_.size() == 1 && !is_inside()) {
-      mine = least_busy();
+    if (waiting_.queue().size() == 1 && !is_inside()) {
+      mine = instances_.least_busy();
       if (mine != nullptr) batch = take_here(*mine, now);
     }
     if (batch == nullptr) wake = whom_to_wake(now);
     if (job->state == Job::State::kWaiting) arm(job->deadline);
   } catch (const Error& error) {
-    fail(job, error);
+    answers_.fail(job, error);
   } catch (const std::exception& error) {
-    fail(job, Error(Code::kInternal, where_ + ": " + error.what()));
+    answers_.fail(job, Error(Code::kInternal, where_ + ": " + error.what()));
   }
-  // Who comes meanwhile leaves its request to this thread, which runs a few of them.
+  // Requests that come meanwhile are left to this thread, which runs a few of them.
   for (int left = kStepsOfOthers; batch != nullptr; --left) {
     start(*mine, batch);
     const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
     mine->woken = false;
-    batch = left > 0 && something_waits() ? take_here(*mine, now) : nullptr;
-    if (batch == nullptr && something_waits()) wake = whom_to_wake(now);
+    batch = left > 0 && waiting_.any() ? take_here(*mine, now) : nullptr;
+    if (batch == nullptr && waiting_.any()) wake = whom_to_wake(now);
   }
   if (wake >= 0) crew_->wake(wake);
 }
 
-// For this thread, unless its step would wait for another.
-ModelCore::BatchPtr ModelCore::take_here(Instance& instance, Clock::time_point now) {
+// Takes a step for this thread, unless the step would wait for another.
+BatchPtr ModelCore::take_here(Instance& instance, Clock::time_point now) {
   if (instance.running > 0 && takes_turns_) return nullptr;
   std::optional<Clock::time_point> wait;
   BatchPtr batch = take(instance, now, wait);
   instance.woken = instance.woken || batch != nullptr;  // this thread looks again, behind its step
   return batch;
-}
-
-ModelCore::Instance* ModelCore::least_busy() const {
-  Instance* best = nullptr;
-  for (const auto& instance : instances_) {
-    if (instance->state != Instance::State::kUp || !instance->broken.empty() || instance->woken ||
-        instance->running >= instance->depth)
-      continue;
-    if (best == nullptr || instance->running < best->running) best = instance.get();
-  }
-  return best;
 }
 
 void ModelCore::arm(Clock::time_point deadline) {
@@ -228,77 +238,33 @@ void ModelCore::arm(Clock::time_point deadline) {
   crew_->tick();
 }
 
+void ModelCore::arm_sequences() {
+  if (waiting_.stateful() && crew_ != nullptr) arm(waiting_.sequence_deadline());
+}
+
 void ModelCore::cancel(const JobPtr& job) {
   int wake = -1;
   std::vector<JobPtr> parts;
   {
     const std::lock_guard lock(mutex_);
     if (job->state == Job::State::kOver) return;
-    if (job->state == Job::State::kWaiting) wake = take_out(job) ? whom_to_wake(Clock::now()) : -1;
+    if (job->state == Job::State::kWaiting) {
+      wake = waiting_.remove(job) ? whom_to_wake(Clock::now()) : -1;
+      arm_sequences();
+    }
     job->state = Job::State::kOver;
     parts = std::move(job->parts);
   }
   if (wake >= 0) crew_->wake(wake);
   for (const JobPtr& part : parts) cancel(part);
-  fail(job, Error(Code::kCancelled, "infer: the request was cancelled"));
-}
-
-InferResponse ModelCore::response_of(const Job& job) const {
-  InferResponse response;
-  response.model = spec_.config.name();
-  response.version = spec_.version;
-  response.id = job.request.id;
-  response.trace = job.request.trace;
-  return response;
-}
-
-void ModelCore::refuse(const std::vector<JobPtr>& jobs, const Error& error) {
-  for (const JobPtr& job : jobs) fail(job, error);
-}
-
-void ModelCore::fail(const JobPtr& job, const Error& error) {
-  if (job->answered.exchange(true)) return;
-  if (!job->part) statistics_.failed(job->received, error.code(), Clock::now());
-  InferResponse response = response_of(*job);
-  response.error = error;
-  deliver(job, std::move(response));
+  answers_.fail(job, Error(Code::kCancelled, "infer: the request was cancelled"));
 }
 
 void ModelCore::end_jobs(const std::vector<JobPtr>& jobs) {
   const std::lock_guard lock(mutex_);
-  for (const JobPtr& job : jobs) {
-    job->state = Job::State::kOver;
-    if (sequences_ != nullptr) sequence_goes_on(*job, std::nullopt);
-  }
-  pump();
-}
-
-// In the order of arrival, where that is asked for; one thread at a time gives answers then.
-void ModelCore::deliver(const JobPtr& job, InferResponse response) {
-  if (job->number == 0) {
-    return tell(job, std::move(response));
-  }
-  std::unique_lock lock(order_mutex_);
-  order_.at(job->number).emplace(job, std::move(response));
-  if (std::exchange(delivering_, true)) return;
-  while (!order_.empty() && order_.begin()->second.has_value()) {
-    auto [first, due] = *std::move(order_.begin()->second);
-    order_.erase(order_.begin());
-    lock.unlock();
-    tell(first, std::move(due));
-    lock.lock();
-  }
-  delivering_ = false;
-}
-
-void ModelCore::tell(const JobPtr& job, InferResponse response) {
-  --pending_;
-  job->own = Held();  // whoever has a handle may have it for longer
-  job->respond(std::move(response), true);
-  job->respond = nullptr;
-  if (--undelivered_ > 0) return;
-  const std::lock_guard lock(mutex_);
-  all_delivered_.notify_all();
+  for (const JobPtr& job : jobs) job->state = Job::State::kOver;
+  waiting_.finished(jobs);
+  arm_sequences();
 }
 
 inference::ModelStatistics ModelCore::statistics() const {
@@ -309,6 +275,88 @@ inference::ModelStatistics ModelCore::statistics() const {
   memory.set_type("CPU");
   memory.set_byte_size(memory_bytes());
   return all;
+}
+
+bool ModelCore::ready() const {
+  const std::lock_guard lock(mutex_);
+  return !closing_ && instances_.any_up();
+}
+
+uint64_t ModelCore::memory_bytes() const {
+  uint64_t bytes = 0;
+  bool first = true;
+  for (const auto& instance : instances_) {
+    const std::optional<api::Counters> counters = instance->session.counters();
+    if (!counters) continue;
+    bytes += first ? counters->bytes : counters->bytes - counters->shared;
+    first = false;
+  }
+  return bytes;
+}
+
+std::optional<Clock::time_point> ModelCore::tick() {
+  const Inside here;
+  std::vector<JobPtr> late, stuck;
+  Clock::time_point next = Clock::time_point::max();
+  std::vector<int> broken;
+  int wake = -1;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto now = Clock::now();
+    late = waiting_.expire(now);
+    stuck = instances_.break_stuck(pace_, now, next);
+    broken = instances_.broken();
+    next = std::min(next, waiting_.next_deadline());
+    armed_ = next;
+    if (!late.empty() || waiting_.stateful()) wake = whom_to_wake(now);
+  }
+  answers_.fail(late, Error(Code::kTimeout, where_ + ": the request waited in the queue for longer than its timeout"));
+  answers_.fail(stuck, Error(Code::kUnavailable, where_ + ": its step took too long; its instance is restarted"));
+  for (const int instance : broken) crew_->wake(instance);
+  if (wake >= 0) crew_->wake(wake);
+  if (next == Clock::time_point::max()) return std::nullopt;
+  return next;
+}
+
+void ModelCore::suspect() {
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  for (const auto& instance : instances_) {
+    if (!instance->up() || crew_ == nullptr) continue;
+    instance->suspect = true;
+    if (instance->running == 0) continue;
+    instance->busy_since = now;
+    arm(now + pace_.limit(true));
+  }
+}
+
+bool ModelCore::drain(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::hours kLong(24 * 365);
+  if (answers_.wait_until(Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLong))) return true;
+  std::vector<JobPtr> left;
+  {
+    const std::lock_guard lock(mutex_);
+    left = waiting_.clear();
+    const std::vector<JobPtr> running = instances_.jobs();
+    left.insert(left.end(), running.begin(), running.end());
+    for (const JobPtr& job : left) job->state = Job::State::kOver;
+  }
+  answers_.fail(left, Error(Code::kUnavailable, where_ + ": it is being unloaded"));
+  return false;
+}
+
+void ModelCore::close() {
+  std::vector<JobPtr> left;
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    left = waiting_.clear();
+    for (const JobPtr& job : left) job->state = Job::State::kOver;
+  }
+  answers_.fail(left, Error(Code::kUnavailable, where_ + ": it is being unloaded"));
+  if (crew_ == nullptr) return;
+  crew_->end();
+  if (!is_inside()) crew_->wait();
 }
 
 }  // namespace sluice::serving

@@ -1,30 +1,26 @@
 #pragma once
-// The heart of an executor: requests come in, wait, run in steps with others, and are answered.
+// The heart of an executor: requests come in, wait, run in steps with others, and are answered. Its parts own what they
+// know: WaitingRequests, Instances, StepPace, StepData, Answers, SessionLoader.
 //
 // Thread safety: everything but open() may be called from any thread.
-// Invariants: a request is waiting (in the queue), running (in one batch of one instance) or over; `mutex_` guards
+// Invariants: a request is waiting (in `waiting_`), running (in one batch of one instance) or over; `mutex_` guards
 // which. An answer is given without any lock held, by whoever makes the request's `answered` true.
-// Locks are taken in the order Instance::submit, mutex_, Flight::mutex.
-#include <condition_variable>
-#include <deque>
+// Locks are taken in the order of an instance's session, mutex_, then those of Flight, Answers and the limiter.
 #include <functional>
 #include <map>
 #include <mutex>
 
-#include "serving/core/buffers.h"
 #include "serving/core/executor.h"
-#include "serving/execution/batcher.h"
 #include "serving/execution/crew.h"
 #include "serving/execution/job.h"
+#include "serving/execution/model/answers.h"
+#include "serving/execution/model/instances.h"
+#include "serving/execution/model/session_loader.h"
 #include "serving/execution/model/shared.h"
-#include "serving/execution/ports.h"
-#include "serving/execution/queue.h"
-#include "serving/execution/ragged.h"
-#include "serving/execution/scratch.h"
-#include "serving/execution/sequences.h"
+#include "serving/execution/model/step_data.h"
+#include "serving/execution/model/step_pace.h"
+#include "serving/execution/model/waiting.h"
 #include "serving/execution/statistics.h"
-#include "serving/execution/step_recorder.h"
-#include "sluice/session.h"
 
 namespace sluice::serving {
 
@@ -34,7 +30,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle, std::unique_ptr<ScratchFolder> scratch);
   ~ModelCore() override;
   // Sizes to which batches are filled up, ascending; before open(). None: all.
-  void allow_batches(std::vector<int64_t> sizes) { allowed_ = std::move(sizes); }
+  void allow_batches(std::vector<int64_t> sizes) { data_.allow_batches(std::move(sizes)); }
   // Loads the instances and starts the actors. Throws Error.
   void open();
   // What open() and warm_up() would refuse, without a session. Throws Error. Nothing else may be called then.
@@ -50,7 +46,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   std::map<std::string, uint64_t> failures() const { return statistics_.failures(); }
   Latencies latencies() const { return statistics_.latencies(); }
   void refused(Code code, Clock::time_point received) { statistics_.failed(received, code, Clock::now()); }
-  size_t pending() const { return pending_; }
+  size_t pending() const { return answers_.pending(); }
   const inference::ModelConfig& config() const { return spec_.config; }
   bool ready() const;
   uint64_t memory_bytes() const;
@@ -64,148 +60,57 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   void gave_up(int instance, const std::string& why) noexcept override;
 
  private:
-  using BatchPtr = std::shared_ptr<Batch>;
-  // The steps of one session.
-  struct Flight {
-    std::mutex mutex;
-    bool over = false;               // the session has ended, whatever it still tells
-    std::deque<BatchPtr> in_flight;  // as submitted
-    std::vector<BatchPtr> failed;    // told of, and not yet answered
-  };
-  struct Instance {
-    enum class State { kUp, kDown, kGone };
-    // Guarded by mutex_.
-    State state = State::kUp;
-    int running = 0;                                     // steps taken and not over
-    Clock::time_point busy_since;                        // the oldest of them, or the end of the one before it
-    std::shared_ptr<Flight> flying;                      // of its session
-    bool woken = false;                                  // it will look at the queue
-    Clock::time_point armed = Clock::time_point::max();  // when it will look by itself
-    std::string broken;                                  // why it has to end, once it has to
-    bool suspect = false;  // it may share a thread that is lost: until it has done a step, none may take long
-
-    std::map<size_t, JobPtr> rows;  // due, with direct sequences: by their row
-
-    std::shared_ptr<RateLimiter::Client> limits;  // null: none
-    int number = 0;
-    int depth = 1;      // steps that it may have under way
-    std::mutex submit;  // one submission after another; guards what follows
-    std::shared_ptr<api::Session> session;
-    std::shared_ptr<Flight> flight;
-    StepRecorder recorder;
-    std::atomic<bool> records{false};  // it has something to do
-  };
-
   // Throws Error where the config contradicts the bundle.
   void open_ports(const std::vector<api::Port>& inputs, const std::vector<api::Port>& outputs, int instances);
   // Errors tell the request's number.
   void for_stored_requests(const std::function<void(InferRequest request)>& use) const;
-  void plan_for_instances(int count);
-  // From the bundle's graph, for this machine. 0: for all cores.
-  void plan_anew(int cores);
-  void open_sequences(const std::vector<api::Port>& inputs, const std::vector<api::Port>& outputs, int instances);
   void join_limiter();
+  SessionLoader::OnOutput on_output(int instance, std::shared_ptr<Flight> flight);
+
   // Answers from the cache, or lets the job know its key.
   bool answer_from_cache(const JobPtr& job);
-  std::shared_ptr<api::Session> load_session(Instance& instance, const std::shared_ptr<Flight>& flight);
-  // The same of a bundle that may be of another machine, whose plan may have kernels that there are not here.
-  std::shared_ptr<api::Session> load_first_session(Instance& instance, const std::shared_ptr<Flight>& flight);
-  // All with mutex_ held.
-  BatchChoice choose(const Instance& instance, Clock::time_point now) const;
-  BatchChoice choose_direct(const Instance& instance, Clock::time_point now) const;
-  JobPtr take_direct(Instance& instance);
-  // Of a step; 0: as long as it takes.
-  std::chrono::milliseconds time_limit(const Instance& instance) const;
-  std::vector<JobPtr> stuck_jobs(Clock::time_point now, Clock::time_point& next);
-  void pump();  // requests of sequences that are due
-  void sequence_goes_on(Job& job, std::optional<std::vector<api::Tensor>> state);
-  bool direct() const { return spec_.config.sequence_batching().has_direct(); }
-  int64_t row_of(const Job& job) const { return static_cast<int64_t>(job.place % rows_per_instance()); }
-  size_t rows_per_instance() const { return static_cast<size_t>(std::max(spec_.config.max_batch_size(), 1)); }
-  bool something_waits() const { return !queue_.empty() || due_rows_ > 0; }
-  bool take_out(const JobPtr& job);  // of where it waits
-  std::vector<JobPtr> take_all();    // that wait
-  BatchPtr take(Instance& instance, Clock::time_point now, std::optional<Clock::time_point>& wait);
-  int whom_to_wake(Clock::time_point now);
-  Instance* least_busy() const;  // that may have one step more, and that nobody looks after; null: none
-  BatchPtr take_here(Instance& instance, Clock::time_point now);
-
-  void enqueue(const JobPtr& job);
-  // Counts its names and parameters, and what its texts became, each as long as the longest may be.
-  void count_texts(Job& job) const;
-  // Counts what it will be answered with, before there is any of it. Throws what the request's share does.
-  void count_answer(Job& job) const;
-  // The same of a step, whose rows of nobody are counted with its first request's.
-  void count_padding(Batch& batch) const;
-  // Of more rows than a step takes: several requests, whose answers are joined.
-  std::shared_ptr<RequestHandle> split(const JobPtr& job);
-  void join(const JobPtr& job, std::vector<InferResponse>& parts);
-  void start(Instance& instance, const BatchPtr& batch);
-  std::vector<api::Tensor> gather(Batch& batch);
-  void done(Instance& instance, Flight& flight, const std::vector<api::Tensor>& outputs, const std::string& error);
-  void scatter(Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end);
-  // What a request leaves for the next one of its sequence.
-  std::vector<api::Tensor> state_after(const std::vector<api::Tensor>& outputs, int64_t row, bool alone) const;
   void keep(const Job& job, const std::vector<Tensor>& outputs, bool shares);
-  void look_into_failures(Instance& instance);
-  // What the engine did for traced requests, on the instance's thread. When to come again; whether steps wait for it.
-  struct Traces {
-    std::optional<Clock::time_point> next;
-    bool wait = false;
-  };
-  Traces collect_traces(Instance& instance);
-  void release(Instance& instance);  // a step is over
-  void refuse(const std::vector<JobPtr>& jobs, const Error& error);
-  void end_jobs(const std::vector<JobPtr>& jobs);  // from now on they are over, and the next of their sequences due
-  // Answers, unless somebody has.
-  void fail(const JobPtr& job, const Error& error);
-  void deliver(const JobPtr& job, InferResponse response);
-  void tell(const JobPtr& job, InferResponse response);
-  InferResponse response_of(const Job& job) const;
-  std::chrono::milliseconds retry_after() const;  // mutex_ held
+  // A request of more rows than a step takes becomes several, whose answers are joined.
+  std::shared_ptr<RequestHandle> split(const JobPtr& job);
+  void join(const JobPtr& job, const std::vector<InferResponse>& parts);
+  void enqueue(const JobPtr& job);
+
+  // All with mutex_ held.
+  void check_open() const;
+  void admit(const JobPtr& job, Clock::time_point now);
+  BatchPtr take(Instance& instance, Clock::time_point now, std::optional<Clock::time_point>& wait);
+  BatchPtr take_here(Instance& instance, Clock::time_point now);
+  int whom_to_wake(Clock::time_point now);
   void arm(Clock::time_point deadline);
+  void arm_sequences();
+
+  void start(Instance& instance, const BatchPtr& batch);
+  void done(Instance& instance, Flight& flight, const std::vector<api::Tensor>& outputs, const std::string& error);
+  void answer(Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end);
+  void look_into_failures(Instance& instance);
+  void release(Instance& instance);                // a step is over
+  void end_jobs(const std::vector<JobPtr>& jobs);  // from now on they are over, and the next of their sequences due
+  void give_back(Instance& instance, const std::vector<JobPtr>& jobs, const Error& error);  // of a step without results
 
   api::Engine& engine_;
   caf::actor_system& actors_;
   const ExecutorSpec spec_;
   const std::shared_ptr<SharedResources> shared_;
-  std::string bundle_;
   const std::string where_, cache_prefix_;  // "": its responses are not cached
-  std::unique_ptr<ScratchFolder> scratch_;  // of bundles made here
-  std::unique_ptr<ModelPorts> ports_;
-  std::unique_ptr<const RaggedBatch> ragged_;      // of a model with ragged inputs
-  std::unique_ptr<SequencePorts> sequence_ports_;  // of a model with sequences
-  const inference::ModelConfig batching_;          // dynamic batching, that of the oldest sequences included
-  std::unique_ptr<const Batcher> batcher_;
-  std::vector<int64_t> allowed_;
+  SessionLoader loader_;
+  StepData data_;
   bool takes_turns_ = false;  // steps of a plan wait for those of the others, with which it shares memory
   Statistics statistics_;
-  BufferPool buffers_;
-  std::vector<std::unique_ptr<Instance>> instances_;
-  std::unique_ptr<Crew> crew_;
-  std::atomic<size_t> pending_{0};      // not answered
-  std::atomic<size_t> undelivered_{0};  // whose callers have not been told, or are just being told
+  Answers answers_;
 
-  mutable std::mutex mutex_;
-  mutable std::condition_variable all_delivered_;
-  const uint32_t most_waiting_;
-  RequestQueue queue_;
-  std::unique_ptr<Sequences> sequences_;
-  size_t due_rows_ = 0;  // in Instance::rows
+  mutable std::mutex mutex_;  // guards what follows; open() alone adds instances and makes the crew
+  WaitingRequests waiting_;
+  StepPace pace_;
+  Instances instances_;
   bool closing_ = false;
-  double period_ns_ = 0;  // of an instance's steps, moving
-  double rows_per_step_ = 1;
   Clock::time_point armed_ = Clock::time_point::max();
-  uint64_t arrivals_ = 0;
   std::string last_failure_;  // of an instance
-
-  // With preserve_ordering: answers that wait for earlier ones.
-  // Of a config's parameter "step_timeout_ms": a step that takes longer is stuck; 0: none is.
-  const std::chrono::milliseconds step_timeout_;
-  const bool ordered_;
-  std::mutex order_mutex_;
-  std::map<uint64_t, std::optional<std::pair<JobPtr, InferResponse>>> order_;
-  bool delivering_ = false;
+  std::unique_ptr<Crew> crew_;
 };
 
 }  // namespace sluice::serving

@@ -1,140 +1,159 @@
-// What the clock brings, and the end: requests that wait too long, steps that are stuck, draining.
-#include <algorithm>
-#include <cmath>
+#include "serving/execution/model/instances.h"
 
-#include "serving/execution/inside.h"
-#include "serving/execution/model/core.h"
+#include <algorithm>
+
+#include "serving/core/trace.h"
 
 namespace sluice::serving {
 
-std::optional<Clock::time_point> ModelCore::tick() {
-  const Inside here;
-  std::vector<JobPtr> late, stuck;
-  Clock::time_point next;
-  std::vector<int> wakes;
-  int wake = -1;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto now = Clock::now();
-    late = queue_.expire(now);
-    for (const JobPtr& job : late) {
-      job->state = Job::State::kOver;
-      if (sequences_ != nullptr) sequence_goes_on(*job, std::nullopt);
+void InstanceSession::put(std::shared_ptr<api::Session> session, std::shared_ptr<Flight> flight) {
+  const std::lock_guard submitting(submit_);
+  session_ = std::move(session);
+  flight_ = std::move(flight);
+}
+
+void InstanceSession::submit(int instance, const BatchPtr& batch, std::vector<api::Tensor> inputs,
+                             const std::string& where) {
+  const std::lock_guard submitting(submit_);
+  if (session_ == nullptr) throw Error(Code::kUnavailable, where + ": its instance has ended");
+  batch->submitted = Clock::now();
+  flight_->take_off(batch);
+  try {
+    StepRecorder::Step traced = recorder_.begin(*session_, instance, *batch);
+    batch->traced = !traced.requests.empty();
+    if (batch->traced) records_ = true;
+    batch->result = session_->hand_over(std::move(inputs));
+    recorder_.submitted(batch->result->step(), std::move(traced));
+    for (const JobPtr& job : batch->jobs) {
+      if (job->request.trace == nullptr) continue;
+      job->request.trace->stamp(Stamp::kComputeInputEnd, batch->submitted);
+      job->request.trace->ran(instance, batch->result->step());
     }
-    if (sequences_ != nullptr) sequences_->expire(now);
-    pump();
-    Clock::time_point next_stuck = Clock::time_point::max();
-    stuck = stuck_jobs(now, next_stuck);
-    for (const auto& instance : instances_)
-      if (!instance->broken.empty() && instance->state == Instance::State::kUp) wakes.push_back(instance->number);
-    next = std::min(next_stuck, queue_.next_deadline());
-    if (sequences_ != nullptr) next = std::min(next, sequences_->next_deadline());
-    armed_ = next;
-    if (!late.empty() || sequences_ != nullptr) wake = whom_to_wake(now);
+  } catch (...) {
+    flight_->turn_back(batch);
+    throw;
   }
-  refuse(late, Error(Code::kTimeout, where_ + ": the request waited in the queue for longer than its timeout"));
-  refuse(stuck, Error(Code::kUnavailable, where_ + ": its step took too long; its instance is restarted"));
-  for (const int broken : wakes) crew_->wake(broken);
-  if (wake >= 0) crew_->wake(wake);
-  if (next == Clock::time_point::max()) return std::nullopt;
-  return next;
 }
 
-void SharedResources::add(std::weak_ptr<ModelCore> model) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(models_, [](const auto& one) { return one.expired(); });
-  models_.push_back(std::move(model));
-}
-
-void SharedResources::lost_a_thread() {
-  std::vector<std::weak_ptr<ModelCore>> models;
-  {
-    const std::lock_guard lock(mutex_);
-    models = models_;
-  }
-  for (const std::weak_ptr<ModelCore>& model : models)
-    if (const std::shared_ptr<ModelCore> core = model.lock()) core->suspect();
-}
-
-void ModelCore::suspect() {
-  const std::lock_guard lock(mutex_);
+InstanceSession::Traces InstanceSession::collect_traces() {
+  if (!records_) return {};
   const auto now = Clock::now();
-  for (const auto& instance : instances_) {
-    if (instance->state != Instance::State::kUp || crew_ == nullptr) continue;
-    instance->suspect = true;
-    if (instance->running == 0) continue;
-    instance->busy_since = now;
-    arm(now + time_limit(*instance));
+  // A thread that submits may wait there until this one ends the session.
+  const std::unique_lock submitting(submit_, std::try_to_lock);
+  if (!submitting) return {now + std::chrono::milliseconds(5), true};
+  if (session_ == nullptr) return {};
+  const Traces traces{recorder_.collect(*session_, now), recorder_.waits()};
+  records_ = traces.next.has_value();
+  return traces;
+}
+
+BatchPtr InstanceSession::next_failed() {
+  if (flight_ == nullptr) return nullptr;  // which this thread alone changes
+  BatchPtr batch = flight_->next_failed();
+  if (batch != nullptr) {
+    const std::lock_guard submitted(submit_);  // the result is there
+  }
+  return batch;
+}
+
+// A thread that waits in a submission has the lock, and is let go by this.
+bool InstanceSession::stop() noexcept {
+  try {
+    if (session_ != nullptr) session_->stop();
+    return true;
+  } catch (const api::Error&) {
+    return false;
   }
 }
 
-std::chrono::milliseconds ModelCore::time_limit(const Instance& instance) const {
-  if (!instance.suspect) return step_timeout_;
-  const auto usual = std::chrono::milliseconds(static_cast<int64_t>(20 * period_ns_ / 1e6));
-  const auto limit = std::max(std::chrono::milliseconds(1000), usual);
-  return step_timeout_.count() > 0 ? std::min(limit, step_timeout_) : limit;
+std::shared_ptr<Flight> InstanceSession::take_away() {
+  std::shared_ptr<api::Session> session;  // ends behind the lock
+  const std::lock_guard submitting(submit_);
+  session = std::move(session_);
+  session_ = nullptr;
+  recorder_.drop();
+  records_ = false;
+  return std::exchange(flight_, nullptr);
 }
 
-// Of steps that take too long; their instances are broken. `next`: when the next one will.
-std::vector<JobPtr> ModelCore::stuck_jobs(Clock::time_point now, Clock::time_point& next) {
+std::optional<api::Counters> InstanceSession::counters() const {
+  std::shared_ptr<api::Session> session;
+  {
+    const std::lock_guard lock(submit_);
+    session = session_;
+  }
+  return session == nullptr ? std::nullopt : std::optional(session->counters());
+}
+
+void Instance::starts_anew(std::shared_ptr<Flight> flight) {
+  flying = std::move(flight);
+  broken.clear();
+  suspect = false;
+  woken = false;
+  armed = Clock::time_point::max();
+  state = State::kUp;
+}
+
+Instance& Instances::add(std::shared_ptr<api::Session> session, std::shared_ptr<Flight> flight) {
+  Instance& instance = *all_.emplace_back(std::make_unique<Instance>());
+  instance.number = static_cast<int>(all_.size()) - 1;
+  instance.flying = flight;
+  instance.depth = std::max(1, session->counters().max_in_flight);
+  instance.session.put(std::move(session), std::move(flight));
+  return instance;
+}
+
+size_t Instances::up() const {
+  return static_cast<size_t>(std::count_if(all_.begin(), all_.end(), [](const auto& one) { return one->up(); }));
+}
+
+bool Instances::any_up() const {
+  return std::any_of(all_.begin(), all_.end(), [](const auto& one) { return one->up(); });
+}
+
+bool Instances::any_left() const {
+  return std::any_of(all_.begin(), all_.end(), [](const auto& one) { return one->state != Instance::State::kGone; });
+}
+
+Instance* Instances::least_busy() const {
+  Instance* best = nullptr;
+  for (const auto& one : all_) {
+    if (!one->has_room() || !one->broken.empty() || one->woken) continue;
+    if (best == nullptr || one->running < best->running) best = one.get();
+  }
+  return best;
+}
+
+std::vector<JobPtr> Instances::break_stuck(const StepPace& pace, Clock::time_point now, Clock::time_point& next) {
   std::vector<JobPtr> stuck;
-  for (const auto& instance : instances_) {
-    const std::chrono::milliseconds limit = time_limit(*instance);
-    if (instance->running == 0 || limit.count() == 0) continue;
-    const auto due = instance->busy_since + limit;
+  for (const auto& one : all_) {
+    const std::chrono::milliseconds limit = pace.limit(one->suspect);
+    if (one->running == 0 || limit.count() == 0) continue;
+    const auto due = one->busy_since + limit;
     if (due > now) {
       next = std::min(next, due);
       continue;
     }
-    if (!instance->broken.empty() || instance->state != Instance::State::kUp) continue;
-    instance->broken = "a step took longer than " + std::to_string(limit.count()) + " ms";
-    const std::shared_ptr<Flight> flight = instance->flying;
-    const std::lock_guard flying(flight->mutex);
-    for (const BatchPtr& batch : flight->in_flight) stuck.insert(stuck.end(), batch->jobs.begin(), batch->jobs.end());
+    if (!one->broken.empty() || !one->up()) continue;
+    one->breaks("a step took longer than " + std::to_string(limit.count()) + " ms");
+    one->flying->add_jobs(stuck);
   }
   for (const JobPtr& job : stuck) job->state = Job::State::kOver;
   return stuck;
 }
 
-std::chrono::milliseconds ModelCore::retry_after() const {
-  const auto up = static_cast<double>(std::max<ptrdiff_t>(
-      1, std::count_if(instances_.begin(), instances_.end(),
-                       [](const auto& instance) { return instance->state == Instance::State::kUp; })));
-  const double steps = std::ceil(static_cast<double>(queue_.rows()) / std::max(1.0, rows_per_step_)) + 1;
-  const double ms = std::ceil(period_ns_ / 1e6 * steps / up);
-  return std::chrono::milliseconds(std::clamp<int64_t>(static_cast<int64_t>(ms), 1, 60000));
+std::vector<int> Instances::broken() const {
+  std::vector<int> numbers;
+  for (const auto& one : all_)
+    if (!one->broken.empty() && one->up()) numbers.push_back(one->number);
+  return numbers;
 }
 
-bool ModelCore::drain(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  constexpr std::chrono::hours kLong(24 * 365);
-  const auto until = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLong);
-  const bool all = all_delivered_.wait_until(lock, until, [&] { return undelivered_ == 0; });
-  if (all) return true;
-  std::vector<JobPtr> left = take_all();
-  for (const auto& instance : instances_) {
-    const std::shared_ptr<Flight> flight = instance->flying;
-    if (flight == nullptr) continue;
-    const std::lock_guard flying(flight->mutex);
-    for (const BatchPtr& batch : flight->in_flight) left.insert(left.end(), batch->jobs.begin(), batch->jobs.end());
-  }
-  for (const JobPtr& job : left) job->state = Job::State::kOver;
-  lock.unlock();
-  refuse(left, Error(Code::kUnavailable, where_ + ": it is being unloaded"));
-  return false;
+std::vector<JobPtr> Instances::jobs() const {
+  std::vector<JobPtr> jobs;
+  for (const auto& one : all_)
+    if (one->flying != nullptr) one->flying->add_jobs(jobs);
+  return jobs;
 }
 
-void ModelCore::close() {
-  std::vector<JobPtr> left;
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-    left = take_all();
-    for (const JobPtr& job : left) job->state = Job::State::kOver;
-  }
-  refuse(left, Error(Code::kUnavailable, where_ + ": it is being unloaded"));
-  if (crew_ == nullptr) return;
-  crew_->end();
-  if (!is_inside()) crew_->wait();
-}
 }  // namespace sluice::serving
