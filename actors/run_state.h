@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -15,6 +13,7 @@
 #include "actors/observer.h"
 #include "actors/trace_rings.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "plan/firing/firing_counts.h"
 #include "plan/plan.h"
 #include "streams/stream.h"
@@ -90,26 +89,26 @@ class Completion {
   explicit Completion(int nodes) : remaining_(nodes) {}
   void node_done() {
     if (remaining_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     done_ = true;
     changed_.notify_all();
   }
   bool done() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return done_;
   }
   // False when it took longer.
   bool wait(std::chrono::nanoseconds timeout) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (timeout <= timeout.zero()) return done_;  // the system would sleep for a moment even so
-    return changed_.wait_for(lock, timeout, [&] { return done_; });
+    return changed_.wait_for(lock, timeout, [&]() SLUICE_REQUIRES(mutex_) { return done_; });
   }
 
  private:
   std::atomic<int> remaining_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool done_ SLUICE_GUARDED_BY(mutex_) = false;
 };
 
 // Steps that their callers have given up, of those that are under way. Thread-safe.
@@ -118,25 +117,25 @@ class GivenUp {
   // One load where there is none.
   bool contains(uint64_t step) const { return step < below_.load(std::memory_order_acquire) && find(step); }
   void add(uint64_t step) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     steps_.push_back(step);
     below_.store(std::max(below_.load(), step + 1), std::memory_order_release);
   }
   // Forgets those of which nothing is under way any more.
   template <class Done>
   void forget_if(Done&& done) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase_if(steps_, done);
   }
 
  private:
   bool find(uint64_t step) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::find(steps_.begin(), steps_.end(), step) != steps_.end();
   }
   std::atomic<uint64_t> below_{0};
-  mutable std::mutex mutex_;
-  std::vector<uint64_t> steps_;
+  mutable Mutex mutex_;
+  std::vector<uint64_t> steps_ SLUICE_GUARDED_BY(mutex_);
 };
 
 struct RunState {

@@ -265,12 +265,12 @@ void StreamExecutor::give_up_lease() {
 }
 
 void StreamExecutor::add_tracer(TraceRings* rings, int lane) {
-  std::lock_guard lock(tracers_mutex_);
+  const MutexLock lock(tracers_mutex_);
   tracers_.push_back({rings, lane});
 }
 
 void StreamExecutor::remove_tracer(TraceRings* rings) {
-  std::lock_guard lock(tracers_mutex_);
+  const MutexLock lock(tracers_mutex_);
   std::erase_if(tracers_, [&](const Tracer& t) { return t.rings == rings; });
 }
 
@@ -307,7 +307,7 @@ void StreamExecutor::rest() {
 }
 
 void StreamExecutor::add_wait(int64_t begin_ns, int64_t end_ns) {
-  std::lock_guard lock(tracers_mutex_);
+  const MutexLock lock(tracers_mutex_);
   for (const Tracer& tracer : tracers_) {
     TraceEvent event;
     event.stream = tracer.lane;

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -22,6 +21,7 @@
 #include "actors/ring.h"
 #include "actors/trace_rings.h"
 #include "base/interrupt.h"
+#include "base/mutex.h"
 #include "base/short_wait.h"
 
 namespace sluice {
@@ -135,8 +135,8 @@ class StreamExecutor {
   std::unique_ptr<Stream> stream_;
   Ring ring_;
   std::vector<PendingMessage> choices_;  // manual stepping: what is pending
-  std::mutex tracers_mutex_;
-  std::vector<Tracer> tracers_;    // under tracers_mutex_
+  Mutex tracers_mutex_;
+  std::vector<Tracer> tracers_ SLUICE_GUARDED_BY(tracers_mutex_);
   std::atomic<int> leased_{0};     // written by its thread, but for give_up_lease()
   std::atomic<size_t> room_{256};  // messages of all sessions, and some calls
   BusyClock clock_;

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 
 #include "actors/caf_scheduler.h"
 #include "actors/node.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "caf/actor.hpp"
 #include "caf/actor_system.hpp"
@@ -42,7 +42,7 @@ class NodeIdentity : public caf::monitorable_actor {
 
   using abstract_actor::enqueue;
   void enqueue(caf::mailbox_element_ptr message, caf::execution_unit*) override {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (node_ == nullptr) return bounce(message);
     const caf::strong_actor_ptr self{ctrl()};
     // std::function wants copies; the message has one owner.
@@ -67,7 +67,7 @@ class NodeIdentity : public caf::monitorable_actor {
   // After this no message reaches the node.
   void end(caf::error reason) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       node_ = nullptr;
     }
     cleanup(std::move(reason), nullptr);
@@ -80,26 +80,28 @@ class NodeIdentity : public caf::monitorable_actor {
       end(content.get_as<caf::exit_msg>(0).reason);
       return;
     }
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (node_ == nullptr || !content.match_elements<StatusAtom>() || !message->mid.is_request()) return bounce(message);
     if (message->sender == nullptr) return;
     message->sender->enqueue(ctrl(), message->mid.response_id(), caf::make_message(status_line(*node_)), nullptr);
   }
 
   StreamExecutor* const home_;
-  std::mutex mutex_;
-  Node* node_;
+  Mutex mutex_;
+  Node* node_ SLUICE_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
 class System::Run {
  public:
-  std::mutex mutex;                  // held during calls of `supervised`
-  Supervised* supervised = nullptr;  // null once unregistered
+  explicit Run(Supervised& its_supervised) : supervised(&its_supervised), last_progress_ns(now_ns()) {}
+
+  Mutex mutex;                                      // held during calls of `supervised`
+  Supervised* supervised SLUICE_GUARDED_BY(mutex);  // null once unregistered
   std::vector<caf::actor> handles;
-  uint64_t last_firings = 0;
-  int64_t last_progress_ns = 0;
+  uint64_t last_firings SLUICE_GUARDED_BY(mutex) = 0;
+  int64_t last_progress_ns SLUICE_GUARDED_BY(mutex);
 };
 
 struct System::Impl {
@@ -142,7 +144,7 @@ struct System::Impl {
     std::shared_ptr<Run> run;
     int actor = 0;
     {
-      std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       const auto it = nodes.find(id);
       if (it == nodes.end()) return;
       run = it->second.first.lock();
@@ -150,18 +152,18 @@ struct System::Impl {
       nodes.erase(it);
     }
     if (run == nullptr) return;
-    std::lock_guard lock(run->mutex);
+    const MutexLock lock(run->mutex);
     if (run->supervised != nullptr) run->supervised->on_actor_down(actor, system.render(reason));
   }
 
   void look_for_stalls() {
     std::vector<std::shared_ptr<Run>> all;
     {
-      std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       all = runs;
     }
     for (const std::shared_ptr<Run>& run : all) {
-      std::lock_guard lock(run->mutex);
+      const MutexLock lock(run->mutex);
       if (run->supervised == nullptr) continue;
       const uint64_t firings = run->supervised->firings();
       if (firings != run->last_firings || !run->supervised->busy()) {
@@ -177,9 +179,9 @@ struct System::Impl {
   }
 
   const std::chrono::milliseconds watchdog;
-  std::mutex mutex;
-  std::unordered_map<caf::actor_id, std::pair<std::weak_ptr<Run>, int>> nodes;
-  std::vector<std::shared_ptr<Run>> runs;
+  Mutex mutex;
+  std::unordered_map<caf::actor_id, std::pair<std::weak_ptr<Run>, int>> nodes SLUICE_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<Run>> runs SLUICE_GUARDED_BY(mutex);
   CafThreads threads;
   // Last, so that its destructor joins CAF's threads, which use all of the above until then.
   Config config;
@@ -215,9 +217,7 @@ System::~System() {
 }
 
 std::shared_ptr<System::Run> System::register_run(Supervised& supervised, const std::vector<Node*>& nodes) {
-  auto run = std::make_shared<Run>();
-  run->supervised = &supervised;
-  run->last_progress_ns = now_ns();
+  auto run = std::make_shared<Run>(supervised);
   caf::actor_system& system = impl_->system;
   for (Node* node : nodes) {
     caf::actor_config config;
@@ -226,7 +226,7 @@ std::shared_ptr<System::Run> System::register_run(Supervised& supervised, const 
   }
   try {
     {
-      std::lock_guard lock(impl_->mutex);
+      const MutexLock lock(impl_->mutex);
       impl_->runs.push_back(run);
       for (size_t i = 0; i < nodes.size(); ++i) impl_->nodes[run->handles[i].id()] = {run, static_cast<int>(i)};
     }
@@ -243,11 +243,11 @@ std::shared_ptr<System::Run> System::register_run(Supervised& supervised, const 
 
 void System::unregister_run(const std::shared_ptr<Run>& run) {
   {
-    std::lock_guard lock(run->mutex);
+    const MutexLock lock(run->mutex);
     run->supervised = nullptr;
   }
   {
-    std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     std::erase(impl_->runs, run);
     for (const caf::actor& handle : run->handles) impl_->nodes.erase(handle.id());
   }

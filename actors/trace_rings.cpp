@@ -66,7 +66,7 @@ uint64_t TraceRing::take(int stream, std::vector<TraceEvent>& events) {
 }
 
 void TraceRings::start(size_t streams) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (rings_.size() < streams) rings_.push_back(std::make_unique<TraceRing>());
   for (const auto& ring : rings_) ring->skip();
   origin_ns_ = now_ns();
@@ -75,7 +75,7 @@ void TraceRings::start(size_t streams) {
 }
 
 Trace TraceRings::take() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Trace trace;
   trace.begin_unix_ns = begin_unix_ns_;
   trace.begin_clock_ns = origin_ns_;

@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/trace.h"
 
 namespace sluice::actors {
@@ -55,9 +55,10 @@ class TraceRings {
   Trace take();
 
  private:
-  std::mutex mutex_;  // of readers
+  Mutex mutex_;  // of readers
   std::vector<std::unique_ptr<TraceRing>> rings_;
-  int64_t origin_ns_ = 0, begin_unix_ns_ = 0;
+  int64_t origin_ns_ SLUICE_GUARDED_BY(mutex_) = 0;
+  int64_t begin_unix_ns_ SLUICE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sluice::actors

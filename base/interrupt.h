@@ -5,6 +5,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "base/thread_annotations.h"
+
 namespace sluice {
 
 // Called from time to time by threads that wait for others, without any lock held. Throws to end the wait.
@@ -40,9 +42,9 @@ class Deadline {
 inline constexpr std::chrono::nanoseconds kWaitForever = std::chrono::nanoseconds::max();
 
 // changed.wait_for(lock, timeout, done) that check_interrupt() may end; `lock` is held again when that throws.
-template <class Done>
-bool interruptible_wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
-                        std::chrono::nanoseconds timeout, Done&& done) {
+template <class Lock, class Condition, class Done>
+bool interruptible_wait(Lock& lock, Condition& changed, std::chrono::nanoseconds timeout,
+                        Done&& done) SLUICE_UNCHECKED_LOCKS {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::nanoseconds kSlice = std::chrono::milliseconds(50);
   constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365);  // beyond it, clocks overflow
@@ -60,8 +62,8 @@ bool interruptible_wait(std::unique_lock<std::mutex>& lock, std::condition_varia
     changed.wait_until(lock, std::min(deadline, now + std::chrono::duration_cast<Clock::duration>(kSlice)));
     if (done()) return true;
     struct Unlocked {
-      std::unique_lock<std::mutex>& lock;
-      explicit Unlocked(std::unique_lock<std::mutex>& held) : lock(held) { lock.unlock(); }
+      Lock& lock;
+      explicit Unlocked(Lock& held) : lock(held) { lock.unlock(); }
       ~Unlocked() { lock.lock(); }
     };
     const Unlocked meanwhile(lock);

@@ -3,19 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 
 #include "base/clock.h"
+#include "base/pause.h"
 
 namespace sluice {
-
-// Between two looks of a thread that spins.
-inline void cpu_pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 // A place where threads wait. Before a thread sleeps there it looks for a moment, about as long as a sleep and a
 // wake-up take, but only while waits here tend to end within it. So threads whose waits are long sleep at once, and
@@ -80,15 +73,5 @@ class ShortWait {
 
   std::atomic<int> score_;
 };
-
-// Locks a mutex that others hold for moments: a thread that finds it taken looks for it a while before falling asleep.
-inline std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
-  constexpr int kLooks = 100;
-  for (int i = 0; i < kLooks; ++i) {
-    if (mutex.try_lock()) return {mutex, std::adopt_lock};
-    cpu_pause();
-  }
-  return std::unique_lock(mutex);
-}
 
 }  // namespace sluice

@@ -37,7 +37,7 @@ std::shared_ptr<const KernelDef> kept(KernelDef def) {
 }  // namespace
 
 KernelTable::KernelTable(const KernelTable& other) {
-  const std::lock_guard lock(other.mutex_);
+  const MutexLock lock(other.mutex_);
   defs_ = other.defs_;
   left_out_by_ = other.left_out_by_;
 }
@@ -49,7 +49,7 @@ void KernelTable::add(DeviceKind kind, KernelDef def) {
       "kernels: '{}' on {} says which outputs are void, which the host reads when run() returns; only kernels of "
       "cpu may",
       op, kind.str());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool added = defs_.try_emplace({kind, op}, kept(std::move(def))).second;
   SLUICE_CHECK(added, "kernels: '{}' on {} is registered twice; an op has one kernel per kind of device", op,
                kind.str());
@@ -59,7 +59,7 @@ void KernelTable::add(DeviceKind kind, KernelDef def) {
 void KernelTable::replace(DeviceKind kind, KernelDef def) {
   const std::string op = def.op;
   std::shared_ptr<const KernelDef> fresh = kept(std::move(def));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = defs_.find({kind, op});
   SLUICE_CHECK(it != defs_.end(), "kernels: '{}' on {} has no kernel to replace; add one", op, kind.str());
   replaced_.push_back(std::exchange(it->second, std::move(fresh)));
@@ -67,7 +67,7 @@ void KernelTable::replace(DeviceKind kind, KernelDef def) {
 }
 
 void KernelTable::keep_only(DeviceKind kind, const std::set<std::string>& ops, const std::string& option) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(defs_,
                 [&](const auto& entry) { return entry.first.first == kind && !ops.contains(entry.first.second); });
   left_out_by_ = option;
@@ -75,7 +75,7 @@ void KernelTable::keep_only(DeviceKind kind, const std::set<std::string>& ops, c
 }
 
 const KernelDef* KernelTable::find(const std::string& op, DeviceKind kind) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = defs_.find({kind, op});
   return it == defs_.end() ? nullptr : it->second.get();
 }
@@ -84,7 +84,7 @@ const KernelDef& KernelTable::get(const std::string& op, DeviceKind kind) const 
   if (const KernelDef* def = find(op, kind)) return *def;
   std::string others, option;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     option = left_out_by_;
     for (const auto& [key, def] : defs_)
       if (key.second == op) others += (others.empty() ? "" : ", ") + key.first.str();
@@ -98,7 +98,7 @@ const KernelDef& KernelTable::get(const std::string& op, DeviceKind kind) const 
 
 std::vector<std::string> KernelTable::ops(DeviceKind kind) const {
   std::vector<std::string> names;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [key, def] : defs_) {
     if (key.first == kind) names.push_back(key.second);
   }

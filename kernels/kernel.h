@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "base/attr.h"
 #include "base/device.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/tensor_spec.h"
 #include "plan/target.h"
 
@@ -131,10 +131,10 @@ class KernelTable {
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::pair<DeviceKind, std::string>, std::shared_ptr<const KernelDef>> defs_;
-  std::vector<std::shared_ptr<const KernelDef>> replaced_;
-  std::string left_out_by_;  // the option of keep_only()
+  mutable Mutex mutex_;
+  std::map<std::pair<DeviceKind, std::string>, std::shared_ptr<const KernelDef>> defs_ SLUICE_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const KernelDef>> replaced_ SLUICE_GUARDED_BY(mutex_);
+  std::string left_out_by_ SLUICE_GUARDED_BY(mutex_);  // the option of keep_only()
   std::atomic<uint64_t> version_{0};
 };
 

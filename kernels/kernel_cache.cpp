@@ -28,17 +28,17 @@ std::shared_ptr<const PreparedKernel> KernelCache::get(const plan::KernelQuery& 
   const std::string key = key_of(def, query);
   const std::shared_ptr<Slot> slot = slot_of(key);
   const auto found = [&] {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (slot->kernel != nullptr) ++stats_.hits;
     return slot->kernel;
   };
   if (auto kernel = found()) return kernel;
-  const std::lock_guard preparing(slot->preparing);
+  const MutexLock preparing(slot->preparing);
   if (auto kernel = found()) return kernel;
   const auto start = std::chrono::steady_clock::now();
   const auto count = [&] {
     const auto took = std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++stats_.misses;
     stats_.prepare_ns += static_cast<uint64_t>(took);
   };
@@ -56,7 +56,7 @@ std::shared_ptr<const PreparedKernel> KernelCache::get(const plan::KernelQuery& 
 
 // The slot of the key, made where there is none, as the most recently used.
 std::shared_ptr<KernelCache::Slot> KernelCache::slot_of(const std::string& key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto [at, fresh] = by_key_.try_emplace(key, order_.end());
   if (fresh) {
     try {
@@ -77,7 +77,7 @@ std::shared_ptr<KernelCache::Slot> KernelCache::slot_of(const std::string& key) 
 void KernelCache::keep(const std::string& key, const std::shared_ptr<Slot>& slot,
                        std::shared_ptr<const PreparedKernel> kernel) {
   Order dropped;  // goes after the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint64_t bytes = kernel->held_bytes();
   slot->kernel = std::move(kernel);
   const auto at = by_key_.find(key);
@@ -88,7 +88,6 @@ void KernelCache::keep(const std::string& key, const std::shared_ptr<Slot>& slot
   while (order_.size() > limits_.entries || stats_.bytes > limits_.bytes) drop_last(dropped);
 }
 
-// REQUIRES: mutex_ held.
 void KernelCache::drop_last(Order& dropped) {
   stats_.bytes -= order_.back().bytes;
   by_key_.erase(by_key_.find(*order_.back().key));
@@ -96,7 +95,7 @@ void KernelCache::drop_last(Order& dropped) {
 }
 
 void KernelCache::forget(const std::string& key, const std::shared_ptr<Slot>& slot) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = by_key_.find(key);
   if (at == by_key_.end() || at->second->slot != slot) return;
   order_.erase(at->second);
@@ -105,12 +104,12 @@ void KernelCache::forget(const std::string& key, const std::shared_ptr<Slot>& sl
 
 void KernelCache::clear() {
   Order dropped;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!order_.empty()) drop_last(dropped);
 }
 
 KernelCache::Stats KernelCache::stats() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Stats stats = stats_;
   stats.entries = static_cast<size_t>(
       std::count_if(order_.begin(), order_.end(), [](const Entry& e) { return e.slot->kernel != nullptr; }));

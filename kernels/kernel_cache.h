@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "kernels/kernel.h"
 
 namespace sluice {
@@ -47,7 +47,7 @@ class KernelCache {
 
  private:
   struct Slot {
-    std::mutex preparing;                          // held by the thread that is at it
+    Mutex preparing;                               // held by the thread that is at it
     const uint64_t forks = fork_count();           // a fork has left the thread that was at it behind
     std::shared_ptr<const PreparedKernel> kernel;  // null until prepared; guarded by mutex_
   };
@@ -61,15 +61,15 @@ class KernelCache {
   std::shared_ptr<Slot> slot_of(const std::string& key);
   void keep(const std::string& key, const std::shared_ptr<Slot>& slot, std::shared_ptr<const PreparedKernel> kernel);
   void forget(const std::string& key, const std::shared_ptr<Slot>& slot);
-  void drop_last(Order& dropped);
+  void drop_last(Order& dropped) SLUICE_REQUIRES(mutex_);
 
   const KernelTable& table_;
   const Limits limits_;
-  mutable std::mutex mutex_;  // never held while a kernel is prepared or destroyed
+  mutable Mutex mutex_;  // never held while a kernel is prepared or destroyed
   const ForkLock fork_lock_{mutex_};
-  Order order_;  // most recently used first
-  std::unordered_map<std::string, Order::iterator> by_key_;
-  Stats stats_;  // but for `entries`
+  Order order_ SLUICE_GUARDED_BY(mutex_);  // most recently used first
+  std::unordered_map<std::string, Order::iterator> by_key_ SLUICE_GUARDED_BY(mutex_);
+  Stats stats_ SLUICE_GUARDED_BY(mutex_);  // but for `entries`
 };
 
 }  // namespace sluice

@@ -192,7 +192,7 @@ std::string KernelTrials::fastest(const plan::KernelQuery& query) {
   if (def == nullptr || !def->implementations) return "";
   const std::string key = plan::key_of(query).take();
   if (const std::optional<std::string> chosen = known(key)) return *chosen;
-  const std::lock_guard searching(searching_);
+  const MutexLock searching(searching_);
   if (const std::optional<std::string> chosen = known(key)) return *chosen;
   const std::vector<std::string> names = def->implementations(query, {.threads = std::max(query.cores, 1)});
   if (names.size() < 2) return keep(key, {}, nullptr);
@@ -229,7 +229,7 @@ std::string KernelTrials::fastest(const plan::KernelQuery& query) {
 }
 
 std::optional<std::string> KernelTrials::known(const std::string& key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = by_key_.find(key);
   if (at == by_key_.end()) return std::nullopt;
   order_.splice(order_.begin(), order_, at->second);
@@ -240,7 +240,7 @@ std::optional<std::string> KernelTrials::known(const std::string& key) {
 }
 
 std::string KernelTrials::keep(const std::string& key, Trial trial, uint64_t* counter) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (counter != nullptr) ++*counter;
   trial.used = ++used_;
   std::string chosen = trial.chosen;
@@ -286,7 +286,7 @@ KernelTrials::Trial KernelTrials::search(const KernelDef& def, const plan::Kerne
 }
 
 std::vector<KernelTrials::Trial> KernelTrials::trials(uint64_t used) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<Trial> trials;
   for (const auto& [key, trial] : order_)
     if (trial.used > used && !trial.candidates.empty()) trials.push_back(trial);
@@ -295,12 +295,12 @@ std::vector<KernelTrials::Trial> KernelTrials::trials(uint64_t used) const {
 }
 
 uint64_t KernelTrials::used() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return used_;
 }
 
 KernelTrials::Stats KernelTrials::stats() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Stats stats = stats_;
   stats.entries = order_.size();
   return stats;

@@ -8,7 +8,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -16,6 +15,7 @@
 
 #include "base/files/file_cache.h"
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "kernels/kernel.h"
 #include "memory/core_lease.h"
 #include "streams/stream.h"
@@ -63,14 +63,14 @@ class KernelTrials {
   const std::function<Device&(const DeviceId&)> devices_;
   const size_t most_;
   const std::unique_ptr<FileCache> files_;  // null: none
-  std::mutex searching_;
+  Mutex searching_;
   const ForkLock searching_fork_lock_{searching_};
-  mutable std::mutex mutex_;  // never held while kernels run
+  mutable Mutex mutex_;  // never held while kernels run
   const ForkLock fork_lock_{mutex_};
-  Order order_;
-  std::unordered_map<std::string, Order::iterator> by_key_;
-  uint64_t used_ = 0;
-  Stats stats_;
+  Order order_ SLUICE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Order::iterator> by_key_ SLUICE_GUARDED_BY(mutex_);
+  uint64_t used_ SLUICE_GUARDED_BY(mutex_) = 0;
+  Stats stats_ SLUICE_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <mutex>
 #include <vector>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "memory/allocator.h"
 #include "memory/counted_bytes.h"
 
@@ -47,7 +47,7 @@ class CachingAllocator final : public Allocator {
   void* allocate(uint64_t bytes) override {
     if (bytes > kLargest) return upstream_->allocate(bytes);
     const SizeClass size = class_of(bytes);
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ReservedBytes reserved(options_.total.get(), bytes);
     auto& blocks = cached_[static_cast<size_t>(size.index)];
     void* data = nullptr;
@@ -66,7 +66,7 @@ class CachingAllocator final : public Allocator {
 
   void deallocate(void* data, uint64_t bytes) noexcept override {
     const SizeClass size = class_of(bytes);
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     counted_.remove_alone(bytes);
     if (options_.total != nullptr) options_.total->remove(bytes);
     try {
@@ -84,18 +84,18 @@ class CachingAllocator final : public Allocator {
   AllocatorStats stats() const override { return counted_.stats(); }
   void reset_peak() override { counted_.reset_peak(); }
   uint64_t held_bytes() const override {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return held_bytes_;
   }
   void release_kept() override {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     trim(cached_bytes_);
     peak_held_ = held_bytes_;
   }
 
  private:
   // The most bytes that may be held here together with a block for `bytes`, which are reserved.
-  uint64_t most_held(uint64_t bytes) const {
+  uint64_t most_held(uint64_t bytes) const SLUICE_REQUIRES(mutex_) {
     const uint64_t most = 2 * peak_held_ + kAlwaysKept;
     if (options_.total == nullptr || options_.total->limit() == CountedBytes::kNoLimit) return most;
     const uint64_t limit = options_.total->limit(), used = options_.total->current(), here = counted_.current() + bytes;
@@ -103,7 +103,7 @@ class CachingAllocator final : public Allocator {
     return std::min(most, limit > others ? limit - others : 0);
   }
 
-  void* allocate_upstream(uint64_t bytes, uint64_t asked) {
+  void* allocate_upstream(uint64_t bytes, uint64_t asked) SLUICE_REQUIRES(mutex_) {
     const uint64_t limit = most_held(asked);
     if (cached_bytes_ > 0 && held_bytes_ + bytes > limit) trim(held_bytes_ + bytes - limit);
     void* data = nullptr;
@@ -119,7 +119,7 @@ class CachingAllocator final : public Allocator {
   }
 
   // Gives back at least `bytes` of cached blocks, largest first, as far as there are any.
-  void trim(uint64_t bytes) noexcept {
+  void trim(uint64_t bytes) noexcept SLUICE_REQUIRES(mutex_) {
     uint64_t freed = 0;
     if (options_.before_release && bytes > 0 && cached_bytes_ > 0) options_.before_release();
     for (int index = kClasses - 1; index >= 0 && freed < bytes && cached_bytes_ > 0; --index) {
@@ -145,12 +145,12 @@ class CachingAllocator final : public Allocator {
   const std::shared_ptr<Allocator> upstream_;
   const CacheOptions options_;
   CountedBytes counted_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   const ForkLock fork_lock_{mutex_};
-  std::array<std::vector<void*>, kClasses> cached_;
-  uint64_t cached_bytes_ = 0;
-  uint64_t held_bytes_ = 0;  // from upstream: in use and cached
-  uint64_t peak_held_ = 0;   // most ever in use, as blocks
+  std::array<std::vector<void*>, kClasses> cached_ SLUICE_GUARDED_BY(mutex_);
+  uint64_t cached_bytes_ SLUICE_GUARDED_BY(mutex_) = 0;
+  uint64_t held_bytes_ SLUICE_GUARDED_BY(mutex_) = 0;  // from upstream: in use and cached
+  uint64_t peak_held_ SLUICE_GUARDED_BY(mutex_) = 0;   // most ever in use, as blocks
 };
 
 }  // namespace

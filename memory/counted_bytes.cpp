@@ -29,7 +29,7 @@ void CountedBytes::set_cache_limit(uint64_t bytes) {
 }
 
 void CountedBytes::add_cache(std::weak_ptr<Allocator> cache) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(caches_, [](const auto& known) { return known.expired(); });
   caches_.push_back(std::move(cache));
 }
@@ -37,7 +37,7 @@ void CountedBytes::add_cache(std::weak_ptr<Allocator> cache) {
 // Held while they are asked, and asked outside the lock: to give back memory they wait for what uses it.
 std::vector<std::shared_ptr<Allocator>> CountedBytes::caches() const {
   std::vector<std::shared_ptr<Allocator>> alive;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const std::weak_ptr<Allocator>& known : caches_)
     if (std::shared_ptr<Allocator> cache = known.lock()) alive.push_back(std::move(cache));
   return alive;

@@ -1,12 +1,12 @@
 #pragma once
 // The counters of an allocator, and those of a device, whose memory several allocators give. Thread-safe.
 #include <atomic>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "memory/allocator.h"
 
 namespace sluice {
@@ -72,9 +72,9 @@ class CountedBytes {
 
   const std::string name_;  // of the device
   std::atomic<uint64_t> current_{0}, peak_{0}, allocations_{0}, limit_{kNoLimit}, cache_limit_{kNoLimit};
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   const ForkLock fork_lock_{mutex_};
-  std::vector<std::weak_ptr<Allocator>> caches_;
+  std::vector<std::weak_ptr<Allocator>> caches_ SLUICE_GUARDED_BY(mutex_);
 };
 
 // Reserves in `total`, if there is one, and takes that back unless keep() is called.

@@ -37,7 +37,7 @@ std::shared_ptr<Storage> Storage::give_away(std::string why) {
   auto given = std::make_shared<Storage>(nullptr, bytes_, nullptr, space_);
   auto reason = std::make_unique<const std::string>(std::move(why));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!gone_.load(std::memory_order_relaxed)) {
       given->allocator_ = std::move(allocator_);
       given->data_ = data_.exchange(nullptr);
@@ -52,7 +52,7 @@ std::shared_ptr<Storage> Storage::give_away(std::string why) {
 }
 
 void Storage::get_back(Storage& given) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   allocator_ = std::move(given.allocator_);
   data_ = given.data_.exchange(nullptr);
   why_gone_.reset();
@@ -60,12 +60,12 @@ void Storage::get_back(Storage& given) {
 }
 
 void Storage::fail_gone() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   fail(ErrorKind::kRuntime, "{}", why_gone_ == nullptr ? "storage: its memory was given away" : *why_gone_);
 }
 
 bool Storage::has_users() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(users_, [](const Use& use) { return use.user.expired(); });
   has_users_.store(!users_.empty(), std::memory_order_release);
   return !users_.empty();
@@ -85,7 +85,7 @@ bool Storage::begins_as(const Storage& other, uint64_t bytes) const {
 void Storage::attach(std::weak_ptr<StorageUser> user, bool writes) {
   const std::shared_ptr<StorageUser> alive = user.lock();
   if (alive == nullptr) return;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = std::find_if(users_.begin(), users_.end(),
                                   [&](const Use& use) { return use.key == alive.get() && !use.user.expired(); });
   if (known != users_.end()) {
@@ -97,7 +97,7 @@ void Storage::attach(std::weak_ptr<StorageUser> user, bool writes) {
 }
 
 void Storage::detach(const StorageUser* user) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(users_, [&](const Use& use) { return use.key == user || use.user.expired(); });
   has_users_.store(!users_.empty(), std::memory_order_release);
 }
@@ -106,7 +106,7 @@ void Storage::detach(const StorageUser* user) {
 void Storage::wait_users(const StorageUser* self, bool for_read) {
   std::vector<std::shared_ptr<StorageUser>> waited_for;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase_if(users_, [](const Use& use) { return use.user.expired(); });
     has_users_.store(!users_.empty(), std::memory_order_release);
     for (const Use& use : users_) {

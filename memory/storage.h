@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "memory/allocator.h"
 #include "plan/plan.h"
 
@@ -120,9 +120,9 @@ class Storage {
   std::shared_ptr<const MappedFile> file_;
   std::atomic<bool> has_users_{false}, gone_{false};
   bool owned_ = false;
-  mutable std::mutex mutex_;
-  std::vector<Use> users_;
-  std::unique_ptr<const std::string> why_gone_;  // under mutex_
+  mutable Mutex mutex_;
+  std::vector<Use> users_ SLUICE_GUARDED_BY(mutex_);
+  std::unique_ptr<const std::string> why_gone_ SLUICE_GUARDED_BY(mutex_);
 };
 
 // A write by eager code, from before_write() on.

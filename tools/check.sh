@@ -9,5 +9,6 @@ echo "== readmes"; python3 tools/check_readmes.py
 echo "== tests";   python3 tools/check_tests.py
 echo "== python";  tools/check_python.sh
 echo "== headers"; tools/check_headers.sh
+echo "== threads"; tools/check_threads.sh
 echo "== feature table"; python3 tools/check_features.py
 echo "== words";   python3 tools/check_words.py

@@ -35,7 +35,7 @@ ROOMS = {
     "memory": ["."],
     "kernels": [".", *CPU, "c sim cuda", "cuda/attention cuda/conv cuda/product"],
     "actors": ["."],
-    "runtime": [".", "session", "bundle report", "family", "api"],
+    "runtime": [".", "session/parts", "session", "bundle report", "family", "api"],
     "tensor": [".", "session forms", "api"],
     "serving": ["core", "execution http grpc", "execution/model", "repository", "library program", "."],
 }

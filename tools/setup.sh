@@ -38,13 +38,14 @@ docs) requirements+=(requirements-docs.txt) ;;
     pkg-config dpkg-dev file debootstrap zsh curl                                 # packaging, shells, commands of pages
     libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
     gcc-arm-none-eabi libnewlib-arm-none-eabi                                     # plans as C for microcontrollers
+    "clang-$clang"                                                                # analysis of locks
   )
   requirements+=(requirements.txt requirements-docs.txt)
   ;;
 esac
 if [ "$wanted" = fuzz ]; then
   # libFuzzer; the build looks for OpenMP even where it is not used.
-  packages+=("clang-$clang" "libclang-rt-$clang-dev" "libomp-$clang-dev")
+  packages+=("libclang-rt-$clang-dev" "libomp-$clang-dev")
 fi
 
 [ "$wanted" != bench ] || requirements+=(requirements-bench.txt)

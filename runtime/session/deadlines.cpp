@@ -11,7 +11,7 @@ namespace sluice {
 
 Deadlines::~Deadlines() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   changed_.notify_one();
@@ -19,7 +19,7 @@ Deadlines::~Deadlines() {
 }
 
 void Deadlines::watch(Clock::time_point deadline, const std::shared_ptr<StepState>& state) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   heap_.push_back({deadline, state, state->use});
   std::push_heap(heap_.begin(), heap_.end());
   if (!thread_.joinable()) {
@@ -34,7 +34,7 @@ void Deadlines::watch(Clock::time_point deadline, const std::shared_ptr<StepStat
 }
 
 void Deadlines::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!ending_) {
     if (heap_.empty()) {
       changed_.wait(lock);

@@ -4,12 +4,12 @@
 // Thread safety: watch() may be called from any thread, also under a session's lock. The thread calls sessions without
 // a lock of its own.
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace sluice {
 
@@ -36,10 +36,10 @@ class Deadlines {
   };
   void run();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Entry> heap_;
-  bool ending_ = false;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::vector<Entry> heap_ SLUICE_GUARDED_BY(mutex_);
+  bool ending_ SLUICE_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -117,7 +117,7 @@ void Dump::wrote(const plan::Kernel& kernel, int index, int output, uint64_t ste
     file = actors::output_file(kernel, output, step, ".npy");
     write_npy(options_.directory + "/" + file, {spec.dtype, spec.shape}, dense.data());
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stats_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", step, index, csv_field(kernel.name),
                         kernel.op, output, dtype_name(spec.dtype), csv_field(spec.shape.str()), statistics.least,
                         statistics.most, statistics.mean, statistics.deviation(), statistics.nan, statistics.infinite,

@@ -1,11 +1,11 @@
 #pragma once
 // Writes what kernels compute to files, to be looked at or compared with another run (plan-viz compare).
 #include <fstream>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "actors/numerics.h"
+#include "base/mutex.h"
 
 namespace sluice {
 
@@ -30,8 +30,8 @@ class Dump : public actors::KernelObserver {
 
  private:
   const DumpOptions options_;
-  std::mutex mutex_;
-  std::ofstream stats_;
+  Mutex mutex_;
+  std::ofstream stats_ SLUICE_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

@@ -56,7 +56,7 @@ void check_host_functions(const plan::Plan& plan, const KernelTable& table, cons
   }
 }
 
-void bind_variables(SessionCore::Loaded& loaded, const VariableBindings& bindings) {
+void bind_variables(LoadedPlan& loaded, const VariableBindings& bindings) {
   const plan::Plan& plan = loaded.plan;
   loaded.variable_written = plan::written_variables(plan);
   for (const plan::Variable& variable : plan.variables) {
@@ -84,7 +84,7 @@ void bind_variables(SessionCore::Loaded& loaded, const VariableBindings& binding
   }
 }
 
-void allocate_arenas(Engine& engine, SessionCore::Loaded& loaded) {
+void allocate_arenas(Engine& engine, LoadedPlan& loaded) {
   const plan::Plan& plan = loaded.plan;
   std::vector<SharedArenas::Place> shared(plan.arenas.size());
   if (const auto& arenas = loaded.options.arenas; arenas != nullptr) {
@@ -104,7 +104,7 @@ void allocate_arenas(Engine& engine, SessionCore::Loaded& loaded) {
 }
 
 // The copies that kernels read here, which the plan then says. The plan of another machine may have said otherwise.
-void pack_inputs(Engine& engine, SessionCore::Loaded& loaded, int kernel, const PreparedKernel& prepared, int cores) {
+void pack_inputs(Engine& engine, LoadedPlan& loaded, int kernel, const PreparedKernel& prepared, int cores) {
   plan::Plan& plan = loaded.plan;
   for (const Packing& packing : prepared.packings()) {
     plan::View& view = plan.kernels[kernel].inputs[packing.input];
@@ -132,7 +132,7 @@ bool is_own(const std::string& op) {
   return own.contains(op);
 }
 
-void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
+void prepare_kernels(Engine& engine, LoadedPlan& loaded) {
   plan::Plan& plan = loaded.plan;
   plan.packed.clear();
   const std::vector<int> stream_of = plan::streams_of_kernels(plan);
@@ -183,7 +183,7 @@ void log_loaded(const SessionCore& core, std::chrono::steady_clock::time_point s
 
 }  // namespace
 
-void clear_initial_tokens(Engine& engine, const SessionCore::Loaded& loaded) {
+void clear_initial_tokens(Engine& engine, const LoadedPlan& loaded) {
   const plan::Plan& plan = loaded.plan;
   for (const plan::Register& reg : plan.registers) {
     for (int t = 0; t < reg.initial_tokens && reg.bytes > 0; ++t) {
@@ -223,7 +223,7 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
   const auto start = std::chrono::steady_clock::now();
   engine.check_process();
   plan::check(plan);
-  auto loaded = std::make_unique<SessionCore::Loaded>();
+  auto loaded = std::make_unique<LoadedPlan>();
   if (plan::together(plan)) plan = join_ranks(engine, plan, *loaded);
   check_host_functions(plan, engine.kernels(), options.functions);
   SLUICE_CHECK(options.max_in_flight >= 0 && options.max_in_flight <= kMostInFlight,

@@ -11,6 +11,6 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
                                        SessionOptions options);
 
 // The slots of initial tokens become zeros, as at the beginning of a run.
-void clear_initial_tokens(Engine& engine, const SessionCore::Loaded& loaded);
+void clear_initial_tokens(Engine& engine, const LoadedPlan& loaded);
 
 }  // namespace sluice

@@ -51,7 +51,7 @@ std::shared_ptr<collective::World> world_of(const Engine& engine, const plan::Pl
 }
 
 // Streams that wait for other ranks must not hold back another session: they get lanes of their own.
-void give_lanes(Engine& engine, plan::Plan& plan, SessionCore::Loaded& loaded) {
+void give_lanes(Engine& engine, plan::Plan& plan, LoadedPlan& loaded) {
   for (plan::Stream& stream : plan.streams) {
     if (stream.kind != plan::StreamKind::kCollective) continue;
     loaded.lanes.push_back(engine.take_lane());
@@ -60,7 +60,7 @@ void give_lanes(Engine& engine, plan::Plan& plan, SessionCore::Loaded& loaded) {
 }
 
 // All ranks here.
-plan::Plan join_here(Engine& engine, const plan::Plan& plan, SessionCore::Loaded& loaded) {
+plan::Plan join_here(Engine& engine, const plan::Plan& plan, LoadedPlan& loaded) {
   plan::Plan here = plan::in_one_process(plan);
   const auto groups = plan::ranks_of_groups(plan);
   if (groups.empty()) return here;
@@ -88,7 +88,7 @@ plan::Plan plan_here(const Engine& engine, const plan::Plan& plan) {
   return world == nullptr ? plan::in_one_process(plan) : plan::part_of(plan, world->rank()).plan;
 }
 
-plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, SessionCore::Loaded& loaded) {
+plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, LoadedPlan& loaded) {
   const std::shared_ptr<collective::World> world = world_of(engine, plan);
   if (world == nullptr) return join_here(engine, plan, loaded);
   if (!engine.spins()) world->forbid_looks();

@@ -11,6 +11,6 @@ plan::Plan plan_here(const Engine& engine, const plan::Plan& plan);
 // The same of a plan of several ranks; `loaded` gets the world and a communicator for each group. Waits for the other
 // ranks, which must load the same plan. Throws kValue when the world's size is not the plan's or another rank loads
 // another plan (in every rank), and what a communicator throws. REQUIRES: verified.
-plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, SessionCore::Loaded& loaded);
+plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, LoadedPlan& loaded);
 
 }  // namespace sluice

@@ -16,7 +16,7 @@ PackedWeight::PackedWeight(std::shared_ptr<Storage> source, std::shared_ptr<Stor
 
 void PackedWeight::refresh() {
   if (current()) return;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (current()) return;
   // The version comes first: a write that it counts has been submitted and is waited for; a later one raises it.
   const uint64_t version = source_->version();
@@ -49,7 +49,7 @@ std::shared_ptr<PackedWeight> PackedWeights::get(
     const std::function<std::shared_ptr<Storage>(uint64_t bytes)>& make_memory, const std::string& what, int cores) {
   std::shared_ptr<PackedWeight> copy;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
     std::weak_ptr<PackedWeight>& known = known_[{source.get(), packing.format}];
     copy = known.lock();

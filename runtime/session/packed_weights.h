@@ -5,9 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "kernels/kernel.h"
 #include "memory/storage.h"
 
@@ -39,7 +39,7 @@ class PackedWeight {
   const std::string what_;
   Engine& engine_;
   const int cores_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<uint64_t> packed_{UINT64_MAX};
 };
 
@@ -52,9 +52,9 @@ class PackedWeights {
                                     const std::string& what, int cores);
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
   // A copy holds its source, so no other storage has its address while it lives.
-  std::map<std::pair<const Storage*, std::string>, std::weak_ptr<PackedWeight>> known_;
+  std::map<std::pair<const Storage*, std::string>, std::weak_ptr<PackedWeight>> known_ SLUICE_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

@@ -1,38 +1,65 @@
-// How a session ends: cancelled and drained, or, when a kernel does not return, abandoned.
-#include <algorithm>
-
+// How a session begins and ends: cancelled and drained, or, when a kernel does not return, abandoned.
 #include "actors/stream_executor.h"
 #include "base/log.h"
 #include "plan/ranks.h"
-#include "runtime/session/engine.h"
 #include "runtime/session/load.h"
 #include "runtime/session/session_core.h"
+#include "runtime/session/step_delivery.h"
 
 namespace sluice {
-// Whoever opened it has ended it. An abandoned session is let go by its engine, once its actors have ended.
-SessionCore::~SessionCore() = default;
+
+void SessionCore::begin(actors::Runner& runner, bool traced, bool first) {
+  try {
+    control_ = state_.engine.actor_system().register_run(events_, runner.nodes());
+    if (first) state_.engine.adopt(shared_from_this());
+    if (traced) runner.set_trace(true);
+    runner.activate(wait_timeout());
+  } catch (...) {
+    state_.never_active = !runner.activated();
+    throw;
+  }
+}
+
+void SessionCore::open() {
+  LoadedPlan& loaded = *state_.loaded;
+  const auto variables = std::make_shared<const BoundVariables>(
+      std::move(loaded.variables), std::move(loaded.variable_written), std::move(loaded.packed));
+  MutexLock lock(state_.mutex);
+  variables_ = variables;
+  actors::Runner& runner = *state_.runner.get();
+  lock.unlock();
+  variables->attach(weak_from_this());
+  begin(runner, loaded.options.trace, true);
+}
+
+// Whoever opened it has ended it. An abandoned session is let go by its engine, once its actors have ended. Its runner
+// goes first: devices may still work on the last firings, with memory of ports and variables.
+SessionCore::~SessionCore() {
+  MutexLock lock(state_.mutex);
+  const std::shared_ptr<actors::Runner> runner = state_.runner.replace(nullptr);
+  lock.unlock();
+}
 
 void SessionCore::cancel() {
-  std::lock_guard lock(mutex_);
-  if (closing_) return;
-  closing_ = true;
-  // What is left of finished steps, other ranks may still wait for.
-  if (loaded_->world == nullptr || finished_ != submitted_) runner_->cancel();
-  wake_room_waiters();
-  published_changed_.notify_all();
+  const MutexLock lock(state_.mutex);
+  if (!state_.lifecycle.cancel()) return;
+  // Other ranks may still wait for the rest of steps that are finished here.
+  if (state_.loaded->world == nullptr || state_.admission.in_flight() > 0) state_.runner.get()->cancel();
+  state_.admission.wake_all();
+  state_.published_changed.notify_all();
 }
 
 void SessionCore::stop(Timeout timeout) {
-  check_process();
+  state_.check_process();
   if (close(timeout)) return;
   SLUICE_CHECK_KIND(kRuntime, !on_own_thread(),
                     "session '{}': stop() on a stream's own thread would never end; stop it from another thread",
                     plan().name);
-  fail_timeout("is being stopped and still not at its end", timeout);
+  state_.fail_timeout("is being stopped and still not at its end", timeout);
 }
 
 void SessionCore::end(Timeout timeout) noexcept {
-  if (forked()) {  // its locks, streams and actors are as they were at that moment, for ever
+  if (state_.forked()) {  // its locks, streams and actors are as they were at that moment, for ever
     static_cast<void>(new (std::nothrow) std::shared_ptr<SessionCore>(shared_from_this()));
     return;
   }
@@ -47,241 +74,214 @@ void SessionCore::end(Timeout timeout) noexcept {
 }
 
 bool SessionCore::on_own_thread() const {
-  std::lock_guard lock(mutex_);
-  return !closed_ && runner_ != nullptr && runner_->on_own_thread();
+  const MutexLock lock(state_.mutex);
+  return !state_.lifecycle.closed() && state_.runner.get() != nullptr && state_.runner.get()->on_own_thread();
 }
 
 bool SessionCore::actors_ended() const {
-  std::lock_guard lock(mutex_);
-  return readers_ == 0 && (runner_ == nullptr || runner_->wait_done(Timeout::zero()));
+  const MutexLock lock(state_.mutex);
+  return state_.runner.unused() && (state_.runner.get() == nullptr || state_.runner.get()->wait_done(Timeout::zero()));
 }
 
 bool SessionCore::close(Timeout timeout) {
   const Deadline deadline(timeout);
   cancel();
   const bool own_thread = on_own_thread();
-  std::unique_lock lock(mutex_);
-  if (closed_) return true;
+  Lifecycle& lifecycle = state_.lifecycle;
+  MutexLock lock(state_.mutex);
+  if (lifecycle.closed()) return true;
   if (own_thread) return false;
-  if (!interruptible_wait(lock, changed_, deadline.left(), [&] { return !ending_ || closed_; })) return false;
-  if (closed_) return true;
-  ending_ = true;
+  const auto is_free = [&]() SLUICE_REQUIRES(state_.mutex) { return !lifecycle.ending() || lifecycle.closed(); };
+  if (!interruptible_wait(lock, state_.changed, deadline.left(), is_free)) return false;
+  if (lifecycle.closed()) return true;
+  lifecycle.begin_ending();
   bool ended = false;
   try {
-    ended = interruptible_wait(lock, published_changed_, deadline.left(), [&] { return none_is_published(); });
+    ended = interruptible_wait(lock, state_.published_changed, deadline.left(),
+                               [&]() SLUICE_REQUIRES(state_.mutex) { return state_.admission.none_is_entering(); });
     if (ended) {
-      lock.unlock();
-      ended = end_actors(deadline.left());
+      actors::Runner& runner = *state_.runner.get();
+      const MutexUnlock meanwhile(state_.mutex);
+      ended = end_actors(runner, deadline.left());
       if (ended) let_go();
-      lock.lock();
     }
   } catch (...) {
-    if (!lock.owns_lock()) lock.lock();
-    ending_ = false;
-    changed_.notify_all();
+    lifecycle.finish_ending();
+    state_.changed.notify_all();
     throw;
   }
-  ending_ = false;
-  changed_.notify_all();
+  lifecycle.finish_ending();
+  state_.changed.notify_all();
   return ended;
 }
 
-// REQUIRES: ending_, so that runner_ stays.
-bool SessionCore::end_actors(Timeout timeout) {
-  if (control_ == nullptr || never_active_) return true;
-  runner_->stop();
-  return drain(*runner_, timeout);
+// REQUIRES: this thread is ending the session, so that the runner stays.
+bool SessionCore::end_actors(actors::Runner& runner, Timeout timeout) {
+  if (control_ == nullptr || state_.never_active) return true;
+  runner.stop();
+  return drain(state_, runner, timeout);
 }
 
-// Waits until all nodes of a runner that was stopped are done. False after `timeout`.
-bool SessionCore::drain(actors::Runner& runner, Timeout timeout) {
-  const Deadline deadline(timeout);
-  if (manual_) {
-    while (!runner.wait_done(Timeout::zero())) {
-      if (!engine_.step()) return true;  // cannot be: the ending protocol needs no other messages
-    }
-    return true;
-  }
-  constexpr Timeout kSlice = std::chrono::milliseconds(50);
-  while (!runner.wait_done(std::min(deadline.left(), kSlice))) {
-    if (never_active_) return true;
-    if (deadline.left() == Timeout::zero()) return false;
-    check_interrupt();
-  }
-  return true;
-}
-
-// What was submitted ends, and all actors with it; then new ones begin.
+// All steps that were submitted end, and all actors with them; then new ones begin.
 void SessionCore::reset() {
-  check_process();
+  state_.check_process();
   SLUICE_CHECK_KIND(kUnsupported, !plan::together(plan()),
                     "session '{}': reset() of a plan of several ranks; load it again on all of them", plan().name);
   const Deadline deadline(wait_timeout());
-  std::unique_lock lock(mutex_);
-  SLUICE_CHECK_KIND(kRuntime, !waits_for_itself(),
+  Lifecycle& lifecycle = state_.lifecycle;
+  Admission& admission = state_.admission;
+  MutexLock lock(state_.mutex);
+  SLUICE_CHECK_KIND(kRuntime, !state_.waits_for_itself(),
                     "session '{}': reset() on a stream's own thread would never end; call it from another thread",
                     plan().name);
-  bool ended = interruptible_wait(lock, changed_, deadline.left(), [&] { return !ending_; });
-  session_error_.throw_if_error();
-  const auto check_stopped = [&] {
-    SLUICE_CHECK_KIND(kRuntime, !closing_, "session '{}' was stopped; load the plan again", plan().name);
-  };
-  check_stopped();
+  const auto is_free = [&]() SLUICE_REQUIRES(state_.mutex) { return !lifecycle.ending(); };
+  bool ended = interruptible_wait(lock, state_.changed, deadline.left(), is_free);
+  lifecycle.failure().throw_if_error();
+  lifecycle.check_not_cancelled();
   if (ended) {
-    ending_ = resetting_ = true;
-    wake_room_waiters();
+    lifecycle.begin_reset();
+    admission.wake_all();
     try {
-      ended = wait_for(lock, published_changed_, deadline.left(), [&] {
-        return closing_ || (data_ended_ ? none_is_published() : published_ == submitted_ && !publishing_);
+      ended = state_.wait_for(lock, state_.published_changed, deadline.left(), [&]() SLUICE_REQUIRES(state_.mutex) {
+        if (lifecycle.cancelled()) return true;
+        if (lifecycle.data_ended()) return admission.none_is_entering();
+        return admission.all_published() && !admission.emptying_backlog();
       });
-      check_stopped();
+      lifecycle.check_not_cancelled();
       if (ended) {
-        data_ended_ = true;  // if renewing fails, reset() may be tried again
-        runner_->stop();
-        lock.unlock();
-        ended = drain(*runner_, deadline.left());
+        lifecycle.end_data();  // if renewing fails, reset() may be tried again
+        actors::Runner& runner = *state_.runner.get();
+        runner.stop();
+        const MutexUnlock meanwhile(state_.mutex);
+        ended = drain(state_, runner, deadline.left());
         if (ended) renew();
-        lock.lock();
       }
     } catch (...) {
-      if (!lock.owns_lock()) lock.lock();
-      ending_ = resetting_ = false;
-      changed_.notify_all();
+      lifecycle.finish_ending();
+      state_.changed.notify_all();
       throw;
     }
-    ending_ = resetting_ = false;
-    changed_.notify_all();
+    lifecycle.finish_ending();
+    state_.changed.notify_all();
   }
   lock.unlock();
-  if (!ended) fail_timeout("is being reset and still at work", wait_timeout());
+  if (!ended) state_.fail_timeout("is being reset and still at work", wait_timeout());
 }
 
-// REQUIRES: all actors have ended; ending_, so that runner_ stays, and resetting_, so that nobody submits.
+// REQUIRES: all actors have ended; this thread is resetting the session, so that the runner stays and nobody submits.
 void SessionCore::renew() {
-  std::shared_ptr<actors::Runner> runner = make_runner();
-  for (const auto& stream : loaded_->streams) {
-    if (stream->stream().asynchronous()) static_cast<void>(stream->stream().synchronize());
-  }
-  clear_initial_tokens(engine_, *loaded_);
-  port_memory_->clear_inputs();
-  port_memory_->bind(*runner);
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return readers_ == 0; });
-  SLUICE_CHECK_KIND(kRuntime, !closing_, "session '{}' was stopped; load the plan again", plan().name);
-  const bool traced = runner_->flag(actors::kRunTraced);
-  std::swap(runner_, runner);
-  ++resets_;
-  submitted_ = finished_ = failed_ = 0;
-  published_ = touches_ = write_touches_ = 0;
-  failures_.clear();
-  in_backlog_.assign(in_backlog_.size(), false);
-  for (Sink& sink : sinks_) {
-    sink.next_step = sink.fired = 0;
-    sink.ended = false;
-  }
-  for (FedRegister& fed : fed_) fed.writable = 0;
+  std::shared_ptr<actors::Runner> runner = state_.make_runner(events_);
+  actors::Runner& fresh = *runner;
+  synchronize_streams(state_);
+  clear_initial_tokens(state_.engine, *state_.loaded);
+  state_.ports.memory().clear_inputs();
+  state_.ports.memory().bind(fresh);
+  MutexLock lock(state_.mutex);
+  state_.changed.wait(lock, [&]() SLUICE_REQUIRES(state_.mutex) { return state_.runner.unused(); });
+  state_.lifecycle.check_not_cancelled();
+  const bool traced = state_.runner.get()->flag(actors::kRunTraced);
+  runner = state_.runner.replace(std::move(runner));
+  state_.lifecycle.count_reset();
+  state_.admission.reset();
+  state_.sinks.reset();
+  state_.book.reset();
+  state_.accesses.reset();
   lock.unlock();
-  engine_.actor_system().unregister_run(std::exchange(control_, nullptr));
+  state_.engine.actor_system().unregister_run(std::exchange(control_, nullptr));
   runner.reset();
   try {
-    control_ = engine_.actor_system().register_run(*this, runner_->nodes());
-    if (traced) runner_->set_trace(true);
-    runner_->activate(wait_timeout());
+    begin(fresh, traced, false);
   } catch (...) {
-    never_active_ = !runner_->activated();
-    lock.lock();
-    session_error_ = Status::from_current_exception();
+    const MutexLock failing(state_.mutex);
+    state_.lifecycle.fail(Status::from_current_exception());
     throw;
   }
   lock.lock();
-  data_ended_ = false;
+  state_.lifecycle.begin_anew();
 }
 
-void SessionCore::detach_variables() {
-  if (control_ != nullptr) engine_.actor_system().unregister_run(control_);
+// Others no longer wait for its accesses, nor watch over its actors.
+void SessionCore::detach() {
+  if (control_ != nullptr) state_.engine.actor_system().unregister_run(control_);
   control_.reset();
-  for (const auto& variable : loaded_->variables) variable->detach(this);
-  for (const auto& copy : loaded_->packed) copy->memory()->detach(this);
+  MutexLock lock(state_.mutex);
+  const auto variables = variables_;
+  lock.unlock();
+  if (variables != nullptr) variables->detach(this);
 }
 
-// Steps that cannot finish any more: they were cancelled, or their period was not completed.
-void SessionCore::finish_rest(std::unique_lock<std::mutex>& lock) {
-  if (const std::shared_ptr<StepState> told = std::move(telling_)) {
-    conclude(told, outcome(told->pending, finished_));
-    told->tell();
-  }
-  while (finished_ < submitted_) {
-    if (StepState* const state = finish_step(lock, finished_)) state->tell();
-  }
-  last_stats_.submitted = submitted_;
-  last_stats_.finished = finished_;
-  last_stats_.failed = failed_;
+// Finishes what is under way. From now on callers see these counters.
+void SessionCore::finish_last(SessionStats stats) {
+  last_stats_ = std::move(stats);
+  finish_rest(state_);
+  last_stats_.submitted = state_.admission.submitted();
+  last_stats_.finished = state_.admission.finished();
+  last_stats_.failed = state_.book.failed();
   last_stats_.in_flight = 0;
 }
 
 void SessionCore::let_go() {
-  detach_variables();
+  detach();
   SessionStats stats;
   try {
     stats = this->stats();
   } catch (const std::bad_alloc&) {
     // Without the actors' names, then.
   }
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return readers_ == 0; });
-  last_stats_ = std::move(stats);
-  finish_rest(lock);
-  std::shared_ptr<actors::Runner> runner = std::move(runner_);
-  const auto variables = std::move(variables_);
+  MutexLock lock(state_.mutex);
+  state_.changed.wait(lock, [&]() SLUICE_REQUIRES(state_.mutex) { return state_.runner.unused(); });
+  finish_last(std::move(stats));
+  std::shared_ptr<actors::Runner> runner = state_.runner.replace(nullptr);
+  auto variables = std::move(variables_);
   lock.unlock();
   runner.reset();
-  port_memory_->clear();
-  loaded_->arenas.clear();
-  loaded_->kernels.clear();
-  loaded_->variables.clear();
-  loaded_->packed.clear();
-  loaded_->files.clear();
-  loaded_->streams.clear();
-  loaded_->lanes.clear();
-  loaded_->options.functions.clear();
-  loaded_->options.arenas.reset();
+  state_.ports.memory().clear();
+  LoadedPlan& loaded = *state_.loaded;
+  loaded.arenas.clear();
+  loaded.kernels.clear();
+  variables.reset();
+  loaded.files.clear();
+  loaded.streams.clear();
+  loaded.lanes.clear();
+  loaded.options.functions.clear();
+  loaded.options.arenas.reset();
   lock.lock();
-  pool_.clear();
-  closed_ = true;
-  changed_.notify_all();
+  state_.book.clear_pool();
+  state_.lifecycle.close();
+  state_.changed.notify_all();
 }
 
 // Callers are done with it from now on. Its actors go on to their end with what they use, which the engine keeps.
 void SessionCore::abandon() {
+  MutexLock lock(state_.mutex);
+  if (state_.lifecycle.closed() || state_.lifecycle.ending())
+    return;  // another thread is at it, and abandons it if it must
+  state_.lifecycle.abandon();
+  const std::shared_ptr<actors::Runner> runner = state_.runner.get();
+  const uint64_t published = state_.admission.published();
+  lock.unlock();
+  runner->cancel();
   std::string who;
   std::vector<actors::StreamExecutor*> stuck;
-  std::shared_ptr<actors::Runner> runner;
-  {
-    std::unique_lock lock(mutex_);
-    if (closed_ || ending_) return;  // another thread is at it, and abandons it if it must
-    ending_ = abandoned_ = true;
-    runner = runner_;
-  }
-  runner->cancel();
+  SessionStats stats;
   try {
-    who = runner->wait_report(published_);
+    who = runner->wait_report(published);
     stuck = runner->streams_at_work();
-    last_stats_ = stats();
+    stats = this->stats();
   } catch (const std::bad_alloc&) {
     // Then nobody is told who.
   }
-  engine_.keep_until_ended(shared_from_this(), stuck);
+  state_.engine.keep_until_ended(shared_from_this(), stuck);
   for (actors::StreamExecutor* stream : stuck) stream->give_up_lease();
-  detach_variables();
+  detach();
   runner->stop();  // they end when they can
-  {
-    std::unique_lock lock(mutex_);
-    finish_rest(lock);
-    closed_ = true;
-    ending_ = false;
-    wake_room_waiters();
-    changed_.notify_all();
-  }
+  lock.lock();
+  finish_last(std::move(stats));
+  state_.lifecycle.close();
+  state_.lifecycle.finish_ending();
+  state_.admission.wake_all();
+  state_.changed.notify_all();
+  lock.unlock();
   log(LogLevel::kError, LogArea::kRuntime, "session '{}': did not end and was abandoned; its memory stays in use:\n{}",
       plan().name, who);
 }

@@ -1,69 +1,95 @@
-// What a session tells of itself.
+#include "runtime/session/session_report.h"
+
 #include <algorithm>
 
 #include "actors/stream_executor.h"
 #include "plan/pack/ledger.h"
-#include "runtime/session/session_core.h"
 
 namespace sluice {
 
-SessionStats SessionCore::stats() const {
-  check_process();
-  std::unique_lock lock(mutex_);
-  if (runner_ == nullptr || closed_) return last_stats_;
-  SessionStats stats;
-  stats.submitted = submitted_;
-  stats.finished = finished_;
-  stats.failed = failed_;
-  stats.in_flight = static_cast<int>(submitted_ - finished_);
-  stats.max_in_flight = max_in_flight_;
-  stats.waiting = static_cast<int>(room_waiters_.size());
-  stats.input_copies = input_copies_;
-  stats.output_copies = output_copies_;
-  ++readers_;
-  lock.unlock();
-  try {
-    read_counters(stats);
-  } catch (...) {
-    lock.lock();
-    if (--readers_ == 0) changed_.notify_all();
-    throw;
+SessionMemory memory_of(const plan::Plan& plan, const std::vector<bool>& arena_shared,
+                        const std::vector<bool>& variable_mapped, const StepPorts& ports, int max_in_flight) {
+  SessionMemory memory;
+  const auto space = [&](const std::string& name) -> SessionMemory::Space& {
+    for (SessionMemory::Space& s : memory.spaces) {
+      if (s.name == name) return s;
+    }
+    memory.spaces.push_back({name});
+    return memory.spaces.back();
+  };
+  for (const plan::Space& s : plan.spaces) space(s.str());
+  for (size_t a = 0; a < plan.arenas.size(); ++a) {
+    SessionMemory::Space& s = space(plan.spaces[plan.arenas[a].space].str());
+    const uint64_t bytes = align_up(plan.arenas[a].bytes, plan::kAlignment);
+    s.arenas += bytes;
+    if (arena_shared[a]) s.shared += bytes;
   }
-  lock.lock();
-  if (--readers_ == 0) changed_.notify_all();
-  return stats;
+  for (size_t v = 0; v < plan.variables.size(); ++v) {
+    SessionMemory::Space& s = space(plan.spaces[plan.variables[v].space].str());
+    const uint64_t bytes = align_up(plan.variables[v].spec.extent_bytes(), plan::kAlignment);
+    s.variables += bytes;
+    if (variable_mapped[v]) s.mapped += bytes;
+  }
+  for (const plan::PackedCopy& copy : plan.packed) {
+    const plan::Space& where = plan.spaces[plan.variables[copy.variable].space];
+    space(where.str()).packed += align_up(copy.bytes, plan::kAlignment);
+  }
+  if (ports.has_backlog()) space("host").inputs += ports.backlog_bytes();
+  for (const plan::Space& s : plan.spaces) {
+    space(s.str()).inputs += ports.memory().input_bytes(s);
+    space(s.str()).outputs += ports.memory().output_bytes(s);
+  }
+  for (size_t o = 0; o < plan.outputs.size(); ++o) {
+    const plan::Output& output = plan.outputs[o];
+    const int port = ports.ports().output_of[o];
+    if (port >= 0 && ports.ports().outputs[port].copied.empty()) continue;
+    const uint64_t bytes = checked_bytes(output.view.spec.shape, dtype_size(output.view.spec.dtype));
+    space("host").outputs += bytes * static_cast<uint64_t>(max_in_flight);
+  }
+  return memory;
 }
 
-// REQUIRES: readers_ > 0, which keeps the runner and the streams.
-void SessionCore::read_counters(SessionStats& stats) const {
-  const plan::Plan& plan = this->plan();
-  for (const SessionMemory::Space& space : memory().spaces) {
+void add_counters(SessionStats& stats, const plan::Plan& plan, const SessionMemory& memory, actors::Runner& runner,
+                  const std::vector<std::shared_ptr<actors::StreamExecutor>>& streams,
+                  const std::vector<const PreparedKernel*>& kernels) {
+  for (const SessionMemory::Space& space : memory.spaces) {
     stats.bytes += space.total();
     stats.mapped += space.mapped;
   }
   stats.shared = plan::ledger(plan).shared;
   for (size_t a = 0; a < plan.actors.size(); ++a) {
     const int actor = static_cast<int>(a);
-    stats.actors.push_back({plan.actors[a].name, runner_->firings(actor), runner_->waits(actor),
-                            static_cast<uint64_t>(runner_->busy_ns(actor)), plan.actors[a].stream,
-                            runner_->left_out(actor)});
+    stats.actors.push_back({plan.actors[a].name, runner.firings(actor), runner.waits(actor),
+                            static_cast<uint64_t>(runner.busy_ns(actor)), plan.actors[a].stream,
+                            runner.left_out(actor)});
   }
   for (size_t s = 0; s < plan.streams.size(); ++s) {
-    const actors::BusyClock& clock = loaded_->streams[s]->clock();
+    const actors::BusyClock& clock = streams[s]->clock();
     stats.streams.push_back({plan.streams[s].name, static_cast<uint64_t>(clock.busy_ns()), clock.pauses()});
   }
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
-    const PreparedKernel* kernel = loaded_->bindings.kernels[k];
+    const PreparedKernel* kernel = kernels[k];
     if (kernel != nullptr && *kernel->library() != '\0')
       stats.libraries.push_back({plan.kernels[k].name, kernel->library()});
   }
-  const bool ended = runner_->wait_done(std::chrono::nanoseconds(0));  // then all slots are back, read or not
-  const std::vector<actors::RegisterCounts> counts = runner_->register_counts();
+  const bool ended = runner.wait_done(std::chrono::nanoseconds(0));  // then all slots are back, read or not
+  const std::vector<actors::RegisterCounts> counts = runner.register_counts();
   for (size_t r = 0; r < plan.registers.size(); ++r) {
     const actors::RegisterCounts& c = counts[r];
     stats.registers.push_back(
         {plan.registers[r].name, c.tokens, plan.registers[r].quota, ended ? 0 : c.used, ended ? 0 : c.ready, c.peak});
   }
+}
+
+TraceNames trace_names_of(const plan::Plan& plan) {
+  TraceNames names;
+  for (const plan::Stream& stream : plan.streams) names.streams.push_back(stream.name);
+  for (const plan::Actor& actor : plan.actors) names.actors.push_back(actor.name);
+  for (const plan::Kernel& kernel : plan.kernels) {
+    names.kernels.push_back(kernel.name);
+    names.origins.push_back(kernel);
+  }
+  return names;
 }
 
 std::string SessionStats::str() const {
@@ -99,87 +125,6 @@ std::string SessionStats::str() const {
   text += fmt::format("\n{:<{}} {:>12}\n", "kernel", k, "library");
   for (const KernelLibrary& row : libraries) text += fmt::format("{:<{}} {:>12}\n", row.name, k, row.library);
   return text;
-}
-
-SessionMemory SessionCore::memory() const {
-  const plan::Plan& plan = this->plan();
-  SessionMemory memory;
-  const auto space = [&](const std::string& name) -> SessionMemory::Space& {
-    for (SessionMemory::Space& s : memory.spaces) {
-      if (s.name == name) return s;
-    }
-    memory.spaces.push_back({name});
-    return memory.spaces.back();
-  };
-  for (const plan::Space& s : plan.spaces) space(s.str());
-  for (size_t a = 0; a < plan.arenas.size(); ++a) {
-    SessionMemory::Space& s = space(plan.spaces[plan.arenas[a].space].str());
-    const uint64_t bytes = align_up(plan.arenas[a].bytes, plan::kAlignment);
-    s.arenas += bytes;
-    if (loaded_->arena_shared[a]) s.shared += bytes;
-  }
-  for (size_t v = 0; v < plan.variables.size(); ++v) {
-    SessionMemory::Space& s = space(plan.spaces[plan.variables[v].space].str());
-    const uint64_t bytes = align_up(plan.variables[v].spec.extent_bytes(), plan::kAlignment);
-    s.variables += bytes;
-    if (loaded_->variable_mapped[v]) s.mapped += bytes;
-  }
-  for (const plan::PackedCopy& copy : plan.packed) {
-    const plan::Space& where = plan.spaces[plan.variables[copy.variable].space];
-    space(where.str()).packed += align_up(copy.bytes, plan::kAlignment);
-  }
-  if (backlog_ != nullptr) space("host").inputs += backlog_->bytes();
-  for (const plan::Space& s : plan.spaces) {
-    space(s.str()).inputs += port_memory_->input_bytes(s);
-    space(s.str()).outputs += port_memory_->output_bytes(s);
-  }
-  for (size_t o = 0; o < plan.outputs.size(); ++o) {
-    const plan::Output& output = plan.outputs[o];
-    if (ports_.output_of[o] >= 0 && ports_.outputs[ports_.output_of[o]].copied.empty()) continue;
-    const uint64_t bytes = checked_bytes(output.view.spec.shape, dtype_size(output.view.spec.dtype));
-    space("host").outputs += bytes * static_cast<uint64_t>(max_in_flight_);
-  }
-  return memory;
-}
-
-std::string SessionCore::wait_report() const {
-  const RunnerInUse runner = this->runner();
-  return runner == nullptr ? std::string() : runner->wait_report(published_);
-}
-
-void SessionCore::set_trace(bool on, bool wait) {
-  const RunnerInUse runner = this->runner();
-  if (runner == nullptr) return;
-  const bool was_on = runner->flag(actors::kRunTraced);
-  runner->set_trace(on);
-  if (was_on && !on && wait && !runner->end_trace(wait_timeout()))
-    fail_timeout("a firing that is traced is not finished", wait_timeout());
-}
-
-bool SessionCore::has_fired(uint64_t steps) const {
-  const RunnerInUse runner = this->runner();
-  return runner == nullptr || runner->has_fired(steps);
-}
-
-Trace SessionCore::take_trace() {
-  const RunnerInUse runner = this->runner();
-  if (runner == nullptr) return {};
-  Trace trace = runner->take_trace();
-  std::stable_sort(trace.events.begin(), trace.events.end(),
-                   [](const TraceEvent& a, const TraceEvent& b) { return a.begin_ns < b.begin_ns; });
-  return trace;
-}
-
-TraceNames SessionCore::trace_names() const {
-  TraceNames names;
-  for (const plan::Stream& stream : plan().streams) names.streams.push_back(stream.name);
-  for (const plan::Actor& actor : plan().actors) names.actors.push_back(actor.name);
-  for (const plan::Kernel& kernel : plan().kernels) {
-    names.kernels.push_back(kernel.name);
-    names.origins.push_back(kernel);
-  }
-  if (loaded_->world != nullptr) names.rank = loaded_->world->rank();
-  return names;
 }
 
 }  // namespace sluice

@@ -42,7 +42,7 @@ std::vector<SharedArenas::Place> SharedArenas::place(const plan::Plan& plan) {
     places[a].offset = needed[arena.space];
     needed[arena.space] = checked_add(needed[arena.space], align_up(arena.bytes, plan::kAlignment));
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (size_t a = 0; a < plan.arenas.size(); ++a) {
     const int space = plan.arenas[a].space;
     if (!own[a]) places[a].block = block(plan, plan.spaces[space], needed[space]);
@@ -50,7 +50,6 @@ std::vector<SharedArenas::Place> SharedArenas::place(const plan::Plan& plan) {
   return places;
 }
 
-// REQUIRES: mutex_ held.
 std::shared_ptr<Storage>& SharedArenas::block(const plan::Plan& plan, const plan::Space& space, uint64_t bytes) {
   const auto known = std::find_if(blocks_.begin(), blocks_.end(),
                                   [&](const auto& block) { return block != nullptr && block->space() == space; });
@@ -61,7 +60,7 @@ std::shared_ptr<Storage>& SharedArenas::block(const plan::Plan& plan, const plan
 }
 
 uint64_t SharedArenas::bytes(const plan::Space& space) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& block : blocks_) {
     if (block->space() == space) return block->bytes();
   }

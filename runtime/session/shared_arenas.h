@@ -11,9 +11,9 @@
 // Thread safety: every method may be called from any thread, also while one of the sessions runs.
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "memory/storage.h"
 #include "plan/plan.h"
 #include "runtime/session/turns.h"
@@ -50,12 +50,13 @@ class SharedArenas {
   uint64_t bytes(const plan::Space& space) const;
 
  private:
-  std::shared_ptr<Storage>& block(const plan::Plan& plan, const plan::Space& space, uint64_t bytes);
+  std::shared_ptr<Storage>& block(const plan::Plan& plan, const plan::Space& space, uint64_t bytes)
+      SLUICE_REQUIRES(mutex_);
 
   Engine& engine_;
   const std::shared_ptr<Turns> turns_ = std::make_shared<Turns>();
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Storage>> blocks_;  // one per space
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<Storage>> blocks_ SLUICE_GUARDED_BY(mutex_);  // one per space
 };
 
 }  // namespace sluice

@@ -1,14 +1,13 @@
 #pragma once
 // One submitted step: what its handle and the session's stream threads share.
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/interrupt.h"
+#include "base/mutex.h"
 #include "base/short_wait.h"
 #include "runtime/session/ports.h"
 
@@ -30,13 +29,11 @@ class StepState {
   uint64_t use = 0;                                            // session's lock: which of its steps it stands for
   bool given = false;                                          // memory of `outputs` is its caller's
   bool pooled = false;                                         // its session keeps it for as long as its actors live
-  int sinks_done = 0;                                          // session's lock
   Status pending;                                              // session's lock: the first sink's failure
 
   void reset(uint64_t new_step) {
     step = new_step;
     ++use;
-    sinks_done = 0;
     pending = {};
     tag.clear();
     done_ = false;
@@ -46,7 +43,7 @@ class StepState {
   // Makes outputs as long as they are; once. Thread-safe. REQUIRES: the sinks have delivered all.
   void cut();
   void finish(Status status) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     status_ = std::move(status);
     done_.store(true, std::memory_order_release);
   }
@@ -58,7 +55,7 @@ class StepState {
     const int64_t begin_ns = now_ns();
     const bool may_look = timeout > std::chrono::nanoseconds(ShortWait::kLongestLookNs);
     if (may_look && short_wait.look([&] { return done(); })) return true;
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (!interruptible_wait(lock, changed_, timeout, [&] { return done(); })) return false;
     short_wait.slept(now_ns() - begin_ns);
     return true;
@@ -67,11 +64,11 @@ class StepState {
   const Status& status() const { return status_; }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  ConditionVariable changed_;
   std::atomic<bool> done_{false};  // set behind all else
   bool cut_ = false;
-  Status status_;
+  Status status_;  // read without the lock once done_
 };
 
 }  // namespace sluice

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "memory/storage.h"
 
 namespace sluice {
@@ -29,7 +29,7 @@ class StoragePool {
   }
   // One that everybody has let go of, or a new one. Throws kMemory.
   std::shared_ptr<Storage> take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Whoever had one may have given its memory away for good.
     std::erase_if(made_, [](const std::shared_ptr<Storage>& known) { return known->gone(); });
     for (const std::shared_ptr<Storage>& known : made_)
@@ -40,12 +40,12 @@ class StoragePool {
   }
   // Forgets all; they go with who has them.
   void clear() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     made_.clear();
   }
   // The bytes of the storages that it remembers.
   uint64_t bytes() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return made_.size() * bytes_;
   }
 
@@ -54,8 +54,8 @@ class StoragePool {
   const uint64_t bytes_;
   const plan::Space space_;
   const size_t most_;
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Storage>> made_;
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<Storage>> made_ SLUICE_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

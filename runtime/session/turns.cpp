@@ -12,14 +12,14 @@ constexpr std::chrono::nanoseconds kMoment = std::chrono::milliseconds(20);
 
 }  // namespace
 
-// Stands in line for as long as it lives. REQUIRES: mutex_ is held when it is made and when it ends.
+// Stands in line for as long as it lives.
 class Turns::InLine {
  public:
-  explicit InLine(Turns& turns) : turns_(turns), before_(turns.last_) {
+  explicit InLine(Turns& turns) SLUICE_REQUIRES(turns.mutex_) : turns_(turns), before_(turns.last_) {
     (before_ != nullptr ? before_->after_ : turns.first_) = this;
     turns.last_ = this;
   }
-  ~InLine() {
+  ~InLine() SLUICE_UNCHECKED_LOCKS {  // it ends before the lock that it was made under
     (before_ != nullptr ? before_->after_ : turns_.first_) = after_;
     (after_ != nullptr ? after_->before_ : turns_.last_) = before_;
     turns_.changed_.notify_all();
@@ -34,7 +34,7 @@ class Turns::InLine {
 
 Turns::Inside Turns::enter(const std::shared_ptr<Member>& member, std::chrono::nanoseconds timeout, bool try_only) {
   const Deadline deadline(timeout);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (try_only && first_ != nullptr) return {};
   const InLine here(*this);
   const auto wait = [&](auto&& done) {
@@ -43,19 +43,14 @@ Turns::Inside Turns::enter(const std::shared_ptr<Member>& member, std::chrono::n
                       "work; give it more time, or arenas of its own",
                       member->name(), std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
   };
-  wait([&] { return first_ == &here; });
+  wait([&]() SLUICE_REQUIRES(mutex_) { return first_ == &here; });
   if (const std::shared_ptr<Member> active = active_.lock(); active != member) {
     if (try_only && (inside_ > 0 || (active != nullptr && !active->at_rest()))) return {};
-    wait([&] { return inside_ == 0; });
+    wait([&]() SLUICE_REQUIRES(mutex_) { return inside_ == 0; });
     if (active != nullptr) {
       // One at rest has at most firings that are yet to be counted, which is no wait to speak of.
       const auto left = active->at_rest() ? std::max(deadline.left(), kMoment) : deadline.left();
-      struct Unlocked {
-        std::unique_lock<std::mutex>& lock;
-        explicit Unlocked(std::unique_lock<std::mutex>& held) : lock(held) { lock.unlock(); }
-        ~Unlocked() { lock.lock(); }
-      };
-      const Unlocked meanwhile(lock);
+      const MutexUnlock meanwhile(mutex_);
       active->come_to_rest(left);
     }
     active_ = member;
@@ -65,7 +60,7 @@ Turns::Inside Turns::enter(const std::shared_ptr<Member>& member, std::chrono::n
 }
 
 void Turns::leave() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   --inside_;
   changed_.notify_all();
 }

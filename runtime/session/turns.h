@@ -9,9 +9,9 @@
 //  3. Members that wait stand in line and are served in that order; only the first looks at the active member. mutex_
 //     is not held while it waits for that one's steps.
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace sluice {
 
@@ -51,11 +51,12 @@ class Turns {
   class InLine;
   void leave();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  InLine *first_ = nullptr, *last_ = nullptr;
-  std::weak_ptr<Member> active_;
-  int inside_ = 0;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  InLine* first_ SLUICE_GUARDED_BY(mutex_) = nullptr;
+  InLine* last_ SLUICE_GUARDED_BY(mutex_) = nullptr;
+  std::weak_ptr<Member> active_ SLUICE_GUARDED_BY(mutex_);
+  int inside_ SLUICE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sluice

@@ -85,20 +85,5 @@ TEST(ShortWait, NeverLooksWhereItMayNot) {
   EXPECT_FALSE(asked);
 }
 
-TEST(LockSoon, WaitsForWhoHoldsIt) {
-  std::mutex mutex;
-  int count = 0;
-  const auto add = [&] {
-    for (int i = 0; i < 20000; ++i) {
-      const std::unique_lock lock = lock_soon(mutex);
-      ++count;
-    }
-  };
-  std::thread other(add);
-  add();
-  other.join();
-  EXPECT_EQ(count, 40000);
-}
-
 }  // namespace
 }  // namespace sluice

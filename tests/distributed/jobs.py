@@ -9,18 +9,6 @@ import time
 from waiting import all_end
 
 LIMIT = 120  # seconds; nothing here takes so long, unless it hangs
-# The functions by which a rank's program tells its test something (`Job.hear`), and waits for its test (`Job.go`) or for a rank that
-# calls `let_go`. Pipes with names carry both.
-TALK = """
-def tell(kind, word=""):
-    with open("told", "w") as pipe:
-        pipe.write(f"{kind} {rank} {word}\\n")
-def wait_to_go():
-    with open("go") as pipe:
-        pipe.readline()
-def let_go():
-    open("go", "w").close()  # once somebody waits
-"""
 PID = "tell('pid', os.getpid())\n"  # a line of a rank's program
 
 

@@ -8,15 +8,15 @@ import textwrap
 import pytest
 
 import sluice as sl
-from jobs import TALK, Job
+from jobs import Job
 
 HEADER = """
 import os, signal, sys, time
 import numpy as np
 import sluice as sl
 import sluice.distributed as dist
-rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-""" + TALK
+from rank_talk import let_go, rank, size, tell, wait_to_go
+"""
 
 
 @pytest.fixture

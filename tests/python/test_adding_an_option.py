@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "adding-an-option.md").read_text()
 TABLE = sl._C.option_table()
 EXAMPLES = {"reuse_memory": {"compiler/options.inc", "compiler/planning/memory.cpp"},
-            "sync_check": {"runtime/options.inc", "runtime/session/session_core.cpp"}}
+            "sync_check": {"runtime/options.inc", "runtime/session/session_state.cpp"}}
 
 
 def name_of(row):

@@ -1,8 +1,11 @@
-"""tools/check_layers.py, check_readmes.py and check_sizes.py find circles of rooms, crowded folders, stale READMEs, and
-what is too long."""
+"""What tools/check_*.py and tools/check_threads.sh refuse: circles of rooms, crowded folders, stale READMEs,
+forgotten locks, and what is too long."""
 
 import importlib
+import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
@@ -77,6 +80,56 @@ def test_a_long_file_and_a_long_function_are_refused(tmp_path):
 def test_the_tree_passes():
     assert importlib.import_module("check_layers").check(ROOT) == []
     assert importlib.import_module("check_readmes").check(ROOT) == []
+
+
+COUNTER = """#include "base/mutex.h"
+
+namespace sluice {
+class Counter {
+ public:
+  int next() {
+    LOCK
+    return ++count_;
+  }
+
+ private:
+  Mutex mutex_;
+  int count_ SLUICE_GUARDED_BY(mutex_) = 0;
+};
+}  // namespace sluice
+"""
+
+
+def threads_checked(root, path=None):
+    """What tools/check_threads.sh says of a checkout that has the locks and a counter."""
+    for name in ["base/mutex.h", "base/pause.h", "base/thread_annotations.h", "tools/check_threads.sh"]:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    subprocess.run("git init -q && git add .", shell=True, cwd=root, check=True)
+    done = subprocess.run(["bash", root / "tools/check_threads.sh"], capture_output=True, text=True,
+                          env={**os.environ, **({"PATH": str(path)} if path else {})})
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not any(re.fullmatch(r"clang\+\+(-\d+)?", file.name) for folder in os.get_exec_path()
+                            for file in pathlib.Path(folder).glob("clang++*")), reason="clang++ is not installed")
+def test_a_field_that_is_read_without_its_lock_is_refused(tmp_path):
+    good = write(tmp_path / "good", **{"memory/counter.h": COUNTER.replace("LOCK", "const MutexLock lock(mutex_);")})
+    assert threads_checked(good) == (0, "threads: ok (2 headers, 0 sources)\n")
+    bad = write(tmp_path / "bad", **{"memory/counter.h": COUNTER.replace("LOCK", "")})
+    status, said = threads_checked(bad)
+    assert status == 1 and "memory/counter.h: a lock is not held where it must be" in said
+    assert "requires holding mutex 'mutex_'" in said
+
+
+def test_locks_are_not_looked_at_where_clang_is_not_installed(tmp_path):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ["bash", "dirname", "grep", "sort", "tail"]:
+        (programs / name).symlink_to(shutil.which(name))
+    write(tmp_path / "tree", **{"memory/counter.h": COUNTER.replace("LOCK", "")})
+    status, said = threads_checked(tmp_path / "tree", programs)
+    assert status == 0 and said == "threads: skipped: there is no clang++ (tools/setup.sh installs it)\n"
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git must know the files")
