@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "serving/core/trace.h"
 #include "serving/execution/inside.h"
+#include "serving/execution/model/pieces.h"
 #include "serving/execution/scheduling.h"
 
 namespace sluice::serving {
@@ -20,16 +20,6 @@ void Job::cancel() {
   if (const std::shared_ptr<ModelCore> held = core.lock()) held->cancel(shared_from_this());
 }
 
-namespace {
-
-// Each executor has a prefix of its own, since a version that is loaded anew may answer otherwise.
-std::string new_prefix(const inference::ModelConfig& config) {
-  static std::atomic<uint64_t> count{0};
-  return config.response_cache().enable() ? fmt::format("{}#", count++) : "";
-}
-
-}  // namespace
-
 ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle,
                      std::unique_ptr<ScratchFolder> scratch)
     : engine_(machine.engine),
@@ -37,7 +27,7 @@ ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bund
       spec_(std::move(spec)),
       shared_(machine.shared != nullptr ? machine.shared : make_shared_resources(machine.options)),
       where_("model '" + spec_.config.name() + "'"),
-      cache_prefix_(new_prefix(spec_.config)),
+      cached_(spec_.config, shared_->cache),
       loader_(engine_, where_, std::move(bundle), std::move(scratch)),
       data_(spec_.config, spec_.folder, where_),
       statistics_(spec_.config, machine.options.metrics),
@@ -49,20 +39,13 @@ ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bund
 ModelCore::~ModelCore() {
   for (const auto& instance : instances_)
     if (instance->limits != nullptr) shared_->limiter.leave(*instance->limits);
-  if (!cache_prefix_.empty()) shared_->cache.forget(cache_prefix_);
 }
 
 bool ModelCore::answer_from_cache(const JobPtr& job) {
   const auto begin = Clock::now();
-  uint64_t bytes = 0;
-  for (const Tensor& input : job->request.inputs) bytes += input.bytes;
-  Held own(job->request.memory, bytes);
-  std::string key = cache_key(cache_prefix_, job->request);
-  const ResponseCache::Outputs outputs = shared_->cache.find(key);
+  const ResponseCache::Outputs outputs = cached_.find(*job);
   const auto end = Clock::now();
   if (outputs == nullptr) {
-    job->key = std::move(key);
-    job->own = std::move(own);
     statistics_.missed(end - begin);
     return false;
   }
@@ -76,18 +59,6 @@ bool ModelCore::answer_from_cache(const JobPtr& job) {
   return true;
 }
 
-// Outputs that lie in the memory of a batch, or count for a client, are copied: these would stay with the cache.
-void ModelCore::keep(const Job& job, const std::vector<Tensor>& outputs, bool shares) {
-  auto kept = std::make_shared<std::vector<Tensor>>(outputs);
-  for (Tensor& tensor : *kept) {
-    if (!shares || tensor.bytes == 0) continue;
-    std::shared_ptr<void> copy = BufferPool(0).take(tensor.bytes);
-    std::memcpy(copy.get(), tensor.data.get(), tensor.bytes);
-    tensor.data = std::move(copy);
-  }
-  shared_->cache.insert(job.key, std::move(kept));
-}
-
 std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond respond) {
   const auto job = std::make_shared<Job>();
   job->core = weak_from_this();
@@ -97,7 +68,7 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
   answers_.expect(1);
   try {
     job->options = options_of(job->request.parameters);
-    if (!cache_prefix_.empty() && answer_from_cache(job)) return job;
+    if (cached_.on() && answer_from_cache(job)) return job;
     data_.prepare(*job);
     if (!waiting_.stateful() && job->rows > data_.ports().step_rows()) return split(job);
     data_.count_answer(*job);
@@ -113,26 +84,13 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
 }
 
 std::shared_ptr<RequestHandle> ModelCore::split(const JobPtr& job) {
-  // Keeps the answers of the parts until the last is there.
-  struct Pieces {
-    std::mutex mutex;
-    std::vector<InferResponse> responses;
-    size_t left = 0;
-  };
-  const auto pieces = std::make_shared<Pieces>();
   const std::vector<JobPtr> parts = data_.cut(*job);
+  const auto pieces = std::make_shared<Pieces>(parts.size());
   for (size_t number = 0; number < parts.size(); ++number) {
     parts[number]->respond = [this, job, pieces, number](InferResponse response, bool) {
-      {
-        const std::lock_guard lock(pieces->mutex);
-        pieces->responses[number] = std::move(response);
-        if (--pieces->left > 0) return;
-      }
-      join(job, pieces->responses);
+      if (pieces->add(number, std::move(response))) join(job, pieces->all());
     };
   }
-  pieces->responses.resize(parts.size());
-  pieces->left = parts.size();
   answers_.expect(parts.size());
   {
     const std::lock_guard lock(mutex_);
@@ -163,7 +121,7 @@ void ModelCore::join(const JobPtr& job, const std::vector<InferResponse>& parts)
   if (job->answered.exchange(true)) return;
   job->rows = 0;  // its parts have counted theirs
   statistics_.succeeded(*job, {}, Clock::now());
-  if (!job->key.empty()) keep(*job, whole.outputs, job->request.memory != nullptr);
+  cached_.keep(*job, whole.outputs, job->request.memory != nullptr);
   answers_.deliver(job, std::move(whole));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // The heart of an executor: requests come in, wait, run in steps with others, and are answered. Its parts own what they
-// know: WaitingRequests, Instances, StepPace, StepData, Answers, SessionLoader.
+// know: WaitingRequests, Instances, StepPace, StepData, Answers, CachedAnswers, SessionLoader.
 //
 // Thread safety: everything but open() may be called from any thread.
 // Invariants: a request is waiting (in `waiting_`), running (in one batch of one instance) or over; `mutex_` guards
@@ -14,6 +14,7 @@
 #include "serving/execution/crew.h"
 #include "serving/execution/job.h"
 #include "serving/execution/model/answers.h"
+#include "serving/execution/model/cached_answers.h"
 #include "serving/execution/model/instances.h"
 #include "serving/execution/model/session_loader.h"
 #include "serving/execution/model/shared.h"
@@ -69,7 +70,6 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
 
   // Answers from the cache, or lets the job know its key.
   bool answer_from_cache(const JobPtr& job);
-  void keep(const Job& job, const std::vector<Tensor>& outputs, bool shares);
   // A request of more rows than a step takes becomes several, whose answers are joined.
   std::shared_ptr<RequestHandle> split(const JobPtr& job);
   void join(const JobPtr& job, const std::vector<InferResponse>& parts);
@@ -96,7 +96,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   caf::actor_system& actors_;
   const ExecutorSpec spec_;
   const std::shared_ptr<SharedResources> shared_;
-  const std::string where_, cache_prefix_;  // "": its responses are not cached
+  const std::string where_;
+  CachedAnswers cached_;
   SessionLoader loader_;
   StepData data_;
   bool takes_turns_ = false;  // steps of a plan wait for those of the others, with which it shares memory

@@ -20,8 +20,7 @@ SessionLoader::OnOutput ModelCore::on_output(int instance, std::shared_ptr<Fligh
 }
 
 void ModelCore::open_ports(const std::vector<api::Port>& inputs, const std::vector<api::Port>& outputs, int instances) {
-  if (!cache_prefix_.empty() && shared_->cache.limit() == 0)
-    throw Error(Code::kInvalidArgument, where_ + ": response_cache: the server has none; give it bytes for one");
+  cached_.check(where_);
   for (const api::Port& port : inputs) takes_turns_ = takes_turns_ || !port.dims.empty();
   data_.open(inputs, outputs, loader_.bundle());
   waiting_.open(data_.ports());
@@ -288,7 +287,7 @@ void ModelCore::answer(Batch& batch, const std::vector<api::Tensor>& outputs, Cl
       job->request.trace->stamp(Stamp::kComputeOutputStart, infer_end);
       job->request.trace->stamp(Stamp::kComputeEnd, end);
     }
-    if (!job->key.empty()) keep(*job, response.outputs, batch.jobs.size() > 1 || shown.counts != nullptr);
+    cached_.keep(*job, response.outputs, batch.jobs.size() > 1 || shown.counts != nullptr);
     answers_.deliver(job, std::move(response));
   }
 }
