@@ -6,7 +6,6 @@
 // Invariants: a request is waiting (in `waiting_`), running (in one batch of one instance) or over; `mutex_` guards
 // which. An answer is given without any lock held, by whoever makes the request's `answered` true.
 // Locks are taken in the order of an instance's session, mutex_, then those of Flight, Answers and the limiter.
-#include <functional>
 #include <map>
 #include <mutex>
 
@@ -63,8 +62,6 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
  private:
   // Throws Error where the config contradicts the bundle.
   void open_ports(const std::vector<api::Port>& inputs, const std::vector<api::Port>& outputs, int instances);
-  // Errors tell the request's number.
-  void for_stored_requests(const std::function<void(InferRequest request)>& use) const;
   void join_limiter();
   SessionLoader::OnOutput on_output(int instance, std::shared_ptr<Flight> flight);
 

@@ -1,6 +1,4 @@
 // Instances, from their loading to their end, and the steps that they run.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <thread>
 
@@ -39,7 +37,8 @@ void ModelCore::look() {
     InferRequest request = warmup_request(spec_.config, warmup, spec_.folder);
     static_cast<void>(data_.ports().prepare(request));
   }
-  for_stored_requests([this](InferRequest request) { static_cast<void>(data_.ports().prepare(request)); });
+  for_stored_requests(spec_.config, spec_.folder,
+                      [this](InferRequest request) { static_cast<void>(data_.ports().prepare(request)); });
 }
 
 void ModelCore::open() {
@@ -85,19 +84,7 @@ void ModelCore::warm_up() {
       for (uint32_t i = 0; i < std::max<uint32_t>(warmup.count(), 1); ++i)
         run(*instance, warmup_request(spec_.config, warmup, spec_.folder));
   for (const auto& instance : instances_)
-    for_stored_requests([&](InferRequest request) { run(*instance, std::move(request)); });
-}
-
-void ModelCore::for_stored_requests(const std::function<void(InferRequest request)>& use) const {
-  size_t number = 0;
-  for (InferRequest& request : stored_requests(spec_.config, spec_.folder)) {
-    ++number;
-    try {
-      use(std::move(request));
-    } catch (const Error& error) {
-      wrong(fmt::format("{}: warmup/requests.log: request {}: {}", where_, number, error.what()));
-    }
-  }
+    for_stored_requests(spec_.config, spec_.folder, [&](InferRequest request) { run(*instance, std::move(request)); });
 }
 
 void ModelCore::load(int number) {
