@@ -33,7 +33,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   void allow_batches(std::vector<int64_t> sizes) { data_.allow_batches(std::move(sizes)); }
   // Loads the instances and starts the actors. Throws Error.
   void open();
-  // What open() and warm_up() would refuse, without a session. Throws Error. Nothing else may be called then.
+  // Refuses what open() and warm_up() would, without a session. Throws Error. Nothing else may be called then.
   void look();
   // Runs the warm-up requests in each of them.
   void warm_up();
