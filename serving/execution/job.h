@@ -60,5 +60,6 @@ struct Batch {
   std::string error;      // of a step that failed
   bool traced = false;    // one of its requests is
 };
+using BatchPtr = std::shared_ptr<Batch>;
 
 }  // namespace sluice::serving

@@ -97,8 +97,6 @@ InferRequest stored_request(std::string_view& rest) {
   return request;
 }
 
-}  // namespace
-
 std::vector<InferRequest> stored_requests(const inference::ModelConfig& config, const std::string& folder) {
   const std::string here = fmt::format("model '{}': warmup/requests.log", config.name());
   std::ifstream in(folder + "/warmup/requests.log", std::ios::binary | std::ios::ate);
@@ -117,6 +115,21 @@ std::vector<InferRequest> stored_requests(const inference::ModelConfig& config, 
     requests.back().model = config.name();
   }
   return requests;
+}
+
+}  // namespace
+
+void for_stored_requests(const inference::ModelConfig& config, const std::string& folder,
+                         const std::function<void(InferRequest request)>& use) {
+  size_t number = 0;
+  for (InferRequest& request : stored_requests(config, folder)) {
+    ++number;
+    try {
+      use(std::move(request));
+    } catch (const Error& error) {
+      wrong(fmt::format("model '{}': warmup/requests.log: request {}: {}", config.name(), number, error.what()));
+    }
+  }
 }
 
 InferRequest warmup_request(const inference::ModelConfig& config, const inference::ModelWarmup& warmup,
