@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from sluice import _C
 from sluice._tensor.host_function import begin_anew
-from sluice._base.structure import difference, flatten
+from sluice._base.structure import difference
 from sluice._graph.donation import check_donated
+from sluice._graph.given import Given
 from sluice._graph.report import memory_report
 
 
@@ -17,9 +18,7 @@ class Trace(NamedTuple):
     captured: Any
     results: Any  # the nest of its results
     functions: Any  # of its host streams
-    structure: Any  # the nest of the arguments
-    leaves: Any
-    names: Any
+    given: Given  # the arguments
     refused: Any
     report: Any
 
@@ -30,7 +29,7 @@ def order_of(tensor: Any) -> tuple[int, ...] | None:
 
 
 class GraphCall:
-    """The compiled side of a graph. Arguments arrive as a dict by parameter name.
+    """The compiled side of a graph.
 
     layouts: by number, the strides (order_of) of inputs on which the graph depends.
     """
@@ -46,8 +45,8 @@ class GraphCall:
         self.first_steps = None  # being measured
         self.blocks: dict[str, int] = {}  # of memory that it shares with other plans: bytes by space
 
-    def __call__(self, arguments: Any) -> Any:
-        return self.results.build(iter(self.submit(self.check(arguments))))
+    def __call__(self, given: Given) -> Any:
+        return self.results.build(iter(self.submit(self.check(given))))
 
     def submit(self, inputs: Any) -> Any:
         """The results of a step, as a list."""
@@ -57,15 +56,14 @@ class GraphCall:
             self.first_steps = first
         return outputs
 
-    def try_call(self, arguments: Any) -> Any:
+    def try_call(self, given: Given) -> Any:
         """None, and nothing submitted, where a call would block."""
-        outputs = self.session.try_call(self.check(arguments))
+        outputs = self.session.try_call(self.check(given))
         return None if outputs is None else self.results.build(iter(outputs))
 
-    def check(self, arguments: Any, shapes: bool = True) -> Any:
-        """The tensors of `arguments`; throws naming the first one that is not as compiled, if only in its shape."""
-        leaves, names = [], []
-        structure = flatten(arguments, "", leaves, names)
+    def check(self, given: Given, shapes: bool = True) -> Any:
+        """The tensors of `given`; throws naming the first one that is not as compiled, if only in its shape."""
+        structure, leaves, names = given
         if structure != self._arguments:
             raise _C.TypeError(f"graph '{self.name}': " + (difference(self._arguments, structure, "") or "arguments differ"))
         for leaf, name, (dtype, shape) in zip(leaves, names, self._expected):
@@ -83,7 +81,7 @@ class GraphCall:
                                     "something else for other strides")
         return leaves
 
-    def prepare(self, arguments: Any) -> None:
+    def prepare(self, given: Given) -> None:
         """Compiles what a call with such arguments runs: it is there."""
 
     def sessions(self) -> list[Any]:
