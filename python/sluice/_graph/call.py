@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from sluice import _C
 from sluice._tensor.host_function import begin_anew
@@ -10,17 +10,6 @@ from sluice._base.structure import difference
 from sluice._graph.donation import check_donated
 from sluice._graph.given import Given
 from sluice._graph.report import memory_report
-
-
-class Trace(NamedTuple):
-    """The trace of build() for certain arguments."""
-
-    captured: Any
-    results: Any  # the nest of its results
-    functions: Any  # of its host streams
-    given: Given  # the arguments
-    refused: Any
-    report: Any
 
 
 def order_of(tensor: Any) -> tuple[int, ...] | None:

@@ -13,10 +13,12 @@ from sluice._tensor.creation import zeros
 from sluice._base.progress import with_progress
 from sluice._base.trace import tracing_lock
 from sluice._base.grad_mode import no_grad
+from sluice._graph.compiling import compiled
 from sluice._graph.donation import check_dims, donated_leaves
 from sluice._graph.given import Given
 from sluice._graph.report import family_report
 from sluice._graph.plans import Blocks, Plans
+from sluice._graph.tracing import Trace, traced
 
 
 class Example(NamedTuple):
@@ -206,22 +208,22 @@ def compile_family(graph: Any, given: Given, tracing: Any) -> FamilyCall:
     family = _C.Family(graph.name, [(d.name, d.min, d.max, d.fit) for d in dims], ports, members)
     family.extents_of([leaf._shape for leaf in leaves])  # what the first call says is checked as that of any other
 
-    def traced(extents: list[int]) -> Any:
+    def traced_for(extents: list[int]) -> Trace:
         shapes = family.input_shapes(extents)
-        return graph._traced(Given(structure, [Example(t.dtype, tuple(s), t.requires_grad) for t, s in zip(leaves, shapes)], names))
+        return traced(graph, Given(structure, [Example(t.dtype, tuple(s), t.requires_grad) for t, s in zip(leaves, shapes)], names))
 
-    traces = [traced(extents) for extents in members]
+    traces = [traced_for(extents) for extents in members]
     probes = family.probes()
     different = [t for t in traces if t.results != traces[-1].results]
     if different:
         raise _C.TypeError(f"graph '{graph.name}': build() returns another structure for some sizes than for others; it must "
                            "be the same for all")
-    family.bind_outputs(members + probes, [t.captured.outputs() for t in [*traces, *map(traced, probes)]])
+    family.bind_outputs(members + probes, [t.captured.outputs() for t in [*traces, *map(traced_for, probes)]])
     tracing.close()  # other graphs may be traced while this one is compiled
     blocks = Blocks(graph.config.arenas)
 
-    def compiled(trace: Any) -> Any:
-        call = graph._compiled(trace, blocks.arenas)
+    def loaded(trace: Trace) -> Any:
+        call = compiled(graph, trace, blocks.arenas)
         blocks.loaded(call)
         return call
 
@@ -229,7 +231,7 @@ def compile_family(graph: Any, given: Given, tracing: Any) -> FamilyCall:
     # The largest first, as the others then have room in its memory.
     order = sorted(range(len(members)), key=lambda m: [-n for n in members[m]])
     for m in with_progress(order, f"graph '{graph.name}': compiling its plans", shown=True):
-        calls[m] = compiled(traces[m])
+        calls[m] = loaded(traces[m])
         _C.check_member(family, m, calls[m].session)
-    builder = Builder(graph, dims, traced, compiled) if any(dim.exact_after for dim in dims) else None
+    builder = Builder(graph, dims, traced_for, loaded) if any(dim.exact_after for dim in dims) else None
     return FamilyCall(family, calls, blocks, builder)

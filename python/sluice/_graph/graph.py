@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import json
-import os
 import threading
-import time
 import warnings
 from collections import OrderedDict
 from numbers import Integral
@@ -16,27 +13,21 @@ from typing import Any, Callable, TypeVar
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._base.structure import flatten
-from sluice._base.trace import tracing_lock, within
+from sluice._base.trace import tracing_lock
 from sluice.nn.debug import Debug
 from sluice._graph import eager, runtime_state, state
 from sluice._graph.awaiting import Awaiting
-from sluice._graph.call import GraphCall, order_of, Trace
+from sluice._graph.compiling import compiled
 from sluice._graph.config import GraphConfig
-from sluice._graph.costs import FirstSteps, use_cache
-from sluice._graph.donation import donated_leaves
-from sluice._graph.dry_run import write_and_exit
 from sluice._graph.families import compile_family
 from sluice._graph.given import Given, taken_apart
 from sluice._graph.inspection import Inspection
-from sluice._graph.refused import Refused
-from sluice._graph.report import Report, graph_repr, print_trials
+from sluice._graph.report import graph_repr
 from sluice._graph.shape_cache import LayoutCache, ShapeCache
+from sluice._graph.tracing import traced
 from sluice._graph.updates import Updates, check_can_compile_again
 from sluice._graph.watch import Watch
-from sluice._graph.zero import Zero
 from sluice.nn.modules._arrays import with_tensors
-from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
 
 _counter = itertools.count()
@@ -340,101 +331,19 @@ class Graph(Inspection):
         elif self.config.dims:
             call = compile_family(self, given, tracing)
         else:
-            trace = self._traced(given)
+            trace = traced(self, given)
             tracing.close()  # other graphs may be traced while this one is compiled
             one_plan = self.config.zero is not None or any(leaf._global for leaf in given.leaves)
             if trace.captured.ordered and not one_plan:
                 call = LayoutCache(self)
                 call.keep(trace)
             else:
-                call = self._compiled(trace)
+                call = compiled(self, trace)
         self.__dict__["_call"] = call  # all at once: other threads may look
 
-    def _traced(self, given: Given) -> Trace:
-        start = time.perf_counter()
-        refused, report = Refused(self.name, self.config), Report(self)
-        with refused:
-            captured, results, functions = self._trace(given, refused, report.stack_depth)
-        report.stage(f"build() traced in {time.perf_counter() - start:.3f} s")
-        return Trace(captured, results, functions, given, refused, report)
-
-    def _compiled(self, trace: Trace, arenas: Any = None) -> GraphCall:
-        """arenas: the memory it shares with other plans of the graph, of which one at a time runs."""
-        self.__dict__["_captured"] = trace.captured
-        structure, leaves, names = trace.given
-        layouts = {i: order_of(leaves[i]) for i in trace.captured.ordered}
-        signature = {"parameters": list(structure.value), "arguments": structure.to_json(), "results": trace.results.to_json()}
-        if layouts:
-            signature["strides"] = {names[i]: order for i, order in layouts.items()}
-        dry_run = os.environ.get("SLUICE_DRY_RUN") == "1"
-        options = {**self._session_options(arenas), "dry_run": dry_run,
-                   "components": {n: t._global for n, t in zip(names, leaves) if t._global},
-                   "meta": {"name": self.name, "signature": json.dumps(signature)},
-                   "donated": donated_leaves(self.name, self.config.donated, names, leaves)}
-        measures = use_cache(self.config.cost_cache, options)
-        mark = _C.kernel_trials_used()
-        with trace.refused:
-            session = _C.GraphSession(trace.captured, options, trace.functions)
-        self.config.freeze()
-        trace.report.compiled(session)
-        trials = _C.kernel_trials(mark) if options.get("kernel_trials") else []
-        print_trials(self.name, trials)
-        self.config.compiled(session, trace.captured, len(trials))
-        if dry_run:
-            write_and_exit(self.name, session)
-        inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(names, leaves)]
-        call = GraphCall(self.name, session, structure, inputs, trace.results, trace.functions, layouts)
-        call.donated = frozenset(options["donated"])
-        call.timeout_s = self.config.submit_timeout
-        if measures and not session.costs_known(options["cost_file"]):
-            session.set_trace(True)
-            call.first_steps = FirstSteps(session, options["cost_file"])
-        return call
-
-    def _session_options(self, arenas: Any) -> dict[str, Any]:
-        stages = {n: c.stage_id for n, m in self._named_modules() if (c := ModuleConfig.of(m)).stage_id is not None}
-        options = {**self.config.for_session(), "name": self.name, "stages": stages}
-        arenas = arenas or self.config.arenas
-        return options if arenas is None else {**options, "arenas": arenas}
-
-    def _trace(self, given: Given, refused: Any, stack_depth: int) -> Any:
-        structure, leaves, names = given
-        batches = self.config.micro_batches
-        scaling, tables = self._updates.scaling(), self._updates.tables(batches.n)
-        self._updates.prepare(self.config.zero)
-        scope = _C.TraceScope(self.name, stack_depth, self.config._call_fixes)
-        context = within(names=self._module_names(), functions={}, stepped=[], optimizers=[optim for optim, _ in self._optimizers],
-                         schedules=self._optimizers, batches=batches, scaling=scaling, tables=tables)
-        scope.set_micro_batches(batches.n)
-        try:
-            with context as now:
-                variables = list(self._variables())
-                for name, tensor in variables:
-                    scope.register_variable(name, tensor)
-                traced = [scope.add_input(n, t.dtype, batches.part(self.name, n, t._shape), order_of(t)) for n, t in zip(names, leaves)]
-                for t, leaf in zip(traced, leaves):
-                    if leaf.requires_grad:
-                        t.requires_grad_(True)
-                traced = [t.to_global(g.placement, g.sbp) if g._global else t for t, g in zip(traced, leaves)]
-                bound = self._bound(structure.build(iter(traced)))
-                with (self.config.zero or Zero(restore_level=0)).restored(self._blocks.values()):
-                    with self._watch.reading(self, Graph, self._own, self._named_modules(), self._environment), self.config.precision():
-                        result = self.build(*bound.args, **bound.kwargs)
-                self._updates.trace()
-                outputs, output_names = [], []
-                results = flatten(result, "", outputs, output_names)
-                named = [(_output_name(n), batches.pack(t)) for n, t in zip(output_names, outputs)]
-                captured = scope.finish(named)
-                refused.captured = captured
-                traced = captured, results, now.functions
-        except _C.Error:
-            refused.captured = scope.unfinished()
-            raise
-        finally:
-            scope.close()
-        del bound, result, outputs, named, context, now  # objects that are nowhere else are of this trace alone
-        self._watch.finish(self, list(self._named_modules()), variables, captured, traced[-1])
-        return traced
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, the watch notes what build() reads."""
+        return self._watch.reading(self, Graph, self._own, self._named_modules(), self._environment)
 
     def _named_modules(self) -> Any:
         for block, module in self._blocks.items():
@@ -464,9 +373,3 @@ class Graph(Inspection):
 
     def __repr__(self) -> str:
         return graph_repr(self)
-
-
-def _output_name(path: Any) -> Any:
-    if path == "":
-        return "output"
-    return f"output{path}" if path[0].isdigit() else path

@@ -6,15 +6,17 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._base.trace import tracing_lock
+from sluice._graph.compiling import compiled
 from sluice._graph.function import FunctionGraph
 from sluice._graph.graph import Graph
 from sluice._graph.pass_options import trace_patterns_by
+from sluice._graph.tracing import Trace, traced
 
 
 class Lowered:
     """A traced graph. text() shows it, cost_analysis() says what it computes, compile() makes the plan of it."""
 
-    def __init__(self, graph: Graph, trace: Any) -> None:
+    def __init__(self, graph: Graph, trace: Trace) -> None:
         self._graph, self._trace = graph, trace
 
     def text(self) -> str:
@@ -36,7 +38,7 @@ class Lowered:
 
         def planned(tracing: Any) -> None:
             tracing.close()  # this graph has been traced
-            graph.__dict__["_call"] = graph._compiled(trace)
+            graph.__dict__["_call"] = compiled(graph, trace)
 
         graph._compile_once(trace.given, compile=planned)
         return graph
@@ -65,7 +67,7 @@ def lower(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Lowered:
         raise _C.RuntimeError(f"lower: graph '{graph.name}' has several plans; compile(*arguments) makes them")
     given = graph._given(args, kwargs)
     with tracing_lock:
-        return Lowered(graph, graph._traced(given))
+        return Lowered(graph, traced(graph, given))
 
 
 trace_patterns_by(lower)

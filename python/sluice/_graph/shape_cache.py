@@ -9,10 +9,12 @@ from typing import Any
 
 from sluice import _C
 from sluice._graph.call import order_of
+from sluice._graph.compiling import compiled
 from sluice._graph.families import Example
 from sluice._graph.given import Given
 from sluice._graph.report import family_report
 from sluice._graph.plans import Blocks, Plans
+from sluice._graph.tracing import Trace, traced
 
 
 class _Member:
@@ -26,7 +28,7 @@ class ShapeCache(Plans):
     def __init__(self, graph: Any, size: int, shared: bool) -> None:
         super().__init__(graph.name)
         # Not a cycle: a graph that is dropped ends at once, and not when some thread collects garbage, maybe one of its own.
-        self._graph, self._size, self._shared = weakref.proxy(graph), size, shared
+        self._graph, self._size, self._shared = weakref.ref(graph), size, shared
         self._blocks = Blocks(graph.config.arenas) if shared else None
         self._lock = threading.Lock()
         self._members: OrderedDict[Any, _Member] = OrderedDict()
@@ -75,8 +77,12 @@ class ShapeCache(Plans):
                     self._members.move_to_end(key)
                     member.users += 1
                     return member
-            self._graph._compile_once(given, lambda: self._key(given.leaves) not in self._members,
-                                      lambda tracing: self.add(given, tracing))
+            graph = self._its_graph()
+            graph._compile_once(given, lambda: self._key(given.leaves) not in self._members, lambda tracing: self.add(given, tracing))
+
+    def _its_graph(self) -> Any:
+        """REQUIRES: a call of it is under way."""
+        return self._graph()
 
     def _key(self, leaves: list[Any]) -> Any:
         return self._shapes(leaves), tuple(order_of(leaves[i]) for i in self._ordered)
@@ -87,14 +93,14 @@ class ShapeCache(Plans):
 
     def add(self, given: Given, tracing: Any) -> None:
         """Compiles for arguments of a new shape."""
-        trace = self._graph._traced(given)
+        trace = traced(self._its_graph(), given)
         tracing.close()
         self.keep(trace)
 
-    def keep(self, trace: Any) -> None:
+    def keep(self, trace: Trace) -> None:
         """Compiles what was traced."""
         self._make_room()
-        call = self._graph._compiled(trace, self.arenas)
+        call = compiled(self._its_graph(), trace, self.arenas)
         if self._blocks:
             self._blocks.loaded(call)
         with self._lock:

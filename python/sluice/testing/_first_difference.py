@@ -11,6 +11,7 @@ from sluice._C import Tensor
 from sluice._base.structure import flatten
 from sluice._base.trace import tracing_lock
 from sluice._graph.graph import Graph
+from sluice._graph.tracing import traced
 from sluice.testing._close import assert_close
 
 
@@ -83,7 +84,7 @@ class _Probing:
             raise _C.NotImplementedError(f"first_difference: graph '{graph.name}' has micro-batches or global tensors, whose ops do not "
                                          "run one by one; compare modules")
         with tracing_lock:
-            self._trace = graph._traced(given)
+            self._trace = traced(graph, given)
         self._inputs = [leaf.detach() for leaf in given.leaves]
         captured = self._trace.captured
         self._nodes, self._operands = captured.nodes(), captured.operands()
