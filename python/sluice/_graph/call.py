@@ -1,4 +1,4 @@
-"""Calls of a compiled graph: check the arguments, submit a step, give the results their structure."""
+"""Calls of a compiled graph: compare the nest of the arguments, submit a step, give the results theirs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def order_of(tensor: Any) -> tuple[int, ...] | None:
 
 
 class GraphCall:
-    """The compiled side of a graph.
+    """A plan as build() has it, in nests of arguments and results, while its session knows lists of tensors.
 
     layouts: by number, the strides (order_of) of inputs on which the graph depends.
     """
@@ -28,7 +28,6 @@ class GraphCall:
         self.name, self.session, self._functions = name, session, functions
         self._arguments, self.results = arguments, results
         self.inputs, self.layouts = inputs, layouts or {}
-        self._expected = [(dtype, tuple(shape)) for _, dtype, shape in inputs]
         self.donated: frozenset[str] = frozenset()  # inputs whose memory calls take
         self.timeout_s = -1.0  # of a submission at capacity; negative: none
         self.first_steps = None  # being measured
@@ -50,19 +49,13 @@ class GraphCall:
         outputs = self.session.try_call(self.check(given))
         return None if outputs is None else self.results.build(iter(outputs))
 
-    def check(self, given: Given, shapes: bool = True) -> Any:
-        """The tensors of `given`; throws naming the first one that is not as compiled, if only in its shape."""
+    def check(self, given: Given) -> Any:
+        """The tensors of `given`. Throws for what only Python knows of them; the session looks at shapes and dtypes."""
         structure, leaves, names = given
         if structure != self._arguments:
             raise _C.TypeError(f"graph '{self.name}': " + (difference(self._arguments, structure, "") or "arguments differ"))
-        for leaf, name, (dtype, shape) in zip(leaves, names, self._expected):
-            if shapes and leaf._shape != shape:
-                raise _C.ValueError(f"graph '{self.name}': argument '{name}' has shape {leaf._shape}; expected {shape}, as when "
-                                    "the graph was compiled")
-            if leaf.dtype is not dtype:
-                raise _C.TypeError(f"graph '{self.name}': argument '{name}' has dtype {leaf.dtype}; expected {dtype}, as when "
-                                   "the graph was compiled")
-        check_donated(self.name, self.donated, names, leaves)
+        if self.donated:
+            check_donated(self.name, self.donated, names, leaves)
         for i, order in self.layouts.items():
             if order_of(leaves[i]) != order:
                 raise _C.ValueError(f"graph '{self.name}': argument '{names[i]}' has strides {leaves[i].stride()}; expected "

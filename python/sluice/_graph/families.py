@@ -72,7 +72,7 @@ class FamilyCall(Plans):
 
     def _run(self, given: Given, try_only: bool) -> Any:
         family, calls = self._plans
-        leaves = self._last.check(given, shapes=False)
+        leaves = self._last.check(given)
         extents = family.extents_of([leaf._shape for leaf in leaves])
         if self._builder is not None:
             self._builder.count(self, extents)
