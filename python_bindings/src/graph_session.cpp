@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "base/files/file.h"
 #include "bindings.h"
@@ -133,22 +134,27 @@ void bind_graph_making(nb::class_<PyGraph>& graph) {
           nb::rv_policy::take_ownership, nb::arg("texts"), nb::arg("variables"), nb::arg("name"), nb::arg("options"));
 }
 
+std::vector<Tensor> tensors_of(std::vector<Value> values) {
+  return {std::make_move_iterator(values.begin()), std::make_move_iterator(values.end())};
+}
+std::vector<Value> values_of(std::vector<Tensor> tensors) {
+  return {std::make_move_iterator(tensors.begin()), std::make_move_iterator(tensors.end())};
+}
+
 void bind_graph_calls(nb::class_<PyGraph>& graph) {
   graph
       .def(
           "call",
-          [](PyGraph& g, const std::vector<Value>& inputs, double timeout_s) {
-            const std::vector<Tensor> outputs =
-                g.get()->call({inputs.begin(), inputs.end()}, nanoseconds_of(timeout_s));
-            return std::vector<Value>(outputs.begin(), outputs.end());
+          [](PyGraph& g, std::vector<Value> inputs, double timeout_s) {
+            return values_of(g.get()->call(tensors_of(std::move(inputs)), nanoseconds_of(timeout_s)));
           },
           Release(), nb::arg("inputs"), nb::arg("timeout_s") = -1.0)
       .def(
           "try_call",
-          [](PyGraph& g, const std::vector<Value>& inputs) -> std::optional<std::vector<Value>> {
-            const auto outputs = g.get()->try_call({inputs.begin(), inputs.end()});
+          [](PyGraph& g, std::vector<Value> inputs) -> std::optional<std::vector<Value>> {
+            auto outputs = g.get()->try_call(tensors_of(std::move(inputs)));
             if (!outputs) return std::nullopt;
-            return std::vector<Value>(outputs->begin(), outputs->end());
+            return values_of(std::move(*outputs));
           },
           Release(), nb::arg("inputs"))
       .def(

@@ -1,5 +1,5 @@
 #pragma once
-// Graphs that hold sessions on the default engine, so that exit can end them first.
+// Pointers of Python objects to sessions on the default engine, all known here, so that exit can end them first.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -14,8 +14,8 @@ class World;
 
 namespace sluice::python {
 
-// Holds a GraphSession that can be ended before its Python object is: by close(), or at exit. Whoever is in a call of
-// it keeps it meanwhile.
+// The pointer by which a Python object holds a GraphSession, apart from both because the session ends before the object
+// does, by close() or at exit, and after it where steps are in flight. Whoever is in a call of it keeps it meanwhile.
 class PyGraph {
  public:
   explicit PyGraph(std::unique_ptr<GraphSession> session);

@@ -41,6 +41,16 @@ std::vector<plan::NamedType> named_outputs(const plan::Plan& plan, const plan::S
   return outputs;
 }
 
+void check_argument(const std::string& graph, const std::string& name, const TensorType& expected,
+                    const TensorSpec& got) {
+  SLUICE_CHECK(got.shape == expected.shape,
+               "graph '{}': argument '{}' has shape {}; expected {}, as when the graph was compiled", graph, name,
+               got.shape.str(), expected.shape.str());
+  SLUICE_CHECK_KIND(kType, got.dtype == expected.dtype,
+                    "graph '{}': argument '{}' has dtype {}; expected {}, as when the graph was compiled", graph, name,
+                    dtype_name(got.dtype), dtype_name(expected.dtype));
+}
+
 int64_t firings_per_step(const plan::FiringCounts& counts, int sink) {
   return std::max<int64_t>(1, static_cast<int64_t>(counts.per_period(sink) / counts.period()));
 }

@@ -36,6 +36,12 @@ struct Ports {
 // The plan's outputs as callers call them.
 std::vector<plan::NamedType> named_outputs(const plan::Plan& plan, const plan::Shards& shards);
 
+// Throws kValue or kType, naming the argument, where it is of another type than the graph was compiled for. Nobody else
+// looks at the types of a call's arguments: a session does for its ports, and whoever has more arguments than ports for
+// the others.
+void check_argument(const std::string& graph, const std::string& name, const TensorType& expected,
+                    const TensorSpec& got);
+
 // How often a sink fires for a step; 1 also where it answers several at once.
 int64_t firings_per_step(const plan::FiringCounts& counts, int sink);
 

@@ -1,6 +1,7 @@
 #pragma once
-// A session as its callers have it: lets steps in and waits for them, and ends the session. It is kept alive by the
-// Session, by calls under way, and by storages' users while they wait.
+// A session as its callers share it: its Session owns and ends it, while handles of steps, storages of variables and
+// sessions that take turns with it hold on to it and may outlive that Session, which therefore is an object of its own
+// that only owns. It lets steps in and waits for them, and ends the session.
 //
 // Thread safety: every method.
 //

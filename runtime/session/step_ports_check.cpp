@@ -4,12 +4,6 @@
 #include "runtime/session/step_ports.h"
 
 namespace sluice {
-namespace {
-
-std::string type_str(const TensorSpec& spec) { return TensorType{spec.dtype, spec.shape}.str(); }
-
-}  // namespace
-
 void StepPorts::check_inputs(std::span<const InputTensor> inputs) const {
   const std::vector<Ports::Input>& expected = ports_.inputs;
   SLUICE_CHECK(inputs.size() == expected.size(), "session '{}': got {} inputs; the plan takes {}", plan_.name,
@@ -17,12 +11,9 @@ void StepPorts::check_inputs(std::span<const InputTensor> inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const PortInfo& port = expected[i].info;
     const TensorSpec& got = inputs[i].spec;
-    SLUICE_CHECK_KIND(kType, got.dtype == port.type.dtype,
-                      "session '{}': input '{}' has the wrong dtype: got {}; expected {}", plan_.name, port.name,
-                      type_str(got), port.type.str());
-    SLUICE_CHECK(got.shape == port.type.shape && got.strides.rank() == got.shape.rank(),
-                 "session '{}': input '{}' has the wrong shape: got {}; expected {}", plan_.name, port.name,
-                 type_str(got), port.type.str());
+    check_argument(plan_.name, port.name, port.type, got);
+    SLUICE_CHECK(got.strides.rank() == got.shape.rank(), "session '{}': input '{}': got {} strides; expected {}",
+                 plan_.name, port.name, got.strides.rank(), got.shape.rank());
     SLUICE_CHECK(inputs[i].data != nullptr || numel(got.shape) == 0,
                  "session '{}': input '{}': got no data; expected {}", plan_.name, port.name, port.type.str());
     if (inputs[i].storage != nullptr) check_handed_over(i, inputs[i]);

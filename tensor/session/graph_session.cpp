@@ -280,6 +280,14 @@ void GraphSession::Impl::start() {
     result.plan = std::move(loaded);
   }
   for (const PortInfo& port : session.inputs()) takes.insert(port.name);
+  if (world != nullptr || takes.size() != captured.graph.inputs().size()) {
+    const int parts = captured.graph.micro_batches();
+    for (const graph::Input& input : captured.graph.inputs()) {
+      TensorType type = captured.graph.type(input.value);
+      if (type.shape.rank() > 0) type.shape[0] *= parts;
+      arguments.push_back(std::move(type));
+    }
+  }
   for (const PortInfo& port : session.outputs()) results.push_back(port.type);
   check_donated_ports();
   results_vary = !plan::result_extents(named_outputs(result.plan, shards)).empty();
@@ -353,8 +361,11 @@ std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>&
   const std::vector<graph::Input>& known = impl_->captured.graph.inputs();
   Donations donations(impl_->result.plan.name);
   const std::vector<std::string>& donated = impl_->options.compile.donated;
-  // A rank, or the plan, may have nothing of an input.
-  const bool as_they_come = impl_->world == nullptr && impl_->takes.size() == inputs.size();
+  // A rank, or the plan, may have nothing of an input. The session checks the others.
+  const bool as_they_come = impl_->arguments.empty();
+  const auto check = [&](size_t index) {
+    check_argument(impl_->result.plan.name, known[index].name, impl_->arguments[index], inputs[index].spec());
+  };
   std::vector<InputTensor> data;
   std::vector<Tensor> host;
   std::vector<std::pair<std::string, Tensor>> local;
@@ -367,6 +378,7 @@ std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>&
     const size_t index = host.size() - 1;
     const std::string* name = index < known.size() ? &known[index].name : nullptr;
     if (name != nullptr && impl_->is_component(*name)) {
+      check(index);
       const InputTensor component = impl_->component_of(*name, input);
       if (impl_->takes.contains(*name)) data.push_back(component);
       continue;
@@ -376,6 +388,8 @@ std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>&
       if (name != nullptr && std::find(donated.begin(), donated.end(), *name) != donated.end())
         donations.add(data.size(), *name, input);
       data.push_back({host.back().read("graph input"), host.back().spec()});
+    } else {
+      check(index);
     }
   }
   if (!local.empty()) check_same_inputs(*impl_->world, impl_->result.plan.name, local);

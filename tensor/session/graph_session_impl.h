@@ -44,6 +44,7 @@ struct GraphSession::Impl {
   std::map<std::string, Sharded> sharded;  // variables that lie on several devices
   plan::Shards shards;                     // of the plan
   std::set<std::string> takes;             // the inputs of which this process has something
+  std::vector<TensorType> arguments;       // of a step, where the session has no port for the whole of each; else empty
   std::vector<TensorType> results;         // of a step
   bool results_vary = false;               // some are as long as a step makes them (plan/extents.h)
   Session session;

@@ -186,6 +186,8 @@ assert np.array_equal(graph(split).numpy(), 2 * whole)
 assert Twice()(sl.ones(2 + rank)).tolist() == [2.0] * (2 + rank)
 error(lambda: graph(sl.tensor(whole)))
 error(lambda: graph(split.to_global(sbp=B)))
+error(lambda: graph(sl.tensor(parts[rank][:1]).to_global(W, S(0))))
+error(lambda: graph(sl.tensor(parts[rank]).long().to_global(W, S(0))))
 error(lambda: sl.save(graph, "/proc/bundle"))
 try:
     Twice()(sl.ones(2).to_global(gpus, B))  # GPUs that this machine has not, or not both
@@ -217,6 +219,8 @@ def test_components_of_eager_tensors(ranks):  # GT-03, GT-04, GT-17
         "ValueError: graph 'twice': input 'x' lies as a local tensor; expected S(0) on cpu:0,1/cpu:0, as when the graph was compiled",
         "ValueError: graph 'twice': input 'x' lies as B on cpu:0,1/cpu:0; expected S(0) on cpu:0,1/cpu:0, as when the graph was "
         "compiled",
+        "ValueError: graph 'twice': argument 'x' has shape (2, 3); expected (5, 3), as when the graph was compiled",
+        "TypeError: graph 'twice': argument 'x' has dtype int64; expected float32, as when the graph was compiled",
         "OSError: graph 'twice': rank 0 could not save it: bundle '/proc/bundle': cannot be saved: /proc: No such file or directory",
         out[0][-1]]
     assert out[0][-1] in ("rank 0: device", "rank 1: device", "two GPUs")

@@ -21,13 +21,13 @@ def candidates() -> list[tuple[str, dict[str, Any]]]:
     return found + [(f"{n} core{'s' * (n > 1)}", {"cores": n}) for n in sorted({1, cores // 2}) if 0 < n < cores]
 
 
-def fastest(graph: Any, arguments: Any, trace: Any, tensors: list[Tensor], state: Any) -> tuple[Any, list[str]]:
+def fastest(graph: Any, trace: Any, tensors: list[Tensor], state: Any) -> tuple[Any, list[str]]:
     """(the plan's call, a line for each candidate). state: puts back what calls write."""
     before, tried = dict(graph.config._options), []
     for name, options in candidates():
         graph.config._options = {**before, **options}
         try:
-            call = graph.planned(arguments, trace, [])
+            call = graph.planned(trace, [])
             tried.append((_seconds(call, tensors, state), name, call))
         except _C.Error as error:
             tried.append((float("inf"), f"{name}: {str(error).splitlines()[0]}", None))

@@ -45,8 +45,8 @@ class CompiledGraph:
     """The traced graph that a backend is given: text() shows it, ops() lists it; called with tensors like the example
     inputs it runs as a plan, and gives the list of its outputs."""
 
-    def __init__(self, graph: Any, arguments: Any, trace: Any) -> None:
-        self.name, self._graph, self._arguments, self._trace = graph.name, graph, arguments, trace
+    def __init__(self, graph: Any, trace: Any) -> None:
+        self.name, self._graph, self._trace = graph.name, graph, trace
         self._plan: Any = None
 
     def text(self) -> str:
@@ -63,7 +63,7 @@ class CompiledGraph:
 
     def __call__(self, *inputs: Any) -> Any:
         if self._plan is None:
-            self._plan = self._graph.planned(self._arguments, self._trace, [])
+            self._plan = self._graph.planned(self._trace, [])
         return self._plan.submit(list(inputs))
 
     forward = __call__

@@ -53,17 +53,17 @@ class Backward:
         program.settings.configure(self.graph, program.device)
         likes = [example_of(t) for t in outs] + [self._example(program, distinct[i]) for i in self._fed]
         with tracing_lock:
-            arguments, trace = self.graph.traced(likes)
+            trace = self.graph.traced(likes)
         given.clear()
         self.captured = trace.captured
         # A tensor that nobody else has is handed over, and not copied.
         self._donated = [len(outs) + n for n, i in enumerate(self._fed) if distinct[i].kind == "plan" and distinct[i].value >= program.num_results]
-        donated = [trace.names[n] for n in self._donated]
+        donated = [trace.given.names[n] for n in self._donated]
         try:
-            self._plan = self.graph.planned(arguments, trace, donated)
+            self._plan = self.graph.planned(trace, donated)
         except NotImplementedError:  # the plan would copy one of them
             self._donated = []
-            self._plan = self.graph.planned(arguments, trace, [])
+            self._plan = self.graph.planned(trace, [])
         program.counter.count("backward_plans")
 
     @staticmethod

@@ -11,7 +11,10 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._base.structure import Structure
 from sluice.autograd.graph import saved_tensors_hooks
+from sluice._graph.compiling import compiled
+from sluice._graph.given import Given
 from sluice._graph.graph import Graph
+from sluice._graph.tracing import Trace, traced
 
 from sluice._compile.breaks import Break, draws_of_python, refusing
 from sluice._compile.guards import flags_kept
@@ -64,21 +67,21 @@ class Traced(Graph):
         for name, tensor in self._tensors.items():
             yield f"outer.{name}", tensor
 
-    def traced(self, tensors: Any) -> tuple[Any, Any]:
-        """(arguments, the trace) for inputs like these, tensors or families.Example. REQUIRES: the tracing lock."""
+    def traced(self, tensors: Any) -> Trace:
+        """The trace for inputs like these, tensors or families.Example. REQUIRES: the tracing lock."""
         n = len(tensors)
         structure = Structure("dict", ("tensors",), (Structure("tuple", None, (Structure("tensor"),) * n),))
         # The cache of casts holds traced values, which belong to one graph.
         clear_autocast_cache()
         try:
-            return {"tensors": tuple(tensors)}, self._traced(structure, list(tensors), [f"tensors.{i}" for i in range(n)])
+            return traced(self, Given(structure, list(tensors), [f"tensors.{i}" for i in range(n)]))
         finally:
             clear_autocast_cache()
 
-    def planned(self, arguments: Any, trace: Any, donated: list[str]) -> Any:
+    def planned(self, trace: Trace, donated: list[str]) -> Any:
         """donated: names of inputs whose memory calls take."""
         self.config._options["donated"] = donated
-        call = self._compiled(trace, arguments)
+        call = compiled(self, trace)
         self.__dict__["_call"] = call
         return call
 

@@ -112,7 +112,7 @@ def _first_module(region: Any, program: Any, given: Any) -> str:
             return [t for _, t in traced.made]
 
         graph = Traced(f"{region.name}_modules", program.reached, program.outer, build, program.environment)
-        made = graph.planned(*graph.traced(program_tensors), []).submit(program_tensors)
+        made = graph.planned(graph.traced(program_tensors), []).submit(program_tensors)
         found = next((name for (name, a), b in zip(eager, made) if not _near(b, a)), "")
         graph.synchronize()
         state.put_back()

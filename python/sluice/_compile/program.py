@@ -80,15 +80,15 @@ class Program:
     def _prepared(self, tensors: list[Tensor]) -> Any:
         """The function that gives the results of the forward plan for tensors."""
         backend = self.settings.backend
-        graph, (arguments, trace) = self._graph, self._traced
+        graph, trace = self._graph, self._traced
         if callable(backend):
-            return given_to(backend, CompiledGraph(graph, arguments, trace), tensors, self.settings.asked_of_backend)
+            return given_to(backend, CompiledGraph(graph, trace), tensors, self.settings.asked_of_backend)
         # Results that only the backward pass reads may have any order of axes, and it takes them as they lie.
         graph.config._options["any_order"] = [name for name, _, _ in self.captured.outputs()[self.num_results:]]
         if self.settings.mode == "max-autotune":
-            plan, self._tried = autotune.fastest(graph, arguments, trace, tensors, debugging.State(self, tensors))
+            plan, self._tried = autotune.fastest(graph, trace, tensors, debugging.State(self, tensors))
         else:
-            plan = graph.planned(arguments, trace, [])
+            plan = graph.planned(trace, [])
         return plan.submit
 
     def _check_effects(self, attributes: Attributes, graph: Traced) -> None:
@@ -111,7 +111,7 @@ class Program:
 
         run = Run(function, arguments, variables, wants, name)
         self._graph, self._traced = traced(run)
-        lines = Lines(self._traced[1].captured.text())
+        lines = Lines(self._traced.captured.text())
         if run.shares_memory(lines):
             traced(Aliases(function, arguments, variables, False, name))
         self._grads = wants and any(o.grad for o in run.outputs)
@@ -127,7 +127,7 @@ class Program:
         elif wants:  # without what was saved
             run = Run(function, arguments, variables, False, name)
             self._graph, self._traced = traced(run)
-        self.captured = self._traced[1].captured
+        self.captured = self._traced.captured
         self.outputs, self.results, self.written = run.outputs, run.results, run.written
         self.num_results, self.run = len(run.of_plan), run if self._grads else None
         self._inputs_with_grad = [i for i, t in enumerate(tensors) if t.requires_grad]
@@ -156,7 +156,7 @@ class Program:
 
         outs = [t for t, o in zip(run.results.tensors, run.outputs) if o.kind == "plan" and o.grad]
         leaves = [t for t in run.inputs if t.requires_grad] + self.leaves
-        _, trace = Traced(f"{self.name}_backward", self.reached, self.outer, build, self.environment).traced(
+        trace = Traced(f"{self.name}_backward", self.reached, self.outer, build, self.environment).traced(
             [example_of(t) for t in outs] + [example_of(t) for t in run.saved if t._traced])
         self.backward_ops = [node["op"] for node in trace.captured.nodes()]
         return sorted(read)

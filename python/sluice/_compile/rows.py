@@ -125,7 +125,7 @@ def axes_of(function: Any, arguments: Any, environment: Any, places: list[tuple[
     try:
         with tracing_lock:
             graph = Traced(f"{name}_rows", environment.modules, {n: t for n, t in outer.items() if id(t) not in inside}, build, environment)
-            captured = graph.traced(others)[1].captured
+            captured = graph.traced(others).captured
     except Exception as error:
         raise as_break(error) from error
     finally:

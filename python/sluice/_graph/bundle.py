@@ -12,9 +12,10 @@ from typing import Any
 from sluice import _C
 from sluice._tensor.host_function import Generated
 from sluice._base.json_file import parse_json
-from sluice._base.structure import Structure, flatten
+from sluice._base.structure import Structure
 from sluice._graph.call import GraphCall
 from sluice._graph.families import FamilyCall
+from sluice._graph.given import Given, taken_apart
 from sluice._graph.graph import Graph
 from sluice._graph.signature import read_signature
 
@@ -154,16 +155,16 @@ class LoadedGraph:
         self.inputs = self._call.inputs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(self._bind(args, kwargs))
+        return self._call(self._given(args, kwargs))
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by parameter."""
+    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
+        """The arguments of a call, by the parameters that build() had."""
         kwargs = {**{p: v for p, v in self._defaults.items() if p in self._parameters[len(args):]}, **kwargs}
         missing = [p for p in self._parameters[len(args):] if p not in kwargs]
         unknown = [k for k in kwargs if k not in self._parameters]
         if missing or unknown or len(args) > len(self._parameters):
             raise TypeError(f"graph '{self.name}': got {len(args)} arguments and {list(kwargs)}; expected {self._parameters}")
-        return dict(zip(self._parameters, [*args, *(kwargs[p] for p in self._parameters[len(args):])]))
+        return taken_apart(dict(zip(self._parameters, [*args, *(kwargs[p] for p in self._parameters[len(args):])])))
 
     def synchronize(self) -> None:
         self._call.synchronize()
@@ -210,15 +211,13 @@ class ShapedGraphs:
         return [{name: tuple(shape) for name, _, shape in graph.inputs} for graph in self.graphs]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given: list[tuple[int, ...]] = []
+        got: list[tuple[int, ...]] = []
         for graph, shapes in zip(self.graphs, self.shapes):
-            arguments = graph._bind(args, kwargs)
-            leaves: list[Any] = []
-            flatten(arguments, "", leaves, [])
-            given = [tuple(leaf.shape) for leaf in leaves]
-            if given == list(shapes.values()):
-                return graph._call(arguments)
-        raise _C.ValueError(f"graph '{self.name}': inputs have shapes {given}; there are plans for {self.shapes}")
+            given = graph._given(args, kwargs)
+            got = [tuple(leaf.shape) for leaf in given.leaves]
+            if got == list(shapes.values()):
+                return graph._call(given)
+        raise _C.ValueError(f"graph '{self.name}': inputs have shapes {got}; there are plans for {self.shapes}")
 
     def __repr__(self) -> str:
         return f"ShapedGraphs({self.name!r}, {self.shapes})"

@@ -1,27 +1,15 @@
-"""Calls of a compiled graph: check the arguments, submit a step, give the results their structure."""
+"""Calls of a compiled graph: compare the nest of the arguments, submit a step, give the results theirs."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from sluice import _C
 from sluice._tensor.host_function import begin_anew
-from sluice._base.structure import difference, flatten
+from sluice._base.structure import difference
 from sluice._graph.donation import check_donated
+from sluice._graph.given import Given
 from sluice._graph.report import memory_report
-
-
-class Trace(NamedTuple):
-    """The trace of build() for certain arguments."""
-
-    captured: Any
-    results: Any  # the nest of its results
-    functions: Any  # of its host streams
-    structure: Any  # the nest of the arguments
-    leaves: Any
-    names: Any
-    refused: Any
-    report: Any
 
 
 def order_of(tensor: Any) -> tuple[int, ...] | None:
@@ -30,7 +18,7 @@ def order_of(tensor: Any) -> tuple[int, ...] | None:
 
 
 class GraphCall:
-    """The compiled side of a graph. Arguments arrive as a dict by parameter name.
+    """A plan as build() has it, in nests of arguments and results, while its session knows lists of tensors.
 
     layouts: by number, the strides (order_of) of inputs on which the graph depends.
     """
@@ -40,14 +28,13 @@ class GraphCall:
         self.name, self.session, self._functions = name, session, functions
         self._arguments, self.results = arguments, results
         self.inputs, self.layouts = inputs, layouts or {}
-        self._expected = [(dtype, tuple(shape)) for _, dtype, shape in inputs]
         self.donated: frozenset[str] = frozenset()  # inputs whose memory calls take
         self.timeout_s = -1.0  # of a submission at capacity; negative: none
         self.first_steps = None  # being measured
         self.blocks: dict[str, int] = {}  # of memory that it shares with other plans: bytes by space
 
-    def __call__(self, arguments: Any) -> Any:
-        return self.results.build(iter(self.submit(self.check(arguments))))
+    def __call__(self, given: Given) -> Any:
+        return self.results.build(iter(self.submit(self.check(given))))
 
     def submit(self, inputs: Any) -> Any:
         """The results of a step, as a list."""
@@ -57,25 +44,18 @@ class GraphCall:
             self.first_steps = first
         return outputs
 
-    def try_call(self, arguments: Any) -> Any:
+    def try_call(self, given: Given) -> Any:
         """None, and nothing submitted, where a call would block."""
-        outputs = self.session.try_call(self.check(arguments))
+        outputs = self.session.try_call(self.check(given))
         return None if outputs is None else self.results.build(iter(outputs))
 
-    def check(self, arguments: Any, shapes: bool = True) -> Any:
-        """The tensors of `arguments`; throws naming the first one that is not as compiled, if only in its shape."""
-        leaves, names = [], []
-        structure = flatten(arguments, "", leaves, names)
+    def check(self, given: Given) -> Any:
+        """The tensors of `given`. Throws for what only Python knows of them; the session looks at shapes and dtypes."""
+        structure, leaves, names = given
         if structure != self._arguments:
             raise _C.TypeError(f"graph '{self.name}': " + (difference(self._arguments, structure, "") or "arguments differ"))
-        for leaf, name, (dtype, shape) in zip(leaves, names, self._expected):
-            if shapes and leaf._shape != shape:
-                raise _C.ValueError(f"graph '{self.name}': argument '{name}' has shape {leaf._shape}; expected {shape}, as when "
-                                    "the graph was compiled")
-            if leaf.dtype is not dtype:
-                raise _C.TypeError(f"graph '{self.name}': argument '{name}' has dtype {leaf.dtype}; expected {dtype}, as when "
-                                   "the graph was compiled")
-        check_donated(self.name, self.donated, names, leaves)
+        if self.donated:
+            check_donated(self.name, self.donated, names, leaves)
         for i, order in self.layouts.items():
             if order_of(leaves[i]) != order:
                 raise _C.ValueError(f"graph '{self.name}': argument '{names[i]}' has strides {leaves[i].stride()}; expected "
@@ -83,7 +63,7 @@ class GraphCall:
                                     "something else for other strides")
         return leaves
 
-    def prepare(self, arguments: Any) -> None:
+    def prepare(self, given: Given) -> None:
         """Compiles what a call with such arguments runs: it is there."""
 
     def sessions(self) -> list[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from sluice import _C
 from sluice._base.structure import flatten
 from sluice._base.trace import tracing_lock, within
+from sluice._graph.given import Given
 
 
 class _Mode:
@@ -45,21 +46,19 @@ def is_eager() -> bool:
     return _Mode.eager and not _C.is_tracing()
 
 
-def run(graph: Any, arguments: Any) -> Any:
+def run(graph: Any, given: Given) -> Any:
     """The result of a call of the graph, with the same effects on modules, optimizers, schedules and the scaler as its plan's."""
     n = graph.config.micro_batches.n
     if n > 1:
         raise _C.NotImplementedError(f"graph '{graph.name}': a call is {n} micro-batches, which eager mode does not have; "
                                      "use set_mode('graph'), or no set_gradient_accumulation_steps()")
-    leaves: list[Any] = []
-    structure = flatten(arguments, "", leaves, [])
     # build() has arguments of its own to write to; they are leaves, as in a trace.
-    given = structure.build(iter([t.detach().clone().requires_grad_(t.requires_grad) for t in leaves]))
+    own = given.structure.build(iter([t.detach().clone().requires_grad_(t.requires_grad) for t in given.leaves]))
     with tracing_lock:  # gradients are there for one call at a time
-        return _run(graph, given)
+        return _run(graph, own)
 
 
-def _run(graph: Any, given: Any) -> Any:
+def _run(graph: Any, arguments: Any) -> Any:
     pairs, scaler = graph._updates.pairs, graph._updates.scaler
     for optim, _ in pairs:
         _ = optim.param_groups  # brings what plans have done
@@ -75,7 +74,7 @@ def _run(graph: Any, given: Any) -> Any:
             for p in params:
                 p.grad = None
             results: list[Any] = []
-            bound = graph._bound(given)
+            bound = graph._bound(arguments)
             with graph.config.precision():
                 nest = flatten(graph.build(*bound.args, **bound.kwargs), "", results, [])
             results = [t.detach().clone() for t in results]  # as they are before the updates

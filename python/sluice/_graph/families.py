@@ -11,12 +11,14 @@ from sluice import _C
 from sluice._C import fn
 from sluice._tensor.creation import zeros
 from sluice._base.progress import with_progress
-from sluice._base.structure import flatten
 from sluice._base.trace import tracing_lock
 from sluice._base.grad_mode import no_grad
+from sluice._graph.compiling import compiled
 from sluice._graph.donation import check_dims, donated_leaves
+from sluice._graph.given import Given
 from sluice._graph.report import family_report
 from sluice._graph.plans import Blocks, Plans
+from sluice._graph.tracing import Trace, traced
 
 
 class Example(NamedTuple):
@@ -58,26 +60,26 @@ class FamilyCall(Plans):
         family, _ = self._plans
         return [{dim[0]: extent for dim, extent in zip(family.dims, extents)} for extents in family.members]
 
-    def __call__(self, arguments: Any) -> Any:
-        return self._run(arguments, try_only=False)
+    def __call__(self, given: Given) -> Any:
+        return self._run(given, try_only=False)
 
-    def try_call(self, arguments: Any) -> Any:
+    def try_call(self, given: Given) -> Any:
         """None, and nothing submitted, where a call would block; one that is split may block after its first part."""
-        return self._run(arguments, try_only=True)
+        return self._run(given, try_only=True)
 
-    def prepare(self, arguments: Any) -> None:
+    def prepare(self, given: Given) -> None:
         """All plans are there."""
 
-    def _run(self, arguments: Any, try_only: bool) -> Any:
+    def _run(self, given: Given, try_only: bool) -> Any:
         family, calls = self._plans
-        leaves = self._last.check(arguments, shapes=False)
+        leaves = self._last.check(given)
         extents = family.extents_of([leaf._shape for leaf in leaves])
         if self._builder is not None:
             self._builder.count(self, extents)
         parts = []
         for member, start, size in family.parts_of(extents):
             call = calls[member]
-            inputs = [_fit(*given, start, size, family.members[member]) for given in zip(leaves, self._axes)]
+            inputs = [_fit(leaf, axes, start, size, family.members[member]) for leaf, axes in zip(leaves, self._axes)]
             outputs = call.session.try_call(inputs) if try_only and not parts else call.submit(inputs)
             if outputs is None:
                 return None
@@ -197,33 +199,31 @@ def bound_inputs(graph: str, dims: dict[str, dict[int, Any]], names: list[str], 
     return found, ports
 
 
-def compile_family(graph: Any, arguments: Any, tracing: Any) -> FamilyCall:
+def compile_family(graph: Any, given: Given, tracing: Any) -> FamilyCall:
     """All members of the family that the graph's config declares: traced one after another, then compiled."""
-    leaves: list[Any] = []
-    names: list[str] = []
-    structure = flatten(arguments, "", leaves, names)
+    structure, leaves, names = given
     dims, ports = bound_inputs(graph.name, graph.config.dims, names, leaves)
     check_dims(graph.name, donated_leaves(graph.name, graph.config.donated, names, leaves), dims, ports)
     members = _C.all_extents([list(dim.buckets) for dim in dims])
     family = _C.Family(graph.name, [(d.name, d.min, d.max, d.fit) for d in dims], ports, members)
     family.extents_of([leaf._shape for leaf in leaves])  # what the first call says is checked as that of any other
 
-    def traced(extents: list[int]) -> Any:
+    def traced_for(extents: list[int]) -> Trace:
         shapes = family.input_shapes(extents)
-        return graph._traced(structure, [Example(t.dtype, tuple(s), t.requires_grad) for t, s in zip(leaves, shapes)], names)
+        return traced(graph, Given(structure, [Example(t.dtype, tuple(s), t.requires_grad) for t, s in zip(leaves, shapes)], names))
 
-    traces = [traced(extents) for extents in members]
+    traces = [traced_for(extents) for extents in members]
     probes = family.probes()
     different = [t for t in traces if t.results != traces[-1].results]
     if different:
         raise _C.TypeError(f"graph '{graph.name}': build() returns another structure for some sizes than for others; it must "
                            "be the same for all")
-    family.bind_outputs(members + probes, [t.captured.outputs() for t in [*traces, *map(traced, probes)]])
+    family.bind_outputs(members + probes, [t.captured.outputs() for t in [*traces, *map(traced_for, probes)]])
     tracing.close()  # other graphs may be traced while this one is compiled
     blocks = Blocks(graph.config.arenas)
 
-    def compiled(trace: Any) -> Any:
-        call = graph._compiled(trace, arguments, blocks.arenas)
+    def loaded(trace: Trace) -> Any:
+        call = compiled(graph, trace, blocks.arenas)
         blocks.loaded(call)
         return call
 
@@ -231,7 +231,7 @@ def compile_family(graph: Any, arguments: Any, tracing: Any) -> FamilyCall:
     # The largest first, as the others then have room in its memory.
     order = sorted(range(len(members)), key=lambda m: [-n for n in members[m]])
     for m in with_progress(order, f"graph '{graph.name}': compiling its plans", shown=True):
-        calls[m] = compiled(traces[m])
+        calls[m] = loaded(traces[m])
         _C.check_member(family, m, calls[m].session)
-    builder = Builder(graph, dims, traced, compiled) if any(dim.exact_after for dim in dims) else None
+    builder = Builder(graph, dims, traced_for, loaded) if any(dim.exact_after for dim in dims) else None
     return FamilyCall(family, calls, blocks, builder)

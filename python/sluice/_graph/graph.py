@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import json
-import os
 import threading
-import time
 import warnings
 from collections import OrderedDict
 from numbers import Integral
@@ -16,26 +13,21 @@ from typing import Any, Callable, TypeVar
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._base.structure import flatten
-from sluice._base.trace import tracing_lock, within
+from sluice._base.trace import tracing_lock
 from sluice.nn.debug import Debug
 from sluice._graph import eager, runtime_state, state
 from sluice._graph.awaiting import Awaiting
-from sluice._graph.call import GraphCall, order_of, Trace
+from sluice._graph.compiling import compiled
 from sluice._graph.config import GraphConfig
-from sluice._graph.costs import FirstSteps, use_cache
-from sluice._graph.donation import donated_leaves
-from sluice._graph.dry_run import write_and_exit
 from sluice._graph.families import compile_family
+from sluice._graph.given import Given, taken_apart
 from sluice._graph.inspection import Inspection
-from sluice._graph.refused import Refused
-from sluice._graph.report import Report, graph_repr, print_trials
+from sluice._graph.report import graph_repr
 from sluice._graph.shape_cache import LayoutCache, ShapeCache
+from sluice._graph.tracing import traced
 from sluice._graph.updates import Updates, check_can_compile_again
 from sluice._graph.watch import Watch
-from sluice._graph.zero import Zero
 from sluice.nn.modules._arrays import with_tensors
-from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
 
 _counter = itertools.count()
@@ -197,8 +189,8 @@ class Graph(Inspection):
     # Calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        arguments = self._bind(args, kwargs)
-        return eager.run(self, arguments) if eager.is_eager() else self._prepared_call(arguments)(arguments)
+        given = self._given(args, kwargs)
+        return eager.run(self, given) if eager.is_eager() else self._prepared_call(given)(given)
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         """Traces and compiles for inputs like these, without running a step.
@@ -210,20 +202,20 @@ class Graph(Inspection):
         if "memory" in kwargs and "memory" not in inspect.signature(self.build).parameters:
             self.config.set_memory_budget(kwargs.pop("memory"))
             self.config.enable_auto_memory("Adaptive")
-        arguments = self._bind(args, kwargs)
+        given = self._given(args, kwargs)
         if self._call is None:
-            self._compile_once(arguments)
-        self._call.prepare(arguments)
+            self._compile_once(given)
+        self._call.prepare(given)
         return self
 
     def try_call(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, but None (and nothing submitted) while as many steps are in flight as the plan has room for."""
-        arguments = self._bind(args, kwargs)
-        return eager.run(self, arguments) if eager.is_eager() else self._prepared_call(arguments).try_call(arguments)
+        given = self._given(args, kwargs)
+        return eager.run(self, given) if eager.is_eager() else self._prepared_call(given).try_call(given)
 
-    def _prepared_call(self, arguments: Any) -> Any:
+    def _prepared_call(self, given: Given) -> Any:
         if self._call is None:
-            self._compile_once(arguments)
+            self._compile_once(given)
         call, change = self._call, self._watch.changed(self) or self._updates.refresh()
         if change is None:
             return call
@@ -235,7 +227,7 @@ class Graph(Inspection):
         finally:
             for session in call.sessions():
                 session.close()
-        return self._prepared_call(arguments)
+        return self._prepared_call(given)
 
     def _count_change(self, change: str) -> None:
         self.__dict__["_changes"] += 1
@@ -278,8 +270,9 @@ class Graph(Inspection):
             raise RuntimeError(f"{what}: graph '{self.name}' is not compiled; call it once, or compile(*inputs)")
         return self._call
 
-    def _bind(self, args: Any, kwargs: Any) -> Any:
-        if any(given.__class__ is not Tensor for given in (*args, *kwargs.values())):
+    def _given(self, args: Any, kwargs: Any) -> Given:
+        """The arguments of a call, as build() takes them."""
+        if any(value.__class__ is not Tensor for value in (*args, *kwargs.values())):
             args, kwargs = with_tensors(self._blocks.values(), args, kwargs)
         if self.__dict__.get("_signature") is None:
             self.__dict__["_signature"] = inspect.signature(self.build)
@@ -290,7 +283,7 @@ class Graph(Inspection):
             raise _C.TypeError(f"graph '{self.name}': {error}; build takes {names}, got {len(args)} positional arguments and "
                                f"{list(kwargs)}") from None
         bound.apply_defaults()
-        return bound.arguments
+        return taken_apart(bound.arguments)
 
     def _bound(self, arguments: Any) -> inspect.BoundArguments:
         """Arguments by name, as build() takes them."""
@@ -298,12 +291,12 @@ class Graph(Inspection):
 
     # Compilation
 
-    def _compile_once(self, arguments: Any, missing: Any = None, compile: Any = None) -> None:
+    def _compile_once(self, given: Any, missing: Any = None, compile: Any = None) -> None:
         """If threads call first at the same time, one compiles and the others wait for it.
 
         missing: says whether there is something to compile still; by default, the graph as a whole.
         """
-        missing, compile = missing or (lambda: self._call is None), compile or (lambda tracing: self._compile(arguments, tracing))
+        missing, compile = missing or (lambda: self._call is None), compile or (lambda tracing: self._compile(given, tracing))
         while missing():
             here = threading.get_ident()
             with contextlib.ExitStack() as tracing:
@@ -324,7 +317,7 @@ class Graph(Inspection):
             if thread is not None:
                 done.wait()
 
-    def _compile(self, arguments: Any, tracing: Any) -> None:
+    def _compile(self, given: Given, tracing: Any) -> None:
         self.__dict__["_watch"] = Watch()
         if self.config.dims and self._several_shapes:
             raise _C.ValueError(f"graph '{self.name}': both config.set_dims and with_dynamic_input_shape are used; use one of "
@@ -334,105 +327,23 @@ class Graph(Inspection):
                                          "with_dynamic_input_shape")
         if self._several_shapes:
             call = ShapeCache(self, *self._several_shapes)
-            call.add(arguments, tracing)
+            call.add(given, tracing)
         elif self.config.dims:
-            call = compile_family(self, arguments, tracing)
+            call = compile_family(self, given, tracing)
         else:
-            leaves, names = [], []
-            structure = flatten(arguments, "", leaves, names)
-            trace = self._traced(structure, leaves, names)
+            trace = traced(self, given)
             tracing.close()  # other graphs may be traced while this one is compiled
-            one_plan = self.config.zero is not None or any(leaf._global for leaf in leaves)
+            one_plan = self.config.zero is not None or any(leaf._global for leaf in given.leaves)
             if trace.captured.ordered and not one_plan:
                 call = LayoutCache(self)
-                call.keep(trace, arguments)
+                call.keep(trace)
             else:
-                call = self._compiled(trace, arguments)
+                call = compiled(self, trace)
         self.__dict__["_call"] = call  # all at once: other threads may look
 
-    def _traced(self, structure: Any, leaves: Any, names: Any) -> Trace:
-        start = time.perf_counter()
-        refused, report = Refused(self.name, self.config), Report(self)
-        with refused:
-            captured, results, functions = self._trace(structure, leaves, names, refused, report.stack_depth)
-        report.stage(f"build() traced in {time.perf_counter() - start:.3f} s")
-        return Trace(captured, results, functions, structure, leaves, names, refused, report)
-
-    def _compiled(self, trace: Trace, arguments: Any, arenas: Any = None) -> GraphCall:
-        """arenas: the memory it shares with other plans of the graph, of which one at a time runs."""
-        self.__dict__["_captured"] = trace.captured
-        layouts = {i: order_of(trace.leaves[i]) for i in trace.captured.ordered}
-        signature = {"parameters": list(arguments), "arguments": trace.structure.to_json(), "results": trace.results.to_json()}
-        if layouts:
-            signature["strides"] = {trace.names[i]: order for i, order in layouts.items()}
-        dry_run = os.environ.get("SLUICE_DRY_RUN") == "1"
-        options = {**self._session_options(arenas), "dry_run": dry_run,
-                   "components": {n: t._global for n, t in zip(trace.names, trace.leaves) if t._global},
-                   "meta": {"name": self.name, "signature": json.dumps(signature)},
-                   "donated": donated_leaves(self.name, self.config.donated, trace.names, trace.leaves)}
-        measures = use_cache(self.config.cost_cache, options)
-        mark = _C.kernel_trials_used()
-        with trace.refused:
-            session = _C.GraphSession(trace.captured, options, trace.functions)
-        self.config.freeze()
-        trace.report.compiled(session)
-        trials = _C.kernel_trials(mark) if options.get("kernel_trials") else []
-        print_trials(self.name, trials)
-        self.config.compiled(session, trace.captured, len(trials))
-        if dry_run:
-            write_and_exit(self.name, session)
-        inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(trace.names, trace.leaves)]
-        call = GraphCall(self.name, session, trace.structure, inputs, trace.results, trace.functions, layouts)
-        call.donated = frozenset(options["donated"])
-        call.timeout_s = self.config.submit_timeout
-        if measures and not session.costs_known(options["cost_file"]):
-            session.set_trace(True)
-            call.first_steps = FirstSteps(session, options["cost_file"])
-        return call
-
-    def _session_options(self, arenas: Any) -> dict[str, Any]:
-        stages = {n: c.stage_id for n, m in self._named_modules() if (c := ModuleConfig.of(m)).stage_id is not None}
-        options = {**self.config.for_session(), "name": self.name, "stages": stages}
-        arenas = arenas or self.config.arenas
-        return options if arenas is None else {**options, "arenas": arenas}
-
-    def _trace(self, structure: Any, leaves: Any, names: Any, refused: Any, stack_depth: int) -> Any:
-        batches = self.config.micro_batches
-        scaling, tables = self._updates.scaling(), self._updates.tables(batches.n)
-        self._updates.prepare(self.config.zero)
-        scope = _C.TraceScope(self.name, stack_depth, self.config._call_fixes)
-        context = within(names=self._module_names(), functions={}, stepped=[], optimizers=[optim for optim, _ in self._optimizers],
-                         schedules=self._optimizers, batches=batches, scaling=scaling, tables=tables)
-        scope.set_micro_batches(batches.n)
-        try:
-            with context as now:
-                variables = list(self._variables())
-                for name, tensor in variables:
-                    scope.register_variable(name, tensor)
-                traced = [scope.add_input(n, t.dtype, batches.part(self.name, n, t._shape), order_of(t)) for n, t in zip(names, leaves)]
-                for t, given in zip(traced, leaves):
-                    if given.requires_grad:
-                        t.requires_grad_(True)
-                traced = [t.to_global(g.placement, g.sbp) if g._global else t for t, g in zip(traced, leaves)]
-                bound = self._bound(structure.build(iter(traced)))
-                with (self.config.zero or Zero(restore_level=0)).restored(self._blocks.values()):
-                    with self._watch.reading(self, Graph, self._own, self._named_modules(), self._environment), self.config.precision():
-                        result = self.build(*bound.args, **bound.kwargs)
-                self._updates.trace()
-                outputs, output_names = [], []
-                results = flatten(result, "", outputs, output_names)
-                named = [(_output_name(n), batches.pack(t)) for n, t in zip(output_names, outputs)]
-                captured = scope.finish(named)
-                refused.captured = captured
-                traced = captured, results, now.functions
-        except _C.Error:
-            refused.captured = scope.unfinished()
-            raise
-        finally:
-            scope.close()
-        del bound, result, outputs, named, context, now  # objects that are nowhere else are of this trace alone
-        self._watch.finish(self, list(self._named_modules()), variables, captured, traced[-1])
-        return traced
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, the watch notes what build() reads."""
+        return self._watch.reading(self, Graph, self._own, self._named_modules(), self._environment)
 
     def _named_modules(self) -> Any:
         for block, module in self._blocks.items():
@@ -462,9 +373,3 @@ class Graph(Inspection):
 
     def __repr__(self) -> str:
         return graph_repr(self)
-
-
-def _output_name(path: Any) -> Any:
-    if path == "":
-        return "output"
-    return f"output{path}" if path[0].isdigit() else path

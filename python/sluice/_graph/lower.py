@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from sluice import _C
-from sluice._base.structure import flatten
 from sluice._base.trace import tracing_lock
+from sluice._graph.compiling import compiled
 from sluice._graph.function import FunctionGraph
 from sluice._graph.graph import Graph
 from sluice._graph.pass_options import trace_patterns_by
+from sluice._graph.tracing import Trace, traced
 
 
 class Lowered:
     """A traced graph. text() shows it, cost_analysis() says what it computes, compile() makes the plan of it."""
 
-    def __init__(self, graph: Graph, trace: Any, arguments: Any) -> None:
-        self._graph, self._trace, self._arguments = graph, trace, arguments
+    def __init__(self, graph: Graph, trace: Trace) -> None:
+        self._graph, self._trace = graph, trace
 
     def text(self) -> str:
         """The graph before any pass, as a bundle's graph.txt has it."""
@@ -33,13 +34,13 @@ class Lowered:
 
     def compile(self) -> Graph:
         """The graph with its plan, to be called like the function: see its `plan`, `memory()`, `stats()`."""
-        graph, trace, arguments = self._graph, self._trace, self._arguments
+        graph, trace = self._graph, self._trace
 
         def planned(tracing: Any) -> None:
             tracing.close()  # this graph has been traced
-            graph.__dict__["_call"] = graph._compiled(trace, arguments)
+            graph.__dict__["_call"] = compiled(graph, trace)
 
-        graph._compile_once(arguments, compile=planned)
+        graph._compile_once(trace.given, compile=planned)
         return graph
 
     def __repr__(self) -> str:
@@ -64,12 +65,9 @@ def lower(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Lowered:
         raise _C.RuntimeError(f"lower: graph '{graph.name}' is compiled; lower it before the first call")
     if graph.config.dims or graph._several_shapes:
         raise _C.RuntimeError(f"lower: graph '{graph.name}' has several plans; compile(*arguments) makes them")
-    arguments = graph._bind(args, kwargs)
-    leaves: list[Any] = []
-    names: list[str] = []
-    structure = flatten(arguments, "", leaves, names)
+    given = graph._given(args, kwargs)
     with tracing_lock:
-        return Lowered(graph, graph._traced(structure, leaves, names), arguments)
+        return Lowered(graph, traced(graph, given))
 
 
 trace_patterns_by(lower)

@@ -13,6 +13,7 @@ from sluice._tensor.global_tensors import fill
 from sluice._base.grad_mode import no_grad
 from sluice._graph import state as states
 from sluice._graph.call import GraphCall
+from sluice._graph.compiling import session_options
 from sluice._graph.report import Report
 from sluice._graph.setters import OF_RUNS
 from sluice._graph.shape_cache import LayoutCache, ShapeCache
@@ -157,7 +158,7 @@ def _fill(graph: Any, own: dict[str, Any], contents: dict[str, Any]) -> None:
 
 def _resumed(graph: Any, plan: dict[str, Any], own: dict[str, Any], device: str, arenas: Any) -> GraphCall:
     variables = {**own, **plan["tensors"], **{name: default_generator.state for name in plan["random"]}}
-    options = {**graph._session_options(arenas), "device": _C.parse_device(device), "donated": list(plan["donated"])}
+    options = {**session_options(graph, arenas), "device": _C.parse_device(device), "donated": list(plan["donated"])}
     where = f"runtime state of graph '{graph.name}'"
     session = _C.GraphSession.resume(plan["files"], variables, where, options)
     if session.replanned:

@@ -8,11 +8,13 @@ from collections import OrderedDict
 from typing import Any
 
 from sluice import _C
-from sluice._base.structure import flatten
 from sluice._graph.call import order_of
+from sluice._graph.compiling import compiled
 from sluice._graph.families import Example
+from sluice._graph.given import Given
 from sluice._graph.report import family_report
 from sluice._graph.plans import Blocks, Plans
+from sluice._graph.tracing import Trace, traced
 
 
 class _Member:
@@ -26,7 +28,7 @@ class ShapeCache(Plans):
     def __init__(self, graph: Any, size: int, shared: bool) -> None:
         super().__init__(graph.name)
         # Not a cycle: a graph that is dropped ends at once, and not when some thread collects garbage, maybe one of its own.
-        self._graph, self._size, self._shared = weakref.proxy(graph), size, shared
+        self._graph, self._size, self._shared = weakref.ref(graph), size, shared
         self._blocks = Blocks(graph.config.arenas) if shared else None
         self._lock = threading.Lock()
         self._members: OrderedDict[Any, _Member] = OrderedDict()
@@ -45,19 +47,19 @@ class ShapeCache(Plans):
     def members(self) -> list[dict[str, tuple[int, ...]]]:
         return [{name: tuple(shape) for name, _, shape in call.inputs} for call in self.calls()]
 
-    def __call__(self, arguments: Any) -> Any:
-        return self._run(arguments, lambda call: call(arguments))
+    def __call__(self, given: Given) -> Any:
+        return self._run(given, lambda call: call(given))
 
-    def try_call(self, arguments: Any) -> Any:
-        return self._run(arguments, lambda call: call.try_call(arguments))
+    def try_call(self, given: Given) -> Any:
+        return self._run(given, lambda call: call.try_call(given))
 
-    def prepare(self, arguments: Any) -> None:
-        member = self._used(arguments)
+    def prepare(self, given: Given) -> None:
+        member = self._used(given)
         with self._lock:
             member.users -= 1
 
-    def _run(self, arguments: Any, run: Any) -> Any:
-        member = self._used(arguments)
+    def _run(self, given: Given, run: Any) -> Any:
+        member = self._used(given)
         try:
             self._last = member.call
             return run(member.call)
@@ -65,20 +67,22 @@ class ShapeCache(Plans):
             with self._lock:
                 member.users -= 1
 
-    def _used(self, arguments: Any) -> _Member:
+    def _used(self, given: Given) -> _Member:
         """The plan for arguments of this shape, which stays while it is used."""
-        leaves: list[Any] = []
-        flatten(arguments, "", leaves, [])
         while True:
             with self._lock:
-                key = self._key(leaves)
+                key = self._key(given.leaves)
                 member = self._members.get(key)
                 if member is not None:
                     self._members.move_to_end(key)
                     member.users += 1
                     return member
-            self._graph._compile_once(arguments, lambda: self._key(leaves) not in self._members,
-                                      lambda tracing: self.add(arguments, tracing))
+            graph = self._its_graph()
+            graph._compile_once(given, lambda: self._key(given.leaves) not in self._members, lambda tracing: self.add(given, tracing))
+
+    def _its_graph(self) -> Any:
+        """REQUIRES: a call of it is under way."""
+        return self._graph()
 
     def _key(self, leaves: list[Any]) -> Any:
         return self._shapes(leaves), tuple(order_of(leaves[i]) for i in self._ordered)
@@ -87,24 +91,21 @@ class ShapeCache(Plans):
         """The shapes for which there is a plan each."""
         return tuple(leaf._shape for leaf in leaves)
 
-    def add(self, arguments: Any, tracing: Any) -> None:
+    def add(self, given: Given, tracing: Any) -> None:
         """Compiles for arguments of a new shape."""
-        leaves: list[Any] = []
-        names: list[str] = []
-        structure = flatten(arguments, "", leaves, names)
-        trace = self._graph._traced(structure, leaves, names)
+        trace = traced(self._its_graph(), given)
         tracing.close()
-        self.keep(trace, arguments)
+        self.keep(trace)
 
-    def keep(self, trace: Any, arguments: Any) -> None:
-        """Compiles what was traced for `arguments`."""
+    def keep(self, trace: Trace) -> None:
+        """Compiles what was traced."""
         self._make_room()
-        call = self._graph._compiled(trace, arguments, self.arenas)
+        call = compiled(self._its_graph(), trace, self.arenas)
         if self._blocks:
             self._blocks.loaded(call)
         with self._lock:
             self._ordered = tuple(sorted({*self._ordered, *call.layouts}))
-            self._members[self._key(trace.leaves)] = _Member(call)
+            self._members[self._key(trace.given.leaves)] = _Member(call)
         self._last = call
 
     @property

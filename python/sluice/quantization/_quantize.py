@@ -185,7 +185,7 @@ def _observed(graph: Any, captured: Any, chosen: list[dict[str, Any]], batches: 
     session = _C.GraphSession(_C.observing(captured, values), {"name": f"{graph.name}-observed"}, graph._call._functions)
     for batch in batches:
         args, kwargs = _arguments(batch)
-        for value, tensor in zip(values, session.call(graph._call.check(graph._bind(args, kwargs)), -1.0)):
+        for value, tensor in zip(values, session.call(graph._call.check(graph._given(args, kwargs)), -1.0)):
             seen[value].see(tensor.numpy())
     return seen
 

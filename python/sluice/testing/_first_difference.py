@@ -11,6 +11,7 @@ from sluice._C import Tensor
 from sluice._base.structure import flatten
 from sluice._base.trace import tracing_lock
 from sluice._graph.graph import Graph
+from sluice._graph.tracing import traced
 from sluice.testing._close import assert_close
 
 
@@ -78,15 +79,13 @@ class _Probing:
         if not isinstance(graph, Graph):
             raise _C.TypeError(f"first_difference: got {type(graph).__name__}; the second argument must be an nn.Graph")
         self._graph, self._close = graph, close
-        leaves: list[Any] = []
-        names: list[str] = []
-        structure = flatten(graph._bind(args, kwargs), "", leaves, names)
-        if graph.config.micro_batches.n > 1 or any(leaf._global for leaf in leaves):
+        given = graph._given(args, kwargs)
+        if graph.config.micro_batches.n > 1 or any(leaf._global for leaf in given.leaves):
             raise _C.NotImplementedError(f"first_difference: graph '{graph.name}' has micro-batches or global tensors, whose ops do not "
                                          "run one by one; compare modules")
         with tracing_lock:
-            self._trace = graph._traced(structure, leaves, names)
-        self._inputs = [leaf.detach() for leaf in leaves]
+            self._trace = traced(graph, given)
+        self._inputs = [leaf.detach() for leaf in given.leaves]
         captured = self._trace.captured
         self._nodes, self._operands = captured.nodes(), captured.operands()
         self._made = captured.evaluate(self._inputs)

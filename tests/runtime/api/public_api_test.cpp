@@ -109,7 +109,7 @@ TEST_F(PublicApi, EmptyAndMovedFromObjectsAreErrors) {
     EXPECT_EQ(t.bytes(), 0u);
     EXPECT_EQ(t.raw(), nullptr);
     EXPECT_EQ(t.data<float>(), nullptr);
-    attacks.push_back({"Session::run", [&, t] { taken_session.run({t}); }, kValue, "session 'plain': input 'x'"});
+    attacks.push_back({"Session::run", [&, t] { taken_session.run({t}); }, kValue, "graph 'plain': argument 'x'"});
     attacks.push_back({"save_tensors",
                        [&, t] {
                          api::save_tensors(folder_.path() + "/t", {{"t", t}});

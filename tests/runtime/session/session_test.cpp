@@ -37,14 +37,14 @@ TEST(Session, NamesWrongInputs) {
   Engine engine;
   Session session = load_counted(engine, pipeline({"copy"}), {}, {.functions = functions()});
   EXPECT_EQ(error_of([&] { submit(session, Floats(3)); }),
-            "value: session 'pipeline': input 'x' has the wrong shape: got float32(3,); expected float32(4,)");
+            "value: graph 'pipeline': argument 'x' has shape (3,); expected (4,), as when the graph was compiled");
   EXPECT_EQ(error_of([&] { session.submit({}); }), "value: session 'pipeline': got 0 inputs; the plan takes 1");
   const int64_t ints[kN] = {};
   const InputTensor input{ints, TensorSpec::contiguous({DType::kInt64, {kN}})};
   EXPECT_EQ(error_of([&] {
               session.submit({&input, 1});
             }),
-            "type: session 'pipeline': input 'x' has the wrong dtype: got int64(4,); expected float32(4,)");
+            "type: graph 'pipeline': argument 'x' has dtype int64; expected float32, as when the graph was compiled");
   EXPECT_EQ(result(submit(session, filled(1))), filled(1));
 }
 

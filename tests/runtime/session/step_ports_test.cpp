@@ -123,7 +123,7 @@ TEST_F(StepPortsTest, WhatDoesNotFitIsRefusedByName) {
   EXPECT_EQ(error_of([&] {
               ports_.check_inputs({&wrong, 1});
             }),
-            "value: session 'pipeline': input 'x' has the wrong shape: got float32(3,); expected float32(4,)");
+            "value: graph 'pipeline': argument 'x' has shape (3,); expected (4,), as when the graph was compiled");
   EXPECT_EQ(error_of([&] { ports_.check_inputs({}); }), "value: session 'pipeline': got 0 inputs; the plan takes 1");
 }
 
