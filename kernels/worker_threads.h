@@ -33,9 +33,10 @@ class WorkerThreads {
   // From a thread that is about to run kernels on several cores, as often as it likes: from time to time it sees
   // whether this thread has waited for a core and other processes used them.
   void look() noexcept;
-  // The calling thread is about to run a part of a kernel on several cores, for which it gets a team of threads. Said
-  // by who opens a parallel region: parallel_ranges() and parallel_jobs() do it for their callers.
-  static void take_team() noexcept;
+  // The calling thread is about to run a part of a kernel on so many cores, for which it gets a team of threads, and
+  // whose threads treat denormal numbers as it does (base/denormals.h). Said by who opens a parallel region:
+  // parallel_ranges() and parallel_jobs() do it for their callers.
+  static void take_team(int threads) noexcept;
   // The calling thread gives work on several cores to another one. The team that it got for kernels of its own ends: it
   // counts although it is idle, and while libgomp manages more threads than there are cores none of them spins, so that
   // a graph could take longer than the same program run eagerly. To get another team takes less than 100 us, which is

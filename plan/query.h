@@ -36,6 +36,8 @@ inline constexpr const char* kGenerated = "generated";  // code that is made for
 inline constexpr const char* kPrecision = "precision";
 // And another: false where the kernel's results may differ from run to run in their last bits, if that is faster.
 inline constexpr const char* kDeterministic = "deterministic";
+// An option of plans: their kernels of the host take denormal numbers for zero.
+inline constexpr const char* kFlushDenormals = "flush_denormals";
 uint64_t workspace_limit(const NamedAttrs& attrs);  // UINT64_MAX: none
 
 }  // namespace sluice::plan

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/denormals.h"
 #include "base/layout.h"
 #include "graph/calls/made_of.h"
 #include "graph/kernel_check.h"
@@ -96,6 +97,7 @@ struct EagerExecutor::Impl {
   KernelCache& kernels;
   std::shared_ptr<Allocator> host_memory;
   std::atomic<int> threads;
+  std::atomic<bool> flush_denormals{false};
   std::atomic<bool> timed{false};
   mutable std::atomic<uint64_t> kernel_ns{0}, kernel_calls{0};
   const std::shared_ptr<OpRegistry> ops = std::make_shared<OpRegistry>(builtin_ops());
@@ -132,6 +134,7 @@ void EagerExecutor::Impl::run(const PreparedKernel& kernel, KernelArgs args, int
   } free{*this, args.workspace, bytes};
   if (cores > 1) look_at_workers();
   const CoreLease lease(leases, kernel.needs_cores() ? cores : 0);
+  const DenormalScope denormals(kernel.needs_cores() && flush_denormals.load(std::memory_order_relaxed));
   if (!timed.load(std::memory_order_relaxed)) [[likely]]
     return kernel.run(args);
   const auto begin = std::chrono::steady_clock::now();
@@ -240,6 +243,9 @@ void EagerExecutor::set_threads(int threads) {
   impl_->threads = std::min(threads, engine_.cores());
 }
 int EagerExecutor::threads() const { return impl_->threads; }
+
+void EagerExecutor::set_flush_denormals(bool on) { impl_->flush_denormals = on; }
+bool EagerExecutor::flushes_denormals() const { return impl_->flush_denormals; }
 
 void EagerExecutor::time_kernels(bool on) { impl_->timed = on; }
 EagerExecutor::KernelTime EagerExecutor::kernel_time() const { return {impl_->kernel_ns, impl_->kernel_calls}; }

@@ -60,6 +60,9 @@ struct SessionOptions {
   // handed over may lie there, and results stay there (Port::device). Otherwise they, too, are copied from and to the
   // host's.
   bool device_ports = false;
+  // Kernels of the CPU take denormal numbers for zero, operands and results, as those of a plan do that was compiled so
+  // (graph.config.enable_flush_denormals).
+  bool flush_denormals = false;
   // Actors of kernels of Sluice's that are predicted to take no longer run in the thread that submits, or that brings
   // their inputs: no thread is woken for them. submit() may take so long, and get() has no timeout meanwhile. More is
   // best where others use the cores and each result of a small net is waited for; less lets steps overlap.

@@ -249,9 +249,11 @@ typedef struct sluice_session_options {
   int64_t device_ports;
   /* not 0: on_output may also be called within submit, by the thread that submits; not that of a plan family */
   int64_t on_output_inline;
+  /* not 0: kernels of the CPU take denormal numbers for zero, operands and results, whatever the plan says */
+  int64_t flush_denormals;
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
-  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2, 5000, 0, 0 }
+  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2, 5000, 0, 0, 0 }
 /* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
  */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,

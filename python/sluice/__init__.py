@@ -29,7 +29,7 @@ from sluice._tensor.dtypes import TENSOR_CLASSES as _TENSOR_CLASSES
 from sluice._tensor.dtypes import can_cast, finfo, iinfo, result_type, set_default_tensor_type
 from sluice._base.memory_format import (channels_last, channels_last_3d, contiguous_format, layout, memory_format, preserve_format,
                                    strided)
-from sluice._base.precision import get_float32_matmul_precision, set_float32_matmul_precision
+from sluice._base.precision import get_float32_matmul_precision, set_float32_matmul_precision, set_flush_denormal
 from sluice._C.fn import *  # noqa: F401,F403
 from sluice._tensor.cond import cond
 from sluice._tensor.distributions import binomial, poisson, randint_like

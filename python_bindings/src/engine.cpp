@@ -4,6 +4,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "base/denormals.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "bindings.h"
@@ -168,6 +169,13 @@ void bind_engine_life(nb::module_& m) {
 void bind_eager_threads(nb::module_& m) {
   m.def("cores", [] { return default_eager().engine().cores(); });
   m.def("set_num_threads", [](int threads) { default_eager().set_threads(threads); });
+  m.def(
+      "set_flush_denormals",
+      [](bool on) {
+        if (kFlushesDenormals) default_eager().set_flush_denormals(on);
+        return kFlushesDenormals;
+      },
+      "Whether kernels of eager calls take denormal numbers for zero. False: this processor has no such mode.");
   m.def(
       "time_kernels", [](bool on) { default_eager().time_kernels(on); },
       "Whether kernels of eager calls are timed; see kernel_time().");

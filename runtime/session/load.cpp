@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "kernels/collectives.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/flushing_kernel.h"
 #include "kernels/guarded_kernel.h"
 #include "kernels/kernel_cache.h"
 #include "plan/pack/ledger.h"
@@ -139,6 +140,7 @@ void prepare_kernels(Engine& engine, LoadedPlan& loaded) {
   loaded.bindings.kernels.resize(plan.kernels.size());
   loaded.bindings.branches.resize(plan.kernels.size());
   loaded.bindings.timely.resize(plan.kernels.size());
+  const bool flushes = loaded.options.flush_denormals || plan::beside(plan.options, plan::kFlushDenormals, false);
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
     plan::Kernel& kernel = plan.kernels[k];
     const bool runs = stream_of[k] >= 0;
@@ -159,6 +161,7 @@ void prepare_kernels(Engine& engine, LoadedPlan& loaded) {
            kernel_where(plan, static_cast<int>(k)));
     }
     if (loaded.options.memory_guard) loaded.kernels.back() = cpu::guarded(loaded.kernels.back(), query);
+    if (flushes && query.device.kind == DeviceKind::kCpu) loaded.kernels.back() = cpu::flushing(loaded.kernels.back());
     const PreparedKernel& prepared = *loaded.kernels.back();
     const uint64_t workspace = kernel.workspace < 0 ? 0 : plan.buffers[kernel.workspace].bytes;
     SLUICE_CHECK(prepared.workspace_bytes() <= workspace,

@@ -123,7 +123,7 @@ std::string format(const Desc& desc) {
 // Never more than OMP_THREAD_LIMIT: some primitives wait for every thread they were promised.
 ThreadScope::ThreadScope(int threads) : previous_(omp_get_max_threads()) {
   threads = std::min(threads, omp_get_thread_limit());
-  if (threads > 1) WorkerThreads::take_team();
+  if (threads > 1) WorkerThreads::take_team(threads);
   if (previous_ != threads) omp_set_num_threads(threads);
 }
 ThreadScope::~ThreadScope() {

@@ -18,7 +18,7 @@ void parallel_ranges(int threads, int64_t n, int64_t grain, void (*f)(const void
   constexpr int64_t kAlign = 64;
   const int64_t even = (n + threads - 1) / threads;
   const int64_t share = even >= 16 * kAlign ? (even + kAlign - 1) / kAlign * kAlign : even;
-  WorkerThreads::take_team();
+  WorkerThreads::take_team(threads);
 #pragma omp parallel num_threads(threads)
   {
     // OMP_THREAD_LIMIT or OMP_DYNAMIC may give a smaller team than was asked for.
@@ -34,7 +34,7 @@ void parallel_jobs(int threads, int64_t n, void (*f)(const void*, int64_t, int),
     for (int64_t job = 0; job < n; ++job) f(context, job, 0);
     return;
   }
-  WorkerThreads::take_team();
+  WorkerThreads::take_team(threads);
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
   for (int64_t job = 0; job < n; ++job) f(context, job, omp_get_thread_num());
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/denormals.h"
 #include "base/error.h"
 #include "base/thread.h"
 #include "kernels/cpu/support/core_use.h"
@@ -23,7 +24,7 @@ constexpr int64_t kHoldNs = 2'000 * kMillisecond;  // after the last sign of oth
 constexpr double kWaited = 0.1;                    // of the time that a thread wanted a core
 constexpr double kOthers = 0.15;                   // of what the cores have
 
-thread_local bool has_team = false, used_team = false;
+thread_local bool has_team = false, used_team = false, team_flushes = false;
 
 bool environment_decides() {
   const char* const names[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"};
@@ -41,12 +42,21 @@ WorkerThreads::~WorkerThreads() {
   if (idle_.joinable()) idle_.join();
 }
 
-void WorkerThreads::take_team() noexcept { has_team = used_team = true; }
+// Threads that join a team later start with the mode of the thread whose team it is.
+void WorkerThreads::take_team(int threads) noexcept {
+  has_team = used_team = true;
+  const bool flushes = flushes_denormals();
+  if (std::exchange(team_flushes, flushes) == flushes) return;
+#pragma omp parallel num_threads(threads)
+  flush_denormals(flushes);
+}
 
 // A team that something else than kernels has made stays.
 void WorkerThreads::leave_team(bool worth) const noexcept {
   const bool used = std::exchange(used_team, false);
-  if (has_team && (worth || !used) && spin_ != Spin::kNever) has_team = omp_pause_resource_all(omp_pause_soft) != 0;
+  if (!has_team || (!worth && used) || spin_ == Spin::kNever) return;
+  has_team = omp_pause_resource_all(omp_pause_soft) != 0;
+  if (!has_team) team_flushes = false;
 }
 
 void WorkerThreads::look() noexcept {

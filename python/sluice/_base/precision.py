@@ -1,11 +1,13 @@
-"""How exactly float32 is multiplied: the defaults of the graphs that are compiled from now on."""
+"""How exactly floats are computed with: the defaults of the graphs that are compiled from now on."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from sluice import _C
 
 PRECISIONS = {"float32_matmul_precision": ("highest", "high", "medium"), "float32_conv_precision": ("highest", "high")}
-_settings = dict.fromkeys(PRECISIONS, "highest")
+_settings: dict[str, Any] = {**dict.fromkeys(PRECISIONS, "highest"), "flush_denormals": False}
 
 
 def check_precision(name: str, precision: str) -> str:
@@ -18,7 +20,7 @@ def set_precision(name: str, precision: str) -> None:
     _settings[name] = check_precision(name, precision)
 
 
-def precisions() -> dict[str, str]:
+def precisions() -> dict[str, Any]:
     """The settings by name."""
     return dict(_settings)
 
@@ -34,3 +36,17 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 def get_float32_matmul_precision() -> str:
     return _settings["float32_matmul_precision"]
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Whether kernels of the CPU take denormal numbers (of float32, those below 1.2e-38) for zero, operands and results.
+
+    Eager calls do from now on, on all threads of all their kernels. A graph and a compiled function take the setting when
+    they are compiled and keep it in their plan; `graph.config.enable_flush_denormals` wins. Processors of Intel take up to
+    200 times as long for a product over many denormals. Returns False, and does nothing, on a processor without such a mode.
+    As torch.set_flush_denormal, which sets the mode of the calling thread alone.
+    """
+    if not _C.set_flush_denormals(bool(mode)):
+        return False
+    _settings["flush_denormals"] = bool(mode)
+    return True

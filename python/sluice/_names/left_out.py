@@ -49,7 +49,7 @@ LEFT_OUT = [
             "result with fewer rows than there is room for is a sluice.host_function with a sluice.Dim",
             r"^(triton_op|wrap_triton|fallthrough_kernel|get_kernel|register_torch_dispatch|get_ctx)$"),
     LeftOut("switches of torch's process", "they have no meaning here",
-            r"(warn_always|deterministic_debug|anomaly_(check|enabled)|flush_denormal|interop_threads|"
+            r"(warn_always|deterministic_debug|anomaly_(check|enabled)|interop_threads|"
             r"autocast_(decrement|increment))"),
     # These are torch's, one by one.
     LeftOut("sparse layouts", "use dense tensors, and optim.LazyAdam", _words("SparseAdam dsmm hsmm saddmm")),

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/denormals.h"
 #include "kernels/cpu/strides/strided.h"
 #include "kernels/cpu/support/core_use.h"
 #include "support/processes.h"
@@ -152,6 +153,33 @@ TEST(WorkerThreads, AKernelRunsInAChildOfFork) {
                          }),
             std::vector<int>{0});
   kernel_on_two_cores();
+}
+
+// All threads of a kernel treat denormal numbers as its caller does.
+TEST(Denormals, ATeamDoesAsTheThreadThatTakesIt) {
+  if (!kFlushesDenormals) GTEST_SKIP() << "this processor always keeps denormals";
+  for (const bool flush : {true, false, true, false}) {
+    flush_denormals(flush);
+    std::atomic<int> as_the_caller{0};
+    cpu::parallel_ranges(3, 3 * 1024, 1024, [&](int64_t, int64_t) { as_the_caller += flushes_denormals() == flush; });
+    EXPECT_EQ(as_the_caller, 3);
+    bool started = !flush;
+    std::thread([&] { started = flushes_denormals(); }).join();
+    EXPECT_EQ(started, flush);
+  }
+}
+
+TEST(Denormals, AScopeLeavesTheModeAsItWas) {
+  if (!kFlushesDenormals) GTEST_SKIP() << "this processor always keeps denormals";
+  {
+    const DenormalScope off(false);
+    EXPECT_FALSE(flushes_denormals());
+    const DenormalScope on(true);
+    EXPECT_TRUE(flushes_denormals());
+    const DenormalScope inner(false);
+    EXPECT_TRUE(flushes_denormals());
+  }
+  EXPECT_FALSE(flushes_denormals());
 }
 
 }  // namespace
