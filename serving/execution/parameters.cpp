@@ -21,6 +21,14 @@ std::string parameter_text(const inference::ModelConfig& config, const std::stri
   return found == config.parameters().end() ? "" : found->second.string_value();
 }
 
+bool parameter_switch(const inference::ModelConfig& config, const std::string& key, bool otherwise) {
+  const std::string text = parameter_text(config, key);
+  if (text.empty()) return otherwise;
+  if (text != "true" && text != "false")
+    wrong(fmt::format("model '{}': parameters.{}: '{}'; must be 'true' or 'false'", config.name(), key, text));
+  return text == "true";
+}
+
 std::vector<std::pair<std::string, std::string>> parameter_pairs(const inference::ModelConfig& config,
                                                                  const std::string& key, const std::string& example) {
   std::vector<std::pair<std::string, std::string>> pairs;

@@ -10,6 +10,8 @@ namespace sluice::serving {
 
 // "" where it is not there.
 std::string parameter_text(const inference::ModelConfig& config, const std::string& key);
+// "true" or "false"; `otherwise` where it is not there. Throws kInvalidArgument for what is neither.
+bool parameter_switch(const inference::ModelConfig& config, const std::string& key, bool otherwise);
 // Pairs, as in "next:x, state:state", which `example` shows. Throws kInvalidArgument for what is none.
 std::vector<std::pair<std::string, std::string>> parameter_pairs(const inference::ModelConfig& config,
                                                                  const std::string& key, const std::string& example);

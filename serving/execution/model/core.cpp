@@ -9,6 +9,7 @@
 #include "serving/core/trace.h"
 #include "serving/execution/inside.h"
 #include "serving/execution/model/pieces.h"
+#include "serving/execution/parameters.h"
 #include "serving/execution/scheduling.h"
 
 namespace sluice::serving {
@@ -28,7 +29,8 @@ ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bund
       shared_(machine.shared != nullptr ? machine.shared : make_shared_resources(machine.options)),
       where_("model '" + spec_.config.name() + "'"),
       cached_(spec_.config, shared_->cache),
-      loader_(engine_, where_, std::move(bundle), std::move(scratch)),
+      loader_(engine_, where_, std::move(bundle), std::move(scratch),
+              parameter_switch(spec_.config, "flush_denormals", true)),
       data_(spec_.config, spec_.folder, where_),
       statistics_(spec_.config, machine.options.metrics),
       answers_(spec_.config.name(), spec_.version, batching_of(spec_.config).dynamic_batching().preserve_ordering(),

@@ -33,6 +33,7 @@ std::shared_ptr<api::Session> SessionLoader::load(OnOutput on_output) const {
   options.inline_up_to = std::chrono::microseconds(100);
   options.on_output_inline = true;
   options.on_output = std::move(on_output);
+  options.flush_denormals = flush_denormals_;
   return std::make_shared<api::Session>(api::Session::load(engine_, bundle_, std::move(options)));
 }
 

@@ -17,9 +17,15 @@ class SessionLoader {
   using OnOutput =
       std::function<void(uint64_t step, const std::vector<api::Tensor>& outputs, const std::string& error)>;
 
-  // `where`: for errors. `scratch` may hold the bundle. The engine outlives this.
-  SessionLoader(api::Engine& engine, std::string where, std::string bundle, std::unique_ptr<ScratchFolder> scratch)
-      : engine_(engine), where_(std::move(where)), bundle_(std::move(bundle)), scratch_(std::move(scratch)) {}
+  // `where`: for errors. `scratch` may hold the bundle. `flush_denormals`: as api::SessionOptions says. The engine
+  // outlives this.
+  SessionLoader(api::Engine& engine, std::string where, std::string bundle, std::unique_ptr<ScratchFolder> scratch,
+                bool flush_denormals)
+      : engine_(engine),
+        where_(std::move(where)),
+        flush_denormals_(flush_denormals),
+        bundle_(std::move(bundle)),
+        scratch_(std::move(scratch)) {}
 
   const std::string& bundle() const { return bundle_; }
   // Plans for a share of the cores, where several instances would take turns on all of them.
@@ -35,6 +41,7 @@ class SessionLoader {
 
   api::Engine& engine_;
   const std::string where_;
+  const bool flush_denormals_;
   std::string bundle_;
   std::unique_ptr<ScratchFolder> scratch_;  // of bundles made here
 };

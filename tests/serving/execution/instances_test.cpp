@@ -211,6 +211,12 @@ TEST_F(InstancesTest, ItsEndAnswersEverybody) {
   }
 }
 
+TEST_F(InstancesTest, ASwitchThatIsNeitherOnNorOffIsRefused) {
+  EXPECT_EQ(refusal(bundle("door", door(1)),
+                    std::string(kDoor) + R"(parameters { key: "flush_denormals" value { string_value: "no" } })"),
+            "model 'm': parameters.flush_denormals: 'no'; must be 'true' or 'false'");
+}
+
 TEST_F(InstancesTest, GpusAreRefused) {
   EXPECT_EQ(refusal(bundle("door", door(1)), std::string(kDoor) + "instance_group { kind: KIND_GPU }"),
             "model 'm': instance_group: KIND_GPU: a bundle's plan says itself which devices it runs on; use "

@@ -1,6 +1,8 @@
 // Sessions from a bundle, or from one that is planned anew.
 #include "serving/execution/model/session_loader.h"
 
+#include <limits>
+
 #include "serving/execution/fixture.h"
 #include "support.h"
 
@@ -10,8 +12,12 @@ namespace {
 class SessionLoaderTest : public ExecutionTest {
  protected:
   SessionLoaderTest() : ExecutionTest(2) {}
-  SessionLoader loader(const std::string& bundle) { return {engine_, "model 'm'", bundle, nullptr}; }
-  static Floats run(api::Session& session) { return floats_in(session.run({float_tensor(1, 3, {1, 2, 3})}).at(0)); }
+  SessionLoader loader(const std::string& bundle, bool flush_denormals = true) {
+    return {engine_, "model 'm'", bundle, nullptr, flush_denormals};
+  }
+  static Floats run(api::Session& session, const Floats& x = {1, 2, 3}) {
+    return floats_in(session.run({float_tensor(1, 3, x)}).at(0));
+  }
   static void ignore(uint64_t, const std::vector<api::Tensor>&, const std::string&) {}
   // A bundle whose plan has a kernel that no machine has; its graph is that of another.
   std::string foreign() {
@@ -37,6 +43,13 @@ TEST_F(SessionLoaderTest, AStepTellsItsOutputs) {
   });
   EXPECT_EQ(run(*session), (Floats{2, 4, 6}));
   EXPECT_EQ(told, (Floats{2, 4, 6}));
+}
+
+TEST_F(SessionLoaderTest, DenormalsAreFlushedUnlessItIsTold) {
+  const float denormal = std::numeric_limits<float>::min() / 4;
+  const std::string given = bundle("b", doubling(1));
+  EXPECT_EQ(run(*loader(given, false).load(ignore), {1, denormal, 0}), (Floats{2, 2 * denormal, 0}));
+  EXPECT_EQ(run(*loader(given).load(ignore), {1, denormal, 0}), (Floats{2, 0, 0}));
 }
 
 TEST_F(SessionLoaderTest, OneInstanceRunsTheBundleAsItIs) {
