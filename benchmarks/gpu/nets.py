@@ -65,6 +65,23 @@ def transformer_block(torch, width, heads, length, norm_first, **options):
     return Block()
 
 
+def initialised(torch, net, residual_layers=0):
+    """The net with weights from N(0, 0.02) and biases of zero, as both papers have them. GPT-2 divides the layers that write to
+    the residual stream by the root of their number. With torch's own N(0, 1) embeddings losses begin at some hundreds, and
+    gradients soon are denormal numbers."""
+    nn = torch.nn
+    for module in net.modules():
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, 0.0, 0.02)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+    if residual_layers:
+        for block in net.blocks:
+            for layer in (block.out, block.down):
+                nn.init.normal_(layer.weight, 0.0, 0.02 / residual_layers**0.5)
+    return net
+
+
 def gpt2(torch, layers, width, heads, length, words):
     """Radford et al. 2019, without dropout; 12 layers of width 768 with 12 heads are GPT-2 small."""
     nn, F = torch.nn, torch.nn.functional
@@ -80,7 +97,7 @@ def gpt2(torch, layers, width, heads, length, words):
             x = self.norm(self.blocks(self.words(tokens) + self.places.weight))
             return F.linear(x, self.words.weight).reshape(-1, words)  # the head is the embedding
 
-    return Net()
+    return initialised(torch, Net(), 2 * layers)
 
 
 def bert(torch, layers, width, heads, length, words, classes):
@@ -97,7 +114,7 @@ def bert(torch, layers, width, heads, length, words, classes):
         def forward(self, tokens):
             return self.head(self.blocks(self.norm(self.words(tokens) + self.places.weight))[:, 0])
 
-    return Net()
+    return initialised(torch, Net())
 
 
 def workload(torch, name, tiny):
