@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include "base/elements.h"
 #include "base/error.h"
@@ -28,9 +29,9 @@ uint64_t parse_step(const std::string& text, std::string_view number) {
 // Statistics of the finite elements.
 struct Statistics {
   double least = INFINITY, most = -INFINITY, mean = 0, squares = 0;
-  int64_t n = 0, nan = 0, infinite = 0;
+  int64_t n = 0, nan = 0, infinite = 0, denormal = 0;
 
-  void add(double v) {
+  void add(double v, double least_normal) {
     if (std::isnan(v)) {
       ++nan;
     } else if (std::isinf(v)) {
@@ -39,6 +40,7 @@ struct Statistics {
       least = std::min(least, v);
       most = std::max(most, v);
       ++n;
+      if (v != 0 && std::abs(v) < least_normal) ++denormal;
       const double before = v - mean;  // Welford's
       mean += before / static_cast<double>(n);
       squares += before * (v - mean);
@@ -46,6 +48,13 @@ struct Statistics {
   }
   double deviation() const { return n == 0 ? 0 : std::sqrt(squares / static_cast<double>(n)); }
 };
+
+// The least positive number that is not denormal. What is no float has no such numbers.
+double least_normal_of(DType dtype) {
+  if (dtype == DType::kFloat16) return std::ldexp(1.0, -14);
+  if (dtype == DType::kFloat64) return std::numeric_limits<double>::min();
+  return is_floating(dtype) ? double{std::numeric_limits<float>::min()} : 0;
+}
 
 // A field of a line whose fields may hold commas.
 std::string csv_field(const std::string& text) {
@@ -91,7 +100,7 @@ Dump::Dump(DumpOptions options) : options_(std::move(options)) {
   const std::string path = options_.directory + "/stats.csv";
   stats_.open(path);
   SLUICE_CHECK_KIND(kIo, stats_.is_open(), "{}: cannot be written: {}", path, std::strerror(errno));
-  stats_ << "step,kernel,name,op,output,dtype,shape,min,max,mean,std,nan,inf,file,source\n";
+  stats_ << "step,kernel,name,op,output,dtype,shape,min,max,mean,std,nan,inf,denormal,file,source\n";
 }
 
 bool Dump::wants(const plan::Kernel& kernel, uint64_t step) const {
@@ -106,8 +115,10 @@ void Dump::wrote(const plan::Kernel& kernel, int index, int output, uint64_t ste
   const TensorSpec& spec = kernel.outputs[output].spec;
   const auto size = static_cast<int64_t>(dtype_size(spec.dtype));
   Statistics statistics;
-  for_each_element(spec,
-                   [&](int64_t, int64_t offset) { statistics.add(element_of(spec.dtype, data + offset * size)); });
+  const double least_normal = least_normal_of(spec.dtype);
+  for_each_element(spec, [&](int64_t, int64_t offset) {
+    statistics.add(element_of(spec.dtype, data + offset * size), least_normal);
+  });
   std::string file;
   if (options_.tensors) {
     std::vector<std::byte> dense(static_cast<size_t>(numel(spec.shape) * size));
@@ -118,10 +129,11 @@ void Dump::wrote(const plan::Kernel& kernel, int index, int output, uint64_t ste
     write_npy(options_.directory + "/" + file, {spec.dtype, spec.shape}, dense.data());
   }
   const MutexLock lock(mutex_);
-  stats_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", step, index, csv_field(kernel.name),
+  stats_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", step, index, csv_field(kernel.name),
                         kernel.op, output, dtype_name(spec.dtype), csv_field(spec.shape.str()), statistics.least,
                         statistics.most, statistics.mean, statistics.deviation(), statistics.nan, statistics.infinite,
-                        csv_field(file), csv_field(kernel.source.known() ? kernel.source.str() : ""));
+                        statistics.denormal, csv_field(file),
+                        csv_field(kernel.source.known() ? kernel.source.str() : ""));
   stats_.flush();
   SLUICE_CHECK_KIND(kIo, stats_, "{}/stats.csv: cannot be written: {}", options_.directory, std::strerror(errno));
 }

@@ -28,6 +28,11 @@ def images(step):
     return sl.from_numpy(np.random.default_rng(step).standard_normal((2, 1, 8, 8), np.float32))
 
 
+class Doubling(nn.Graph):
+    def build(self, x):
+        return x * 2.0
+
+
 def run(graph, steps=5):
     results = [graph(images(step)).item() for step in range(steps)]
     graph.close()
@@ -60,7 +65,15 @@ def test_the_ops_and_steps_that_were_asked_for_are_written(tmp_path):  # MS-03
         np.testing.assert_allclose(array, value.detach().numpy(), rtol=1e-5, atol=1e-6)
         for key, number in {"min": array.min(), "max": array.max(), "mean": array.mean(), "std": array.std()}.items():
             assert float(row[key]) == pytest.approx(float(number), rel=1e-5, abs=1e-6)
-        assert (row["nan"], row["inf"]) == ("0", "0")
+        assert (row["nan"], row["inf"], row["denormal"]) == ("0", "0", "0")
+
+
+def test_denormals_are_counted(tmp_path):
+    graph = Doubling()
+    graph.config.set_dump(directory=tmp_path)
+    graph(sl.tensor([1.0, 0.0, 1e-39, -1e-40]))
+    graph.close()
+    assert [row["denormal"] for row in rows(tmp_path) if row["op"] == "mul"] == ["2"]
 
 
 def test_what_to_write_comes_from_a_file(tmp_path):
@@ -106,7 +119,7 @@ def test_what_is_no_dump_is_an_error(tmp_path):
     assert missing.returncode == 2 and "stats.csv: cannot be read" in missing.stderr
     (tmp_path / "stats.csv").write_text("x\n1\n")
     assert "must be the stats.csv of a dump" in compare(tmp_path, tmp_path).stderr
-    header = "step,kernel,name,op,output,dtype,shape,min,max,mean,std,nan,inf,file,source\n"
+    header = "step,kernel,name,op,output,dtype,shape,min,max,mean,std,nan,inf,denormal,file,source\n"
     (tmp_path / "stats.csv").write_text(header + "0,0,a,b\n")
     assert "line 2 is no line of a dump" in compare(tmp_path, tmp_path).stderr
     (tmp_path / "stats.csv").write_text(header)

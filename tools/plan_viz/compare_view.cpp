@@ -15,14 +15,14 @@
 namespace sluice::plan_viz {
 namespace {
 
-constexpr const char* kHeader = "step,kernel,name,op,output,dtype,shape,min,max,mean,std,nan,inf,file,source";
+constexpr const char* kHeader = "step,kernel,name,op,output,dtype,shape,min,max,mean,std,nan,inf,denormal,file,source";
 
 // A line of stats.csv.
 struct Row {
   uint64_t step = 0;
   int kernel = 0, output = 0;
   std::string name, op, type, file, source;
-  std::vector<double> numbers;  // min, max, mean, std, nan, inf
+  std::vector<double> numbers;  // min, max, mean, std, nan, inf, denormal
 };
 
 // Rows of the same output of the same kernel in the same step.
@@ -55,9 +55,9 @@ std::vector<Row> read_dump(const std::string& directory) {
   for (int number = 2; std::getline(lines, line); ++number) {
     const std::vector<std::string> f = fields_of(line);
     try {
-      SLUICE_CHECK_KIND(kValue, f.size() == 15, "{} fields", f.size());
-      Row row{std::stoull(f[0]), std::stoi(f[1]), std::stoi(f[4]), f[2], f[3], f[5] + f[6], f[13], f[14], {}};
-      for (int i = 7; i < 13; ++i) row.numbers.push_back(std::stod(f[i]));
+      SLUICE_CHECK_KIND(kValue, f.size() == 16, "{} fields", f.size());
+      Row row{std::stoull(f[0]), std::stoi(f[1]), std::stoi(f[4]), f[2], f[3], f[5] + f[6], f[14], f[15], {}};
+      for (int i = 7; i < 14; ++i) row.numbers.push_back(std::stod(f[i]));
       rows.push_back(std::move(row));
     } catch (const std::exception& error) {
       fail(ErrorKind::kValue, "{}: line {} is no line of a dump: {}", path, number, error.what());
@@ -97,7 +97,7 @@ Difference compare_rows(const Row& a, const Row& b, const std::string& of_a, con
                         double tolerance) {
   if (a.type != b.type) return {INFINITY, fmt::format("{} and {}", a.type, b.type)};
   if (!a.file.empty() && !b.file.empty()) return compare_files(of_a + "/" + a.file, of_b + "/" + b.file, tolerance);
-  constexpr const char* kNames[] = {"min", "max", "mean", "std", "nan", "inf"};
+  constexpr const char* kNames[] = {"min", "max", "mean", "std", "nan", "inf", "denormal"};
   Difference worst;
   for (size_t i = 0; i < a.numbers.size(); ++i) {
     const double far = distance(a.numbers[i], b.numbers[i], tolerance);
