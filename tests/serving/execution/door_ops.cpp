@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "include/sluice/extension.h"
 
@@ -12,14 +13,20 @@ using namespace sluice::api;
 
 namespace {
 
+std::mutex entering;  // so that counts are told in their order
 std::atomic<char> inside{0};
 
 int file_of(const char* name) { return std::atoi(std::getenv(name)); }
 
 // Two pipes: to the first it writes how many are inside; from the second it reads when it may leave.
 void pass_the_door() {
-  char byte = ++inside;
-  const bool told = write(file_of("SLUICE_TEST_DOOR_IN"), &byte, 1) == 1;
+  char byte = 0;
+  bool told = false;
+  {
+    const std::lock_guard lock(entering);
+    byte = ++inside;
+    told = write(file_of("SLUICE_TEST_DOOR_IN"), &byte, 1) == 1;
+  }
   const bool left = told && read(file_of("SLUICE_TEST_DOOR_OUT"), &byte, 1) == 1;
   --inside;
   if (!left) throw Error(ErrorKind::kIo, "the door is broken");

@@ -13,7 +13,7 @@ BASES = "a base class or a container, which computes nothing: tests/python/test_
 # (regular expression of whole names, as "Tensor.item", why no case is generated)
 NOT_GENERATED: list[tuple[str, str]] = [
     (r"(get|set|is|are|use|clear)_(autocast|default|deterministic|float32|num_threads|rng|printoptions|grad_enabled|inference_mode).*|"
-     r"use_deterministic_algorithms|set_num_threads|manual_seed|seed|initial_seed|get_rng_state|compiled_with.*", STATE),
+     r"use_deterministic_algorithms|set_num_threads|set_flush_denormal|manual_seed|seed|initial_seed|get_rng_state|compiled_with.*", STATE),
     (r"save|load|from_dlpack|to_dlpack|frombuffer|from_file|from_numpy|Tensor\.(set_|share_memory_|pin_memory|data|data_ptr|cuda)",
      FILES),
     (r"Tensor\.(device|grad_fn|name|layout|output_nr|retains_grad|is_[a-z]+|grad)", ASKED),
