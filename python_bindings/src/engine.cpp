@@ -143,6 +143,7 @@ void bind_engine_life(nb::module_& m) {
   m.def(
       "shutdown",
       [] {
+        let_ended_threads_sleep();
         Default& state = process_default();
         GilRelease release;
         Engine* engine = nullptr;

@@ -299,6 +299,42 @@ END
 """
 
 
+# Its stream's thread is in an import, below code of C++ that must not be unwound, when the interpreter ends such threads.
+IN_AN_IMPORT = """
+import atexit, sys, threading, time
+ending = threading.Event()
+atexit.register(ending.set)  # behind what sluice does at exit
+import sluice as sl
+from sluice import nn
+
+assert "numpy" not in sys.modules
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "numpy.linalg":
+            ending.wait()
+            while True:  # until it is ended
+                time.sleep(0)
+sys.meta_path.insert(0, Slow())
+class Last:
+    def __del__(self, sleep=time.sleep):
+        for _ in range(100000):
+            sleep(0)
+last = Last()
+
+class Net(nn.Graph):
+    def build(self, x):
+        return sl.host_function(lambda a: a, x, out=((4,), sl.float32))
+net = Net()
+net.config.set_stop_timeout(0.05)
+net(sl.ones(4))
+"""
+
+
+def test_a_thread_that_the_interpreter_ends_ends_nothing_else(run_script):
+    done = run_script(IN_AN_IMPORT, timeout=60)
+    assert done.returncode == 0 and "was abandoned" in done.stderr and "terminate called" not in done.stderr, done.stderr
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("how", EXITS)
 def test_the_interpreter_exits_as_it_should(run_script, repetitions, count, how):  # NG-32
