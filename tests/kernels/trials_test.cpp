@@ -12,9 +12,11 @@
 #include <set>
 #include <thread>
 
+#include "base/build_id.h"
 #include "base/key.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/onednn/onednn.h"
+#include "kernels/libraries.h"
 #include "plan/query.h"
 #include "streams/devices.h"
 
@@ -22,7 +24,7 @@ namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::Contains, ::testing::ElementsAre, ::testing::IsSupersetOf;
+using ::testing::Contains, ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsSupersetOf;
 
 class Waits final : public PreparedKernel {
  public:
@@ -107,6 +109,21 @@ TEST_F(KernelTrialsTest, ChoicesOutliveTheProcess) {
   ASSERT_EQ(second.trials().size(), 1u);
   EXPECT_EQ(second.trials()[0].candidates.size(), 2u);
   EXPECT_EQ(second.trials()[0].kernel, first.trials()[0].kernel);
+}
+
+// DL-12, JAX-05: what another build, processor, instruction set or version of a library has kept is under other keys.
+TEST(KeysOnDisk, HoldBuildProcessorInstructionSetsAndVersions) {
+  Key key;
+  add_machine(key);
+  const std::string bytes = key.take();
+  std::vector<std::string> parts = {build_id(), processor_name()};
+  for (const InstructionSet& set : cpu_instruction_sets()) parts.insert(parts.end(), {set.part, set.name});
+  for (const LibraryVersion& library : kernel_libraries()) parts.insert(parts.end(), {library.name, library.version});
+  EXPECT_GE(parts.size(), 14u);  // three parts of the kernels, and oneDNN, Highway and OpenMP
+  for (const std::string& part : parts) {
+    EXPECT_NE(part, "");
+    EXPECT_THAT(bytes, HasSubstr(part));
+  }
 }
 
 // DL-13: ten thousand shapes leave no more than the limit.

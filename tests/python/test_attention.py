@@ -171,6 +171,24 @@ def test_a_plan_never_holds_the_scores():
         assert np.array_equal(a.numpy(), b.detach().numpy())
 
 
+@pytest.mark.parametrize("options", [dict(scale=0.3), dict(is_causal=True), dict(dropout_p=0.2), dict(attn_mask="bool"), dict(attn_mask="float"),
+                                     dict(attn_mask="bool", dropout_p=0.2, scale=0.3)], ids=str)
+def test_scale_mask_softmax_and_dropout_are_one_kernel_forward_and_one_backward(options):  # MF-08
+    n = 40
+    masks = {"bool": sl.ones(n, n).tril() > 0, "float": sl.randn(n, n)}
+    options = {**options, **({"attn_mask": masks[options["attn_mask"]]} if "attn_mask" in options else {})}
+    inputs = [sl.randn(2, 3, n, 8) for _ in range(3)]
+    graph = Trains(**options)
+    sl.manual_seed(5)
+    results = graph(*inputs)
+    sl.manual_seed(5)
+    for got, expected in zip(results, eager(*inputs, **options)):
+        assert np.array_equal(got.numpy(), expected.detach().numpy())
+    ops = [kernel["op"] for kernel in graph.plan["kernels"]]
+    assert ops.count("attention") == ops.count("attention_backward") == 1, ops
+    assert not {"softmax", "softmax_backward", "matmul", "dropout", "where", "masked_fill"} & set(ops), ops
+
+
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}], ids=str)
 @pytest.mark.parametrize("shape", [(1, 1, 300, 64), (2, 8, 130, 16), (1, 24, 40, 8)])
 def test_bits_are_the_same_on_any_number_of_cores_and_in_a_graph(shape, options):

@@ -192,6 +192,9 @@ def test_fresh_engines_peak_is_the_ledger(saved):  # C-01
     mapped = session.counters()["mapped"]  # pages of the bundle's file
     assert 0 < mapped < session.ledger_bytes()
     assert engine.memory_stats("host")["peak_bytes"] == session.ledger_bytes() - mapped
+    told = sl.load_graph(saved[0]).memory()  # JAX-02: before it runs
+    parts = ("argument", "output", "temp", "variables", "constants", "packed")
+    assert told["total"] == session.ledger_bytes() == sum(told[part] for part in parts)
 
 
 @pytest.mark.parametrize("damage", ["truncated plan", "no weights", "short weights", "wrong version"])

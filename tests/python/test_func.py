@@ -182,6 +182,45 @@ def test_vmap_equals_torch(name):  # JAX-08
     same(VMAPS[name], X, B)
 
 
+C = torch.randn(3, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))  # three samples of 2 x 4
+OF_SAMPLES = {
+    **{name: lambda lib, r, name=name: getattr(lib, name)(r)
+       for name in ("abs", "neg", "exp", "sin", "cos", "tanh", "sigmoid", "erf", "floor", "sign", "square", "relu", "flatten", "sum", "mean", "prod", "amax",
+                    "amin", "argmax", "var", "std", "norm", "t", "ravel", "diagonal", "tril", "triu", "trace", "isnan", "any", "count_nonzero")},
+    **{name: lambda lib, r, name=name: getattr(lib, name)(r, 0)
+       for name in ("softmax", "log_softmax", "logsumexp", "cumsum", "cumprod", "sort", "argsort", "max", "min", "median", "unsqueeze", "squeeze", "unbind",
+                    "all", "std_mean")},
+    **{name: lambda lib, r, name=name: getattr(lib, name)(r, r.flip(1))
+       for name in ("add", "sub", "mul", "div", "maximum", "minimum", "atan2", "eq", "lt", "logical_and", "fmod", "hypot")},
+    **{f"F.{name}": lambda lib, r, name=name: getattr(lib.nn.functional, name)(r)
+       for name in ("gelu", "silu", "softplus", "elu", "leaky_relu", "hardtanh", "logsigmoid")},
+    "matmul": lambda lib, r: r @ r.mT, "mv": lambda lib, r: r @ r[0], "outer": lambda lib, r: lib.outer(r[0], r[1]), "clamp": lambda lib, r: r.clamp(-0.5, 0.5),
+    "pow": lambda lib, r: r**3, "where": lambda lib, r: lib.where(r > 0, r, r * 2), "masked_fill": lambda lib, r: r.masked_fill(r > 0, 1.0),
+    "cat": lambda lib, r: lib.cat([r, r * 2], 1), "stack": lambda lib, r: lib.stack([r, r * 2]), "chunk": lambda lib, r: lib.chunk(r, 2, 1),
+    "reshape": lambda lib, r: r.reshape(4, 2), "permute": lambda lib, r: r.permute(1, 0), "expand": lambda lib, r: r[:, :1].expand(2, 5),
+    "index": lambda lib, r: r[1, 1:3], "index of a list": lambda lib, r: r[:, [0, 3]], "flip": lambda lib, r: r.flip(1), "roll": lambda lib, r: r.roll(1, 1),
+    "narrow": lambda lib, r: r.narrow(1, 1, 2), "pad": lambda lib, r: lib.nn.functional.pad(r, (1, 2)), "topk": lambda lib, r: r.topk(2),
+    "gather": lambda lib, r: r.gather(1, r.argsort(1)), "cast": lambda lib, r: r.to(lib.float32), "einsum": lambda lib, r: lib.einsum("ij,kj->ik", r, r),
+    "F.linear": lambda lib, r: lib.nn.functional.linear(r, r * 2, r[:, 0]), "F.mse_loss": lambda lib, r: lib.nn.functional.mse_loss(r, r.flip(0)),
+    "F.layer_norm": lambda lib, r: lib.nn.functional.layer_norm(r, (4,)), "F.conv1d": lambda lib, r: lib.nn.functional.conv1d(r[None], r[None, :, :2]),
+    "F.avg_pool1d": lambda lib, r: lib.nn.functional.avg_pool1d(r, 2), "F.cosine_similarity": lambda lib, r: lib.nn.functional.cosine_similarity(r, r.flip(0)),
+    "linalg.inv": lambda lib, r: lib.linalg.inv(r @ r.mT), "linalg.det": lambda lib, r: lib.linalg.det(r @ r.mT),
+}
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("name", OF_SAMPLES)
+def test_vmap_of_an_op_is_the_op_of_each_sample(name):  # JAX-08
+    def results(lib, x):
+        made = OF_SAMPLES[name](lib, x)
+        return tuple(made) if isinstance(made, (tuple, list)) else (made,)  # those with names are of other types in torch
+
+    same(lambda lib, c: lib.vmap(lambda r: results(lib, r))(c), C)
+    made = sl.vmap(lambda r: results(sl, r))(to_sl(C))
+    for got, *alone in zip(made, *(results(sl, to_sl(r)) for r in C), strict=True):
+        assert_same(got, torch.stack([torch.from_numpy(t.numpy()) for t in alone]), 1e-12)
+
+
 def test_gradients_flow_through_vmap():
     def case(lib, x, b):
         x.requires_grad_(True), b.requires_grad_(True)

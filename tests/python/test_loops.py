@@ -138,6 +138,39 @@ def test_gradients_are_those_of_the_unrolled_net(reverse, checkpointed):  # JAX-
         close(ours, theirs)
 
 
+def test_an_lstm_by_scan_has_torchs_gradients():  # JAX-07
+    """And a plan that is as large for any length."""
+    cell, theirs = nn.LSTMCell(6, 5), torch.nn.LSTM(6, 5)
+    for name, p in cell.named_parameters():
+        getattr(theirs, f"{name}_l0").data = torch.from_numpy(p.detach().numpy().copy())
+
+    class Gradients(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.cell = cell
+
+        def build(self, xs, h, c):
+            def step(state, x):
+                state = self.cell(x, state)
+                return state, state[0]
+
+            (last, _), ys = sl.scan(step, (h, c), xs.requires_grad_())
+            return sl.autograd.grad(ys.square().sum() + last.sum(), [xs, *self.cell.parameters()])
+
+    plans = []
+    for length in (7, 70):
+        graph, given = Gradients(), [numbers(length, 2, 6, seed=length), numbers(2, 5, seed=1), numbers(2, 5, seed=2)]
+        x, h, c = (torch.from_numpy(t.numpy()) for t in given)
+        ys, (last, _) = theirs(x.requires_grad_(), (h[None], c[None]))
+        expected = torch.autograd.grad(ys.square().sum() + last.sum(), [x, *theirs.parameters()])
+        for ours, grad in zip(graph(*given), expected, strict=True):
+            close(ours, grad)
+        plans.append(graph.plan)
+    short, long = plans
+    assert [k["op"] for k in short["kernels"]] == [k["op"] for k in long["kernels"]]
+    assert len(short["actors"]) == len(long["actors"]) and len(short["buffers"]) == len(long["buffers"])
+
+
 def test_torch_agrees_on_gradients():
     cell = Cell(3)
     theirs = {name: torch.nn.Parameter(torch.from_numpy(p.detach().numpy().copy())) for name, p in cell.named_parameters()}

@@ -1,9 +1,12 @@
 """sluice-compile: what the compiler has made when it stops at a stage."""
 
 import json
+import pathlib
+import re
 import subprocess
 
 import pytest
+from test_plan_cache import NETS, Step
 
 import sluice as sl
 from sluice import nn
@@ -64,6 +67,9 @@ def test_the_plan_is_that_of_the_bundle(bundle, tmp_path):
     assert text(bundle, "-o", out) == ""
     made = json.loads(out.read_text())
     assert made["kernels"] == plan["kernels"] and made["actors"] == plan["actors"]
+    assert text(bundle, "--to", "plan") == out.read_text()
+    shown = subprocess.run([find_tool("plan-viz"), "mem", out], capture_output=True, text=True, check=True).stdout
+    assert text(bundle, "--to", "mem") == shown
     assert "mul(" in text(bundle / "graph.txt", "--to", "ir")  # the weights are unknown, and so the factor
 
 
@@ -77,6 +83,61 @@ def test_the_plan_is_that_of_the_bundle(bundle, tmp_path):
 def test_what_cannot_be_done_is_one_error(bundle, arguments, message):
     done = run(*(a.format(bundle) for a in arguments))
     assert done.returncode == 2 and message in done.stderr and done.stdout == ""
+
+
+def normed():
+    return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(16, 8)), nn.Tanh())
+
+
+MADE = {**NETS, "normed": (normed, lambda: sl.randn(2, 16))}
+KEPT = {f"{path.parts[-3]} {path.parts[-2]}": path.parent for path in sorted(pathlib.Path(__file__).parents[1].glob("compat/*/*/graph.txt"))}
+
+
+@pytest.fixture(scope="module", params=[f"{kind}{how}" for kind in MADE for how in ("", " trained", " frozen")] + list(KEPT))
+def any_bundle(request, tmp_path_factory):
+    if request.param in KEPT:
+        return KEPT[request.param]
+    kind, _, how = request.param.partition(" ")
+    sl.manual_seed(1)
+    x = MADE[kind][1]()
+    net = MADE[kind][0]().train(how != "frozen")
+    net(x)  # lazy layers
+    graph = Step(net, train=how == "trained")
+    graph.compile(x)
+    path = tmp_path_factory.mktemp("any") / request.param.replace(" ", "_")
+    sl.save(graph, path, freeze=how == "frozen")
+    return path
+
+
+def test_every_graph_prints_and_parses_back(any_bundle, tmp_path):  # MF-01
+    """As it was traced, and as passes leave it."""
+    shown = subprocess.run([find_tool("plan-viz"), "ir", any_bundle], capture_output=True, text=True, check=True).stdout
+    assert shown == (any_bundle / "graph.txt").read_text()
+    for printed in (shown, text(any_bundle, "--to", "ir")):
+        file = tmp_path / "graph.txt"
+        file.write_text(printed)
+        assert text(file, "--to", "graph") == printed
+
+
+def of_constants_alone(graph):
+    """The nodes of a graph's text that need no input and no variable."""
+    known, found = set(), []
+    for line in graph.splitlines():
+        if match := re.match(r"  (%\d+(?:, %\d+)*) = (\w+)\(?(.*)", line):
+            results, op, rest = match[1].split(", "), match[2], match[3]
+            operands = re.findall(r"%\d+", rest.partition(")")[0]) if op not in ("input", "variable", "constant") else []
+            if op == "constant":
+                known |= set(results)
+            elif op not in ("input", "variable") and set(operands) <= known:
+                known |= set(results)
+                found.append(line)
+    return found
+
+
+def test_nothing_that_a_plan_computes_depends_on_constants_alone(any_bundle):  # MF-11
+    assert of_constants_alone(text(any_bundle, "--to", "ir")) == []
+    if any_bundle.name == "normed_frozen":  # its weight is computed of two others
+        assert of_constants_alone(text(any_bundle, "--to", "ir", "--without", "fold_constants")) != []
 
 
 def test_help_teaches(bundle):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import sluice as sl
-from programs import PATIENCE, ROOT, Net, expected, save, served
+from programs import PATIENCE, ROOT, Net, Served, expected, save, served
 from sluice._base.tools import find_tool
 from program_runs import ask, repository, run  # noqa: F401
 
@@ -34,6 +34,19 @@ def test_help_is_as_golden(program, request):
     if os.environ.get("SLUICE_UPDATE_GOLDEN"):
         golden.write_text(out)
     assert words(out) == words(golden.read_text()), "SLUICE_UPDATE_GOLDEN=1 rewrites it"
+
+
+def test_a_model_store_is_served(repository, tmp_path):  # SRV-12
+    server = Served("--model-store", repository[0], folder=tmp_path)
+    try:
+        server.wait_for("ready")
+        x = np.ones((1, 16), np.float32)
+        body = {"inputs": [{"name": "INPUT_0", "datatype": "FP32", "shape": [1, 16], "data": x.ravel().tolist()}]}
+        status, answer = ask(f"{server.http}/v2/models/net/infer", body)
+        assert status == 200, answer
+        np.testing.assert_array_equal(np.float32(answer["outputs"][0]["data"]), expected(repository[1], x).ravel())
+    finally:
+        assert server.stop() == 0
 
 
 def words(text):
