@@ -2,8 +2,8 @@
 // The GIL, for threads that may outlive the interpreter.
 //
 // Once the interpreter is finalising, taking the GIL ends the calling thread by unwinding its stack, which C++ answers
-// with std::terminate as soon as a frame is noexcept, as destructors are. What is here lets such a thread sleep for ever
-// instead: the process is about to exit.
+// with std::terminate as soon as a frame is noexcept, as destructors are. What is here lets such a thread sleep for
+// ever instead: the process is about to exit.
 #include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <unistd.h>
@@ -28,8 +28,9 @@ auto unless_ended(F&& f) -> decltype(f()) {
   }
 }
 
-// From now on std::terminate, where no exception is the reason, lets each thread sleep that is not the calling one: code
-// that is not ours has noexcept frames, too, between a thread and the interpreter that ends it. Call it once, at exit.
+// From now on std::terminate, where no exception is the reason, lets each thread sleep that is not the calling one:
+// code that is not ours has noexcept frames, too, between a thread and the interpreter that ends it. Call it once, at
+// exit.
 inline void let_ended_threads_sleep() {
   static const std::thread::id exiting = std::this_thread::get_id();
   static const std::terminate_handler before = std::get_terminate();
