@@ -128,7 +128,13 @@ def at_70_percent(server, tmp_path):
     assert server.rss() - memory <= 8 * MIB, (memory, server.rss())
 
 
-def test_at_200_percent_it_answers_as_many_as_it_can_and_refuses_the_others_at_once(server, tmp_path):
+def test_at_200_percent_it_answers_as_many_as_it_can_and_refuses_the_others_at_once(models, tmp_path):
+    # Few places, so that they are taken soon where others have the processor.
+    with served(models[0], "--max-queue-size", "16", "--cores", "1", folder=tmp_path) as server:
+        at_200_percent(server, tmp_path)
+
+
+def at_200_percent(server, tmp_path):
     share = 0.95 if LONG else 0.9
 
     def measure():
@@ -139,7 +145,7 @@ def test_at_200_percent_it_answers_as_many_as_it_can_and_refuses_the_others_at_o
     peak, level = a_conclusive_run(measure, lambda peak, level: level["throughput_per_s"] >= share * peak)
     assert level["throughput_per_s"] >= share * peak, (peak, level)
     assert set(level["errors"]) <= {"503", "429"} and level["errors"], level["errors"]
-    # A client that is refused does not wait for those who are answered; they waited for 64 others.
+    # A client that is refused does not wait for those who are answered; they waited for 16 others.
     assert level["error_latency_us"]["p99"] < level["latency_us"]["p50"], level
     print(f"200% of {peak:.0f}/s: {level['throughput_per_s']:.0f}/s; refused within {level['error_latency_us']['p99'] / 1e3:.1f} ms")
 
