@@ -7,9 +7,15 @@
 namespace sluice::c {
 namespace {
 
+// Integers of up to 32 bits are summed in 32.
+const char* sum_type(DType dtype) {
+  return is_floating(dtype) || dtype_size(dtype) > 4 ? compute_type(dtype) : "int32_t";
+}
+
 // Integers wrap, as they do on the cpu.
 std::string product_sum(DType dtype) {
-  return is_floating(dtype) ? "a += v * w;" : "a = (i64)((u64)a + (u64)v * (u64)w);";
+  if (is_floating(dtype)) return "a += v * w;";
+  return dtype_size(dtype) > 4 ? "a = (i64)((u64)a + (u64)v * (u64)w);" : "a = (int32_t)((u32)a + (u32)v * (u32)w);";
 }
 
 std::string print_matmul(const plan::KernelQuery& query, Shared&) {
@@ -26,7 +32,7 @@ std::string print_matmul(const plan::KernelQuery& query, Shared&) {
     places.emplace_back(transposed ? row : column);
     return offset(spec.strides, places);
   };
-  const char* const type = compute_type(y.dtype);
+  const char* const type = sum_type(y.dtype);
   Lines lines;
   for (int axis = 0; axis < batch; ++axis) lines.loop(fmt::format("i{}", axis), y.shape[axis]);
   lines.loop("r", y.shape[batch]);
@@ -48,7 +54,7 @@ std::string print_conv(const plan::KernelQuery& query, Shared&) {
   const int64_t groups = get_attr<int64_t>(query.attrs, "groups"), in_group = w.shape[1];
   const bool bias = query.inputs.size() > 2 && query.inputs[2].shape.rank() == 1;
   const int dims = y.shape.rank() - 2;
-  const char* const type = compute_type(y.dtype);
+  const char* const type = sum_type(y.dtype);
   Lines lines;
   lines.loop("n", y.shape[0]);
   lines.loop("g", groups);
