@@ -40,7 +40,7 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 )";
 
-std::string function_text(const plan::KernelQuery& query, Shared& shared) {
+std::string function_text(const plan::KernelQuery& query, Shared& shared, const std::map<size_t, DType>& lie) {
   const auto printer = printers().find(query.op);
   SLUICE_CHECK_KIND(kUnsupported, printer != printers().end(), "op {}: no kernel in C; write it with others", query.op);
   const std::string body = printer->second.print(query, shared);
@@ -51,7 +51,7 @@ std::string function_text(const plan::KernelQuery& query, Shared& shared) {
       unused += fmt::format("  (void){}{};\n", name, k);
   };
   for (size_t k = 0; k < query.inputs.size(); ++k)
-    add("const ", "x", k, query.inputs[k].dtype);
+    add("const ", "x", k, lie.contains(k) ? lie.at(k) : query.inputs[k].dtype);
   for (size_t k = 0; k < query.outputs.size(); ++k) add("", "y", k, query.outputs[k].dtype);
   return fmt::format("({}) {{\n{}{}  return 0;\n}}\n", parameters, unused, body);
 }

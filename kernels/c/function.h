@@ -1,5 +1,6 @@
 #pragma once
 // A kernel as a function of C, in a file that begins with the prelude.
+#include <map>
 #include <string>
 
 #include "kernels/c/printer.h"

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "kernels/c/casts.h"
 #include "kernels/c/function.h"
 #include "kernels/c/memory.h"
 #include "kernels/c/printer.h"
@@ -37,6 +38,9 @@ class Writer {
 
   PlanSource write() {
     check();
+    CastsRead read = read_casts(plan_);
+    plan_ = std::move(read.plan);
+    computed_ = std::move(read.computed);
     block_ = lay_out(plan_);
     std::string steps;
     for (const int actor : plan_.certificate)
@@ -132,8 +136,15 @@ class Writer {
     const plan::Kernel& kernel = plan_.kernels[static_cast<size_t>(index)];
     plan::Stream stream;
     stream.device = device();
-    const plan::KernelQuery query = plan::query_of(kernel, stream);
-    const std::string text = printed(query, kernel);
+    plan::KernelQuery query = plan::query_of(kernel, stream);
+    std::map<size_t, DType> lie;
+    for (size_t i = 0; i < kernel.inputs.size(); ++i) {
+      const auto computed = computed_.find({index, i});
+      if (computed == computed_.end()) continue;
+      lie[i] = query.inputs[i].dtype;
+      query.inputs[i].dtype = computed->second;
+    }
+    const std::string text = printed(query, kernel, lie);
     std::string operands;
     const auto add = [&](const plan::View& view, const char* qualifier) {
       operands += (operands.empty() ? "" : ", ") + (plan::is_absent(view) ? "0" : pointer(view, qualifier));
@@ -148,9 +159,9 @@ class Writer {
   }
 
   // What cannot be printed is said with the user's line.
-  std::string printed(const plan::KernelQuery& query, const plan::Kernel& kernel) {
+  std::string printed(const plan::KernelQuery& query, const plan::Kernel& kernel, const std::map<size_t, DType>& lie) {
     try {
-      return function_text(query, shared_);
+      return function_text(query, shared_, lie);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kUnsupported) throw;
       const std::string line = kernel.source.known() ? fmt::format("  ({})", kernel.source.str()) : "";
@@ -231,7 +242,8 @@ class Writer {
                       name_);
   }
 
-  const plan::Plan& plan_;
+  plan::Plan plan_;
+  std::map<std::pair<int, size_t>, DType> computed_;  // CastsRead
   const std::string& name_;
   const Contents& contents_;
   const std::vector<bool> written_;

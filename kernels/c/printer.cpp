@@ -84,6 +84,8 @@ const Printers& printers() {
     add_reductions(made);
     add_rows(made);
     add_products(made);
+    add_convolutions(made);
+    add_int8(made);
     add_pooling(made);
     add_movement(made);
     add_indexing(made);

@@ -61,6 +61,8 @@ void add_elementwise(Printers& printers);
 void add_reductions(Printers& printers);
 void add_rows(Printers& printers);
 void add_products(Printers& printers);
+void add_convolutions(Printers& printers);
+void add_int8(Printers& printers);
 void add_pooling(Printers& printers);
 void add_movement(Printers& printers);
 void add_indexing(Printers& printers);
