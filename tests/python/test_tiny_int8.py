@@ -176,3 +176,16 @@ def test_schemes_are_read_from_files(tmp_path):
     net = integers()
     assert Scheme.of(net, tmp_path / "sparse.txt") == Scheme.of(net, "last-only")
     assert list(layers_of(net)) == ["0", "2", "5"]
+
+
+def test_the_memory_of_schemes(exported, count):
+    table = sl.tiny.memory_table(network(), [x for x, _ in pictures(20)], next(pictures(1)),
+                                 {"full": "full", "bias-only": "bias-only", "half of one": "weights 2: 0.5\nbiases: 2",
+                                  "last-only": "last-only"})
+    rows = {row.scheme: row for row in table}
+    assert (rows["full"].memory, rows["full"].state) == (exported.memory, exported.state)
+    assert rows["full"].ram > rows["bias-only"].ram > rows["last-only"].ram
+    assert rows["half of one"].state < rows["full"].state
+    assert str(table).splitlines()[1].split() == ["full", str(rows["full"].ram), str(rows["full"].memory), str(rows["full"].state),
+                                                  str(rows["full"].constants + rows["full"].state), "1.0x"]
+    count("bytes of RAM under schemes", rows["full"].ram, [(row.scheme, row.ram) for row in table[1:]])
