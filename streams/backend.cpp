@@ -13,6 +13,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "streams/linked_backend.h"
 
 namespace sluice {
 namespace {
@@ -98,6 +99,19 @@ void keep(DeviceKind kind, const Backend* backend, const std::string& path) {
   log(LogLevel::kInfo, LogArea::kStreams, "backend of {} loaded: {}", kind.str(), path);
 }
 
+DeviceKind keep_only(const Backend* backend, const std::string& path) {
+  const DeviceKind kind = DeviceKind::named(backend->kind);
+  std::lock_guard lock(registry().mutex);
+  if (const auto it = registry().loaded.find(kind); it != registry().loaded.end()) {
+    SLUICE_CHECK(it->second.backend == backend,
+                 "backend '{}': its kind is {}, which has a backend: '{}'; a kind has one", path, kind.str(),
+                 it->second.path);
+    return kind;
+  }
+  keep(kind, backend, path);
+  return kind;
+}
+
 }  // namespace
 
 const Backend* open_backend(const std::string& path) {
@@ -137,17 +151,14 @@ const Backend* backend_of(DeviceKind kind) {
 
 DeviceKind load_backend(const std::string& path) {
   // A name without a slash would be searched for in the system's folders.
-  const Backend* backend = open_backend(std::filesystem::absolute(path).string());
-  const DeviceKind kind = DeviceKind::named(backend->kind);
-  std::lock_guard lock(registry().mutex);
-  if (const auto it = registry().loaded.find(kind); it != registry().loaded.end()) {
-    SLUICE_CHECK(it->second.backend == backend,
-                 "backend '{}': its kind is {}, which has a backend: '{}'; a kind has one", path, kind.str(),
-                 it->second.path);
-    return kind;
-  }
-  keep(kind, backend, path);
-  return kind;
+  return keep_only(open_backend(std::filesystem::absolute(path).string()), path);
+}
+
+void add_backend(const Backend& backend) {
+  const std::string place = "of this program";
+  SLUICE_CHECK(!of_core(kind_of(backend, place)), "backend {}: its kind is {}; it must have a kind of its own", place,
+               backend.kind);
+  keep_only(&backend, place);
 }
 
 std::vector<DeviceKind> known_kinds() {

@@ -36,7 +36,7 @@ ROOMS = {
     "kernels": [".", *CPU, "c sim cuda", "cuda/attention cuda/conv cuda/product"],
     "actors": ["."],
     "runtime": [".", "session/parts", "session", "bundle report", "family", "api"],
-    "tensor": [".", "session forms", "api"],
+    "tensor": [".", "session forms", "api c"],
     "serving": ["core", "execution http grpc", "execution/model", "repository", "library program", "."],
 }
 MOST_SOURCES = 60  # of a folder, without its rooms

@@ -37,7 +37,7 @@ docs) requirements+=(requirements-docs.txt) ;;
     git libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev              # tests
     pkg-config dpkg-dev file debootstrap zsh curl                                 # packaging, shells, commands of pages
     libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
-    gcc-arm-none-eabi libnewlib-arm-none-eabi                                     # plans as C for microcontrollers
+    gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm make                # plans as C for microcontrollers
     "clang-$clang"                                                                # analysis of locks
   )
   requirements+=(requirements.txt requirements-docs.txt)

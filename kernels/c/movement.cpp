@@ -81,7 +81,7 @@ std::string print_iota(const plan::KernelQuery& query, Shared&) {
   const DType wide = is_floating(y.dtype) ? DType::kFloat64 : DType::kInt64;
   Lines lines;
   fill(lines, y,
-       fmt::format("({} + i0 * {})", literal(get_attr<double>(query.attrs, "start"), wide),
+       fmt::format("({} + ({})i0 * {})", literal(get_attr<double>(query.attrs, "start"), wide), compute_type(wide),
                    literal(get_attr<double>(query.attrs, "step"), wide)));
   return lines.text();
 }

@@ -4,39 +4,18 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstring>
 #include <set>
 
 #include "base/error.h"
+#include "kernels/c/casts.h"
+#include "kernels/c/function.h"
+#include "kernels/c/memory.h"
 #include "kernels/c/printer.h"
 #include "kernels/c/target.h"
 #include "plan/query.h"
 
 namespace sluice::c {
 namespace {
-
-// Memory holds values of several types one after the other, which C's rules of aliasing have to be told.
-constexpr const char* kPrelude = R"(#include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#if defined(__GNUC__)
-#define ALIAS __attribute__((may_alias))
-#define ALIGNED __attribute__((aligned(64)))
-#else
-#define ALIAS
-#define ALIGNED
-#endif
-typedef float ALIAS f32;
-typedef double ALIAS f64;
-typedef uint8_t ALIAS u8;
-typedef int8_t ALIAS i8;
-typedef int16_t ALIAS i16;
-typedef int32_t ALIAS i32;
-typedef int64_t ALIAS i64;
-typedef uint64_t u64;
-)";
 
 // The name of a dtype in a header.
 const char* public_type(DType dtype) {
@@ -50,42 +29,39 @@ const char* public_type(DType dtype) {
                          : "int64_t";
 }
 
-template <class T>
-T element(const void* data, int64_t i) {
-  T value;
-  std::memcpy(&value, static_cast<const char*>(data) + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-  return value;
-}
-
-std::string element_text(const void* data, DType dtype, int64_t i) {
-  const auto integer = [](int64_t v) { return v == INT64_MIN ? "INT64_MIN" : fmt::format("{}", v); };
-  switch (dtype) {
-    case DType::kFloat32: return literal(element<float>(data, i), dtype);
-    case DType::kFloat64: return literal(element<double>(data, i), dtype);
-    case DType::kInt64: return integer(element<int64_t>(data, i));
-    case DType::kInt32: return integer(element<int32_t>(data, i));
-    case DType::kInt16: return integer(element<int16_t>(data, i));
-    case DType::kInt8: return integer(element<int8_t>(data, i));
-    default: return integer(element<uint8_t>(data, i));
-  }
-}
-
 class Writer {
  public:
   Writer(const plan::Plan& plan, const std::string& name, const Contents& contents)
-      : plan_(plan), name_(name), contents_(contents), written_(plan::written_variables(plan)) {}
+      : plan_(plan), name_(name), contents_(contents), written_(plan::written_variables(plan)) {
+    for (const char c : name) upper_ += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
 
   PlanSource write() {
     check();
+    CastsRead read = read_casts(plan_);
+    plan_ = std::move(read.plan);
+    computed_ = std::move(read.computed);
+    block_ = lay_out(plan_);
     std::string steps;
     for (const int actor : plan_.certificate)
       for (const plan::Instr& instr : plan_.actors[static_cast<size_t>(actor)].program)
         if (instr.kind == plan::InstrKind::kRun) steps += call_of(instr.index);
     PlanSource made;
-    made.header = header();
+    made.name = name_;
+    made.memory = block_.bytes;
+    made.tensors = tensors_of(plan_, block_);
+    for (const plan::Input& port : plan_.inputs)
+      made.inputs.push_back({port.name, port_name("input", port.name), port.spec.dtype, port.spec.shape});
+    for (const plan::Output& port : plan_.outputs)
+      made.outputs.push_back({port.name, port_name("output", port.name), port.view.spec.dtype, port.view.spec.shape});
+    for (const Tensor& tensor : made.tensors)
+      if (tensor.kind != Tensor::Kind::kMemory)
+        (tensor.kind == Tensor::Kind::kState ? made.state : made.constants) += tensor.bytes;
+    made.header = header(made);
     made.source =
-        fmt::format("/* Plan \"{}\", written by sluice-compile. One step runs at a time. */\n", comment(plan_.name)) +
-        kPrelude + shared_.functions() + "\n" + memory() + functions_ + "\n" +
+        fmt::format("/* Plan \"{}\", written by sluice-compile. One step runs at a time. {} */\n", comment(plan_.name),
+                    bits()) +
+        kPrelude + places() + "\n" + shared_.functions() + "\n" + memory() + functions_ + "\n" +
         fmt::format("int {}_run(void) {{\n{}{}  return 0;\n}}\n", name_, calls_ > 0 ? "  int error;\n" : "", steps) +
         ports() + errors();
     return made;
@@ -133,13 +109,12 @@ class Writer {
   }
 
   std::string slot(int reg, uint64_t offset) const {
-    const plan::Register& r = plan_.registers[static_cast<size_t>(reg)];
-    return buffer(r.slots.at(0), offset);
+    return buffer(plan_.registers[static_cast<size_t>(reg)].slots.at(0), offset);
   }
 
   std::string buffer(int index, uint64_t offset) const {
-    const plan::Buffer& b = plan_.buffers[static_cast<size_t>(index)];
-    return fmt::format("memory{} + {}", b.arena, b.offset + offset);
+    const uint64_t at = block_.offsets[static_cast<size_t>(index)] + offset;
+    return at == 0 ? "memory" : fmt::format("memory + {}", at);
   }
 
   std::string pointer(const plan::View& view, const char* qualifier) const {
@@ -147,11 +122,12 @@ class Writer {
     if (view.base == plan::BaseKind::kVariable) {
       const bool same = plan_.variables[static_cast<size_t>(view.index)].spec.dtype == view.spec.dtype;
       const uint64_t at = view.offset / dtype_size(view.spec.dtype);
-      return (same ? "" : fmt::format("({}{}*)", qualifier, type)) + fmt::format("v{}", view.index) +
-             (at == 0 ? "" : fmt::format(" + {}", at));
+      // The array is of another type, and the cast takes it before the offset is added.
+      return (same ? "" : fmt::format("({}{}*)", qualifier, type)) +
+             variable_name(plan_, static_cast<size_t>(view.index)) + (at == 0 ? "" : fmt::format(" + {}", at));
     }
     const bool slots = view.base == plan::BaseKind::kRegister;
-    return fmt::format("({}{}*)({})", qualifier, type,
+    return fmt::format("({}{}*)(void*)({})", qualifier, type,
                        slots ? slot(view.index, view.offset) : buffer(view.index, view.offset));
   }
 
@@ -160,26 +136,21 @@ class Writer {
     const plan::Kernel& kernel = plan_.kernels[static_cast<size_t>(index)];
     plan::Stream stream;
     stream.device = device();
-    const plan::KernelQuery query = plan::query_of(kernel, stream);
-    const auto printer = printers().find(kernel.op);
-    if (printer == printers().end()) refuse(fmt::format("op {} has no kernel in C", kernel.op));
-    std::string parameters, operands;
-    const auto add = [&](const char* name, size_t k, const plan::View& view, const char* qualifier) {
-      const char* const comma = parameters.empty() ? "" : ", ";
-      const bool absent = plan::is_absent(view);
-      parameters +=
-          fmt::format("{}{}{}* {}{}", comma, qualifier, absent ? "void" : memory_type(view.spec.dtype), name, k);
-      operands += comma + (absent ? "0" : pointer(view, qualifier));
+    plan::KernelQuery query = plan::query_of(kernel, stream);
+    std::map<size_t, DType> lie;
+    for (size_t i = 0; i < kernel.inputs.size(); ++i) {
+      const auto computed = computed_.find({index, i});
+      if (computed == computed_.end()) continue;
+      lie[i] = query.inputs[i].dtype;
+      query.inputs[i].dtype = computed->second;
+    }
+    const std::string text = printed(query, kernel, lie);
+    std::string operands;
+    const auto add = [&](const plan::View& view, const char* qualifier) {
+      operands += (operands.empty() ? "" : ", ") + (plan::is_absent(view) ? "0" : pointer(view, qualifier));
     };
-    for (size_t k = 0; k < kernel.inputs.size(); ++k) add("x", k, kernel.inputs[k], "const ");
-    for (size_t k = 0; k < kernel.outputs.size(); ++k) add("y", k, kernel.outputs[k], "");
-    std::string unused;
-    const std::string body = printer->second.print(query, shared_);
-    for (size_t k = 0; k < kernel.inputs.size(); ++k)
-      if (body.find(fmt::format("x{}[", k)) == std::string::npos) unused += fmt::format("  (void)x{};\n", k);
-    for (size_t k = 0; k < kernel.outputs.size(); ++k)
-      if (body.find(fmt::format("y{}[", k)) == std::string::npos) unused += fmt::format("  (void)y{};\n", k);
-    const std::string text = fmt::format("({}) {{\n{}{}  return 0;\n}}\n", parameters, unused, body);
+    for (const plan::View& view : kernel.inputs) add(view, "const ");
+    for (const plan::View& view : kernel.outputs) add(view, "");
     const auto [it, added] = names_.try_emplace(text, fmt::format("k{}_{}", names_.size(), c_name(kernel.op)));
     if (added) functions_ += fmt::format("\nstatic int {}{}", it->second, text);
     ++calls_;
@@ -187,37 +158,42 @@ class Writer {
                        comment(kernel.name));
   }
 
-  static std::string comment(std::string text) {
-    for (size_t at = text.find("*/"); at != std::string::npos; at = text.find("*/")) text.replace(at, 2, "* /");
+  // What cannot be printed is said with the user's line.
+  std::string printed(const plan::KernelQuery& query, const plan::Kernel& kernel, const std::map<size_t, DType>& lie) {
+    try {
+      return function_text(query, shared_, lie);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kUnsupported) throw;
+      const std::string line = kernel.source.known() ? fmt::format("  ({})", kernel.source.str()) : "";
+      fail(ErrorKind::kUnsupported, "plan '{}' as C: '{}': {}{}", plan_.name, kernel.name, error.what(), line);
+    }
+  }
+
+  // Which of its results depend on more than IEEE 754's arithmetic.
+  std::string bits() const {
+    if (shared_.inexact().empty()) return "Its results have the same bits on every machine.";
+    std::string names;
+    for (const std::string& name : shared_.inexact()) names += (names.empty() ? "" : ", ") + name;
+    return fmt::format("The last bits of its results are those of the C library's {}.", names);
+  }
+
+  // Words before each array, for linkers: a microcontroller may have memories of several kinds.
+  std::string places() const {
+    std::string text = "/* Where arrays lie, if the compiler is to say it: attributes of variables. */\n";
+    for (const char* const place : {"CONSTANT", "STATE", "MEMORY"})
+      text += fmt::format("#ifndef {0}_{1}\n#define {0}_{1}\n#endif\n", upper_, place);
     return text;
   }
 
+  // An array of the widest type lies at its alignment.
   std::string memory() const {
     std::string text;
-    for (size_t a = 0; a < plan_.arenas.size(); ++a)
-      if (plan_.arenas[a].bytes > 0)
-        text += fmt::format("static unsigned char ALIGNED memory{}[{}]; /* {} */\n", a, plan_.arenas[a].bytes,
-                            comment(plan_.arenas[a].name));
-    for (size_t v = 0; v < plan_.variables.size(); ++v) text += variable(v);
+    if (block_.bytes > 0)
+      text =
+          fmt::format("static u64 {}_MEMORY words[{}];\nstatic unsigned char* const memory = (unsigned char*)words;\n",
+                      upper_, block_.bytes / sizeof(uint64_t));
+    for (size_t v = 0; v < plan_.variables.size(); ++v) text += variable_text(plan_, v, written_[v], contents_, upper_);
     return text;
-  }
-
-  std::string variable(size_t index) const {
-    const plan::Variable& v = plan_.variables[index];
-    const int64_t count = numel(v.spec.shape);
-    const void* const data = contents_(v.name);
-    SLUICE_CHECK(is_contiguous(v.spec.shape, v.spec.strides),
-                 "plan '{}' as C: variable '{}' has strides {}; must be "
-                 "contiguous",
-                 plan_.name, v.name, v.spec.strides.str());
-    SLUICE_CHECK(data != nullptr || count == 0,
-                 "plan '{}' as C: variable '{}' has no contents; give a bundle with its "
-                 "weights",
-                 plan_.name, v.name);
-    std::string text = fmt::format("static {}{} v{}[{}] = {{ /* {} */", written_[index] ? "" : "const ",
-                                   memory_type(v.spec.dtype), index, std::max<int64_t>(count, 1), comment(v.name));
-    for (int64_t i = 0; i < count; ++i) text += (i % 8 == 0 ? "\n  " : " ") + element_text(data, v.spec.dtype, i) + ",";
-    return text + (count == 0 ? "0" : "") + "\n};\n";
   }
 
   std::string port_name(const char* way, const std::string& port) const {
@@ -245,14 +221,14 @@ class Writer {
     return text + "  }\n  return error == 0 ? \"\" : \"unknown error\";\n}\n";
   }
 
-  std::string header() const {
-    uint64_t arenas = 0;
-    for (const plan::Arena& arena : plan_.arenas) arenas += arena.bytes;
+  std::string header(const PlanSource& made) const {
     std::string text = fmt::format(
-        "/* Plan \"{}\", written by sluice-compile: {} bytes of memory beside its weights.\n"
+        "/* Plan \"{0}\", written by sluice-compile: {1} bytes of memory beside its weights.\n"
         "   Write all inputs, run, read the results; one step at a time. */\n"
-        "#ifndef {}_H\n#define {}_H\n#include <stdint.h>\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
-        comment(plan_.name), arenas, name_, name_);
+        "#ifndef {2}_H\n#define {2}_H\n#include <stdint.h>\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n"
+        "/* Bytes: of values of a step, of variables that steps change, and of those that stay. */\n"
+        "#define {2}_MEMORY_BYTES {1}\n#define {2}_STATE_BYTES {3}\n#define {2}_CONSTANT_BYTES {4}\n\n",
+        comment(plan_.name), made.memory, upper_, made.state, made.constants);
     const auto declare = [&](const char* qualifier, const char* way, const std::string& port, const TensorSpec& spec) {
       text += fmt::format("{}{}* {}(void); /* {}{} */\n", qualifier, public_type(spec.dtype), port_name(way, port),
                           dtype_name(spec.dtype), spec.shape.str());
@@ -266,10 +242,13 @@ class Writer {
                       name_);
   }
 
-  const plan::Plan& plan_;
+  plan::Plan plan_;
+  std::map<std::pair<int, size_t>, DType> computed_;  // CastsRead
   const std::string& name_;
   const Contents& contents_;
   const std::vector<bool> written_;
+  std::string upper_;  // the name as that of a macro
+  Block block_;
   Shared shared_;
   std::map<std::string, std::string> names_;  // of functions, by what follows the name
   std::string functions_;

@@ -1,16 +1,38 @@
 #pragma once
-// A plan as one C11 file and its header: static memory, and a function that runs a step. Nothing is allocated, and
+// A plan as one C99 file and its header: static memory, and a function that runs a step. Nothing is allocated, and
 // nothing but <math.h> is called.
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "plan/plan.h"
 
 namespace sluice::c {
 
+// kMemory: of a step, which lies at `offset` of a block that others share at other times. kState: a variable that steps
+// change. kConstant: one that stays.
+struct Tensor {
+  enum class Kind : uint8_t { kMemory, kState, kConstant };
+  std::string name;
+  Kind kind = Kind::kMemory;
+  uint64_t bytes = 0, offset = 0;
+};
+
+// An input or output, which `function` gives.
+struct Port {
+  std::string name, function;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+};
+
 struct PlanSource {
+  std::string name;  // what names begin with
   std::string source, header;
+  uint64_t memory = 0, state = 0, constants = 0;  // bytes: of the block, and of all variables of a kind
+  std::vector<Tensor> tensors = {};
+  std::vector<Port> inputs = {}, outputs = {};
 };
 
 // The contents of a variable, contiguous; null: it has none, and begins with zeros.

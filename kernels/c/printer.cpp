@@ -38,100 +38,6 @@ std::string literal(double value, DType dtype) {
   return fmt::format("{:a}{}", value, single ? "f" : "");
 }
 
-// Statements by which a compiler does not miss the parameters that an expression does not read.
-static std::string unread(std::string_view expression, int parameters) {
-  const auto letter = [&](size_t i) {
-    return i < expression.size() && (std::isalnum(expression[i]) != 0 || expression[i] == '_');
-  };
-  std::string text;
-  for (const char name : std::string_view("ab").substr(0, static_cast<size_t>(parameters))) {
-    bool read = false;
-    for (size_t i = 0; i < expression.size(); ++i)
-      read = read || (expression[i] == name && !letter(i - 1) && !letter(i + 1));
-    if (!read) text += fmt::format("(void){}; ", name);
-  }
-  return text;
-}
-
-Shared::Typed& Shared::typed(DType operands) { return types_[compute_type(operands)]; }
-
-std::string Shared::scalar(const ScalarOp& op, DType operands) {
-  const char* const expression = is_floating(operands) ? op.floating : op.integer;
-  SLUICE_CHECK_KIND(kUnsupported, expression != nullptr, "{}: no form in C for {}; cast it first", op.name,
-                    dtype_name(operands));
-  const std::string type = compute_type(operands);
-  Typed& typed = this->typed(operands);
-  const std::string suffix = *op.mode == '\0' ? "" : std::string("_") + op.mode;
-  const auto [it, added] =
-      typed.names.try_emplace(std::string(op.name) + suffix, fmt::format("op_{}{}_{}", op.name, suffix, type));
-  if (added) {
-    typed.expressions.emplace_back(expression);
-    typed.functions.push_back(fmt::format("static inline {} {}(T a{}) {{ {}return {}; }}\n",
-                                          op.gives_bool ? "bool" : "T", it->second, op.inputs == 2 ? ", T b" : "",
-                                          unread(expression, op.inputs), expression));
-  }
-  return it->second;
-}
-
-std::pair<std::string, int> Shared::bad(const ScalarOp& op, DType operands) {
-  if (is_floating(operands) || op.bad == nullptr) return {"", 0};
-  Typed& typed = this->typed(operands);
-  const auto [it, added] =
-      typed.names.try_emplace(fmt::format("{} is bad", op.name), fmt::format("bad_{}_int64_t", op.name));
-  if (added)
-    typed.functions.push_back(
-        fmt::format("static inline bool {}(T a, T b) {{ {}return {}; }}\n", it->second, unread(op.bad, 2), op.bad));
-  return {it->second, error(scalar_error_text(op.name, op.error))};
-}
-
-int Shared::error(const std::string& text) {
-  auto it = std::find(errors_.begin(), errors_.end(), text);
-  if (it == errors_.end()) it = errors_.insert(errors_.end(), text);
-  return static_cast<int>(it - errors_.begin()) + 1;
-}
-
-namespace {
-
-// The functions of <math.h> that expressions call have other names for float.
-constexpr std::pair<const char*, int> kMath[] = {
-#define MATH1(NAME) {#NAME, 1},
-#define MATH2(NAME) {#NAME, 2},
-#include "base/scalar/math.inc"
-};
-
-std::string generic_math(const std::string& functions) {
-  std::string text;
-  for (const auto& [name, operands] : kMath) {
-    if (functions.find(fmt::format("{}(", name)) == std::string::npos) continue;
-    const char* const more = operands == 2 ? ", y" : "";
-    const char* const sum = operands == 2 ? " + (y)" : "";
-    text += fmt::format("#undef {0}\n#define {0}(x{1}) _Generic((x){2}, float: {0}f, default: {0})(x{1})\n", name, more,
-                        sum);
-  }
-  return text;
-}
-
-}  // namespace
-
-// The functions of base/scalar are written for any T. Each type has its own, under names with the type in them.
-std::string Shared::functions() const {
-  std::string text;
-  for (const auto& [type, typed] : types_) {
-    std::string all;
-    for (const std::string& expression : typed.expressions) all += expression + " ";
-    std::string renamed, undone, own;
-    for (const ScalarFunction* f : scalar_functions_of(all)) {
-      renamed += fmt::format("#define {0} {0}_{1}\n", f->name, type);
-      undone += fmt::format("#undef {}\n", f->name);
-      own +=
-          fmt::format("static inline {} {}{} {{ {} }}\n", f->of_floats ? "T" : "i64", f->name, f->parameters, f->body);
-    }
-    for (const std::string& function : typed.functions) own += function;
-    text += fmt::format("\n#define T {}\n{}{}{}#undef T\n", type, renamed, own, undone);
-  }
-  return generic_math(text) + text;
-}
-
 void Lines::add(const std::string& line) { text_ += std::string(static_cast<size_t>(2 * depth_), ' ') + line + "\n"; }
 void Lines::open(const std::string& line) {
   add(line);
@@ -178,6 +84,8 @@ const Printers& printers() {
     add_reductions(made);
     add_rows(made);
     add_products(made);
+    add_convolutions(made);
+    add_int8(made);
     add_pooling(made);
     add_movement(made);
     add_indexing(made);

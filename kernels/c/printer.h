@@ -1,5 +1,5 @@
 #pragma once
-// Kernels as C11: the body of a function for one query, with shapes, strides and attributes in it as numbers.
+// Kernels as C99: the body of a function for one query, with shapes, strides and attributes in it as numbers.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/scalar_ops.h"
+#include "kernels/c/shared.h"
 #include "plan/target.h"
 
 namespace sluice::c {
@@ -18,31 +19,6 @@ const char* compute_type(DType dtype);  // "float", "double", or "i64" of intege
 // A number as C writes it, with every bit. A float is written as "0x1.8p+1f"; infinities and NaN are macros of
 // <math.h>.
 std::string literal(double value, DType dtype);
-
-// Texts that several kernels of one file share: functions of base/scalar, and the texts of errors.
-class Shared {
- public:
-  // The name of a function of one element: "relu_float(a)", "maximum_i64(a, b)". Throws kUnsupported where the op is
-  // not defined for the dtype.
-  std::string scalar(const ScalarOp& op, DType operands);
-  // The function that says for which elements it has no result, and the number of that error; "" and 0: for none.
-  std::pair<std::string, int> bad(const ScalarOp& op, DType operands);
-  // The number of an error: what a kernel returns. 0 is none.
-  int error(const std::string& text);
-
-  std::string functions() const;  // in an order in which C takes them
-  const std::vector<std::string>& errors() const { return errors_; }
-
- private:
-  struct Typed {
-    std::vector<std::string> expressions, functions;
-    std::map<std::string, std::string> names;  // of ops
-  };
-  Typed& typed(DType operands);
-
-  std::map<std::string, Typed> types_;  // by compute type
-  std::vector<std::string> errors_;
-};
 
 // Lines of C, indented by the loops and conditions around them.
 class Lines {
@@ -85,6 +61,8 @@ void add_elementwise(Printers& printers);
 void add_reductions(Printers& printers);
 void add_rows(Printers& printers);
 void add_products(Printers& printers);
+void add_convolutions(Printers& printers);
+void add_int8(Printers& printers);
 void add_pooling(Printers& printers);
 void add_movement(Printers& printers);
 void add_indexing(Printers& printers);

@@ -27,4 +27,9 @@ struct Fold {
 };
 Fold fold_of(const std::string& op, DType dtype, Shared& shared);
 
+// Sums of products: their type, in which integers of up to 32 bits have 32, and how `a` goes on with `v` and `w`.
+// Integers wrap, as they do on the cpu.
+const char* sum_type(DType dtype);
+std::string product_sum(DType dtype);
+
 }  // namespace sluice::c

@@ -6,6 +6,7 @@
 namespace sluice::c {
 
 DeviceId device();
+inline constexpr uint64_t kAlignment = 8;  // of values in memory: that of the widest element, as there are no vectors
 
 class Target final : public plan::Target {
  public:

@@ -1,6 +1,7 @@
 // The module sluice._C.
 #include "bindings.h"
 #include "sluice/version.h"
+#include "small_machines.h"
 #include "tensor/eager.h"
 
 NB_MODULE(_C, m) {
@@ -25,6 +26,7 @@ NB_MODULE(_C, m) {
   bind_autograd(m);
   bind_graph(m);
   bind_runtime(m);
+  bind_small_machines(m);
   bind_diagnostics(m);
   bind_distributed(m);
 }

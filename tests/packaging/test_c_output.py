@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 from digits_net import DigitsNet  # noqa: E402
 
-STRICT = ["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror"]
+STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
 # Reads the inputs of steps and writes what each gives, both as bytes.
 RUNNER = """#include <stdio.h>
 #include "net.h"
@@ -130,7 +130,7 @@ def test_it_needs_nothing_but_mathematics(digits):
 def test_it_compiles_for_a_microcontroller(digits, count):
     source = digits[0]
     out = source.with_suffix(".arm.o")
-    run("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Os", "-ffreestanding",
+    run("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", *STRICT, "-Os", "-ffreestanding",
         "-c", source, "-o", out)
     text, data, bss = (int(n) for n in run("arm-none-eabi-size", out).split()[6:9])
     count("the digits for a Cortex-M4", text + data + bss, f"bytes: {text} of code and weights, {bss} of memory")

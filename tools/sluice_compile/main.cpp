@@ -4,15 +4,13 @@
 #include <fstream>
 #include <iostream>
 
-#include "base/files/file.h"
 #include "plan/json/json.h"
-#include "runtime/bundle/bundle.h"
 #include "runtime/session/engine.h"
 #include "sluice/version.h"
+#include "tensor/c/to_c.h"
 #include "tensor/eager.h"
 #include "tensor/session/graph_session.h"
 #include "tools/plan_viz/views.h"
-#include "tools/sluice_compile/to_c.h"
 
 namespace {
 
@@ -20,9 +18,10 @@ namespace fs = std::filesystem;
 using namespace sluice;
 
 struct Arguments {
-  std::string model, output, to = "plan", device = "cpu", name;
+  std::string model, output, to = "plan", device = "cpu", name, target;
   int cores = 0;
   uint64_t memory_budget = 0, workspace_limit = 0;
+  uint64_t flash = c::Machine().flash, ram = c::Machine().ram;
   std::vector<std::string> without;
 };
 
@@ -34,29 +33,46 @@ constexpr const char* kPlan = "plan";
 constexpr const char* kMemory = "mem";
 constexpr const char* kC = "c";
 
-// A bundle's graph and weights; of a file with a graph alone no constant is known.
-CapturedGraph captured_from(const fs::path& model, const OpRegistry& ops) {
-  const fs::path file = fs::is_directory(model) ? model / kGraphFile : model;
-  CapturedGraph captured{graph::parse(read_file(file.string()), file.string(), ops), {}};
-  if (!fs::is_directory(model)) return captured;
-  for (auto& [name, weight] : load_bundle(model.string()).weights)
-    captured.variables[name] = Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
-  return captured;
+void write(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.flush();
+  SLUICE_CHECK_KIND(kIo, out.good(), "{}: cannot be written", path);
+}
+
+ToCOptions c_options(const Arguments& args) {
+  return {.name = args.name, .memory_budget = args.memory_budget, .disabled_passes = args.without};
 }
 
 c::PlanSource compiled_to_c(const Arguments& args) {
   Engine engine;
   EagerExecutor eager(engine);
   const ExecutorScope scope(eager);
-  return to_c(eager, captured_from(args.model, eager.ops()),
-              {.name = args.name, .memory_budget = args.memory_budget, .disabled_passes = args.without});
+  return to_c(eager, saved_graph(args.model, eager.ops()), c_options(args));
+}
+
+// A folder to build and check it in, with the result of one step on zeros.
+void write_project(const Arguments& args) {
+  SLUICE_CHECK(!args.output.empty(), "--target c: it needs a folder to write to; give -o FOLDER");
+  SLUICE_CHECK(fs::is_directory(args.model), "--target c: '{}' has no weights; give a bundle's folder", args.model);
+  Engine engine;
+  EagerExecutor eager(engine);
+  const ExecutorScope scope(eager);
+  const c::PlanSource made = to_c(eager, saved_graph(args.model, eager.ops()), c_options(args));
+  const c::Machine machine{.flash = args.flash, .ram = args.ram};
+  c::check_fits(made, machine);
+  CapturedGraph again = saved_graph(args.model, eager.ops());
+  const std::vector<std::vector<Tensor>> steps = {zero_inputs(again)};
+  const c::Vectors known = known_steps(eager, std::move(again), steps, c_options(args));
+  fs::create_directories(args.output);
+  for (const auto& [name, text] : c::project_files(made, machine, known)) write(fs::path(args.output) / name, text);
 }
 
 std::string compiled(const Arguments& args) {
   Engine engine;
   EagerExecutor eager(engine);
   const ExecutorScope scope(eager);
-  CapturedGraph captured = captured_from(args.model, eager.ops());
+  CapturedGraph captured = saved_graph(args.model, eager.ops());
   if (args.to == kInput) return graph::to_text(captured.graph);
   GraphSessionOptions options;
   options.dry_run = true;
@@ -84,14 +100,8 @@ std::string list_of(const std::vector<std::string>& names) {
   return text;
 }
 
-void write(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.flush();
-  SLUICE_CHECK_KIND(kIo, out.good(), "{}: cannot be written", path);
-}
-
 void print(const Arguments& args) {
+  if (!args.target.empty()) return write_project(args);
   if (args.to != kC) {
     const std::string text = compiled(args);
     return args.output.empty() ? void(std::cout << text) : write(args.output, text);
@@ -117,7 +127,8 @@ int main(int argc, char** argv) {
       "  sluice-compile MODEL --to lowered     with every copy, reorder and collective, as the plan runs it\n"
       "  sluice-compile MODEL --to plan        plan.json, for plan-viz\n"
       "  sluice-compile MODEL --to mem         every byte of it\n"
-      "  sluice-compile MODEL --to c -o M.c    a C11 file, and M.h, that run it without Sluice: for small machines\n",
+      "  sluice-compile MODEL --to c -o M.c    a C99 file, and M.h, that run it without Sluice: for small machines\n"
+      "  sluice-compile MODEL --target c -o D  a folder with them, a Makefile, a linker's script, and a check\n",
       "sluice-compile"};
   app.set_version_flag("--version", SLUICE_VERSION);
   Arguments args;
@@ -129,6 +140,14 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("-o,--output", args.output, "file to write (default: standard output)");
   app.add_option("--name", args.name, "of --to c: what its names begin with (default: the graph's)");
+  app.add_option("--target", args.target, "c: writes a folder to build and check the C in, for a microcontroller")
+      ->check(CLI::IsMember(std::vector<std::string>{"c"}));
+  app.add_option("--flash", args.flash, "of --target c: bytes of flash memory, as in 1MB")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("--ram", args.ram, "of --target c: bytes of RAM, as in 256KB")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
   app.add_option("--device", args.device, "of nodes that name none")->capture_default_str();
   app.add_option("--cores", args.cores, "of a compute stream; 0: what this machine has")
       ->check(CLI::Range(0, 4096))

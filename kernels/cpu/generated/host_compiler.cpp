@@ -90,7 +90,8 @@ std::string found(const std::string& name) {
 }
 
 // The flags with which the library's kernels are compiled for processors (SLUICE_CLONES), so that bits are the same.
-std::vector<std::string> flags() {
+std::vector<std::string> flags(Language language) {
+  if (language == Language::kC) return {"-x", "c", "-std=c99", "-O2", "-ffp-contract=off", "-fPIC", "-shared"};
   std::vector<std::string> flags = {"-std=c++20",       "-O3",      "-fno-math-errno", "-fno-trapping-math",
                                     "-falign-loops=64", "-DNDEBUG", "-fno-gnu-unique", "-fPIC",
                                     "-shared"};
@@ -157,15 +158,17 @@ const Compiler& compiler() {
   return chosen;
 }
 
-std::string image_of(const std::string& source) {
+std::string image_of(const std::string& source, Language language) {
   const Folder folder;
-  folder.write("kernel.cpp", source);
-  for (const Header& header : headers()) folder.write(header.path, header.text);
+  const char* const name = language == Language::kC ? "kernel.c" : "kernel.cpp";
+  folder.write(name, source);
+  if (language == Language::kCpp)
+    for (const Header& header : headers()) folder.write(header.path, header.text);
   std::vector<std::string> words = {host_compiler()};
-  for (std::string& flag : flags()) words.push_back(std::move(flag));
+  for (std::string& flag : flags(language)) words.push_back(std::move(flag));
   const std::string result = folder.path() / "kernel.so";
   for (const std::string& word :
-       {"-I" + folder.path().string(), (folder.path() / "kernel.cpp").string(), std::string("-o"), result})
+       {"-I" + folder.path().string(), (folder.path() / name).string(), std::string("-o"), result})
     words.push_back(word);
   const int status = run(words, folder.path() / "messages");
   SLUICE_CHECK_KIND(kRuntime, status == 0, "generated kernels: {} ended with {}; its messages:\n{}", host_compiler(),
@@ -177,7 +180,7 @@ std::string image_of(const std::string& source) {
 
 const std::string& host_compiler() { return compiler().path; }
 
-std::shared_ptr<const Code> compile(const std::string& source) {
+std::shared_ptr<const Code> compile(const std::string& source, Language language) {
   SLUICE_CHECK_KIND(kUnsupported, !host_compiler().empty(),
                     "generated kernels: no g++; install it, or name it with the variable CXX");
   static FileCache* const files = [] {  // for as long as the process
@@ -185,14 +188,15 @@ std::shared_ptr<const Code> compile(const std::string& source) {
     return directory.empty() ? nullptr : new FileCache(directory, kMostFileBytes);
   }();
   const auto load = [](std::string_view image) { return std::make_shared<const Loaded>(image); };
-  if (files == nullptr) return load(image_of(source));
+  if (files == nullptr) return load(image_of(source, language));
   Key key;
   key.add(source).add(compiler().path).add(compiler().version);
-  for (const std::string& flag : flags()) key.add(flag);
-  for (const Header& header : headers()) key.add(header.text);
+  for (const std::string& flag : flags(language)) key.add(flag);
+  if (language == Language::kCpp)
+    for (const Header& header : headers()) key.add(header.text);
   const std::string name = key.take();
   if (auto code = files->find(name, load)) return *code;
-  const std::string image = image_of(source);
+  const std::string image = image_of(source, language);
   auto code = load(image);
   files->put(name, image);
   return code;

@@ -22,8 +22,11 @@ class Code {
 // The compiler's path; "": there is none.
 const std::string& host_compiler();
 
-// The source as code. It may include the headers of kernels/cpu that are kept as text (CMakeLists.txt). Throws
-// kUnsupported where there is no compiler, kRuntime with its messages where it refuses the source.
-std::shared_ptr<const Code> compile(const std::string& source);
+// kCpp: with the flags of the library's kernels. The source may include the headers of kernels/cpu that are kept as
+// text (CMakeLists.txt). kC: C99, of which no operation is joined with another, for any processor of this kind.
+enum class Language : uint8_t { kCpp, kC };
+// The source as code. Throws kUnsupported where there is no compiler, kRuntime with its messages where it refuses the
+// source.
+std::shared_ptr<const Code> compile(const std::string& source, Language language = Language::kCpp);
 
 }  // namespace sluice::generated

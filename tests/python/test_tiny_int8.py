@@ -1,0 +1,191 @@
+"""Networks of 8-bit integers that train: integers against numpy, gradients against floats, and the same bits in C."""
+
+import numpy as np
+import pytest
+
+import sluice as sl
+from sluice.tiny import Scheme, TrainStep, quantize
+from sluice.tiny._int8 import layers_of
+from sluice.tiny._steps import int8_sgd
+from test_tiny import arm, check, pictures
+
+
+def network(seed=0):
+    sl.manual_seed(seed)
+    return sl.nn.Sequential(sl.nn.Conv2d(1, 8, 3, padding=1), sl.nn.ReLU(), sl.nn.Conv2d(8, 16, 3, stride=2, padding=1),
+                            sl.nn.ReLU(), sl.nn.Flatten(), sl.nn.Linear(256, 10))
+
+
+def integers(seed=0):
+    return quantize(network(seed), [x for x, _ in pictures(20)])
+
+
+def stepped(param, grad, lr, step, rounding, seed):
+    """int8_sgd in numpy, with sums of float32 and a hash of 32-bit words."""
+    v = param.astype(np.float32) - grad * np.float32(lr)
+    if rounding == "nearest":
+        v = np.rint(v)
+    else:
+        words = 0xffffffff
+        places = np.arange(param.size, dtype=np.uint64).reshape(param.shape)
+        h = (places * 0x9e3779b1 + np.uint64(step) * 0x85ebca77 + np.uint64(seed) * 0x27d4eb2f) & words
+        h = ((h ^ (h >> 16)) * 0x7feb352d) & words
+        h = ((h ^ (h >> 15)) * 0x846ca68b) & words
+        h = (h ^ (h >> 16)) >> 8
+        v = np.floor(v + h.astype(np.float32) * np.float32(2.0 ** -24))
+    return np.clip(v, -127, 127).astype(np.int8)
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+def test_steps_of_integers_are_exact(rounding):
+    random = np.random.default_rng(0)
+    for step in range(4):
+        param = random.integers(-127, 128, (5, 7, 3)).astype(np.int8)
+        grad = random.normal(0, 3, param.shape).astype(np.float32)
+        got = int8_sgd(sl.tensor(param), sl.tensor(grad), sl.tensor(0.5), sl.tensor(step), rounding=rounding, seed=step)
+        np.testing.assert_array_equal(got.numpy(), stepped(param, grad, 0.5, step, rounding, step))
+
+
+def test_stochastic_rounding_has_no_bias(count):
+    many = int8_sgd(sl.zeros(100, 100).to(sl.int8), sl.full((100, 100), -0.3), sl.tensor(1.0), sl.tensor(1))
+    count("weights of 10,000 that a step of 0.3 has moved", int(many.to(sl.float32).sum().item()), "by stochastic rounding")
+    assert abs(many.to(sl.float32).mean().item() - 0.3) < 0.02
+
+
+def test_a_wrong_rounding_is_refused():
+    with pytest.raises(ValueError, match='rounding is "up"; must be nearest or stochastic'):
+        TrainStep(integers(), lr=0.1, rounding="up")
+
+
+def test_results_and_gradients_are_near_to_those_of_floats(count):
+    """Where a ReLU's operand rounds to 0, its gradient is another one: gradients point the same way, and are as long."""
+    net, floats, angles = integers(), network(), []
+    for x, _ in pictures(4):
+        np.testing.assert_allclose(net(x).detach().numpy(), floats(x).detach().numpy(), atol=0.01)
+        slopes = []
+        for model in (net, floats):
+            given = x.clone().requires_grad_(True)
+            model(given).sum().backward()
+            slopes.append(given.grad.numpy().ravel())
+        ours, theirs = slopes
+        np.testing.assert_allclose(np.linalg.norm(ours), np.linalg.norm(theirs), rtol=0.1)
+        angles.append(float(ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs)))
+    count("least cosine between gradients of integers and of floats", min(angles), f"of {len(angles)}")
+    assert min(angles) > 0.95
+
+
+def train_floats(net, steps, seed):
+    optimizer, losses = sl.optim.SGD(net.parameters(), lr=0.05), []
+    for x, y in pictures(steps, seed):
+        optimizer.zero_grad()
+        loss = sl.nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_scaled_gradients_train_and_others_do_not(count):
+    """A network that has learned four classes learns four others: as integers with scaling nearly as it does as floats."""
+    net = network()
+    train_floats(net, 100, seed=0)
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+
+    def of_integers(qas):
+        net.load_state_dict(start)
+        seen = [x for seed in (0, 1) for x, _ in pictures(20, seed)]
+        step = TrainStep(quantize(net, seen), lr=0.05, qas=qas)
+        return [step(*sample).item() for sample in pictures(100, seed=1)]
+
+    scaled, plain = of_integers(True), of_integers(False)
+    net.load_state_dict(start)
+    floats = train_floats(net, 100, seed=1)
+    ends = [float(np.mean(values[-20:])) for values in (floats, scaled, plain)]
+    count("loss at the end of floats", ends[0], f"{ends[1]:.3f} of integers with scaling, {ends[2]:.3f} without")
+    assert ends[1] < 1.3 * ends[0] + 0.1 and ends[2] > 2 * ends[1]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    step = TrainStep(integers(), lr=0.05)
+    first = {name: value.clone() for name, value in step.net.state_dict().items()}
+    step(*next(pictures(1)))
+    step.net.load_state_dict(first)
+    return sl.tiny.export(step, tmp_path_factory.mktemp("int8"), name="int8", samples=pictures(50))
+
+
+def test_bits_of_integers_are_the_engines_on_this_machine(exported):
+    assert check(exported.directory, "sanitized") == 50
+
+
+@arm
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7", "cortex-m55"])
+def test_bits_of_integers_are_the_engines_on_a_microcontroller(exported, core):
+    assert check(exported.directory, f"run-{core}") == 50
+
+
+def test_weights_are_a_quarter_and_no_activation_is_kept_as_floats(exported, count):
+    weights = 4 * (72 + 1152 + 2560)
+    state = sum(t.bytes for t in exported.tensors if t.kind == "state" and t.name.endswith("weight"))
+    assert state == weights // 4
+    count("bytes of memory and state of a step of integers", exported.memory, exported.state)
+
+
+def changed(scheme):
+    net = integers()
+    step = TrainStep(net, lr=0.5, scheme=scheme)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    for sample in pictures(3):
+        step(*sample)
+    return {name: (value != before[name]).numpy() for name, value in net.state_dict().items()
+            if name.endswith(("weight", "bias")) and (value != before[name]).any().item()}
+
+
+@pytest.mark.parametrize("scheme, weights, biases", [
+    ("full", "0 2 5", "0 2 5"), ("last-only", "5", "5"), ("bias-only", "5", "0 2 5"),
+    ("n_bias_update: 2\nmanual_weight_idx: 1\nweight_update_ratio: 0.5\n", "2", "2 5"),
+    ("weights 2: 0.25  # a quarter\nbiases: 5\n", "2", "5"),
+])
+def test_a_scheme_says_which_tensors_change(scheme, weights, biases):
+    found = changed(scheme)
+    assert set(found) == {f"{n}.weight" for n in weights.split()} | {f"{n}.bias" for n in biases.split()}
+    ratio = {"n": 0.5, "w": 0.25}.get(scheme[0])
+    if ratio is not None and ":" in scheme:
+        columns = found["2.weight"].any((0, 2, 3))
+        assert not columns[round(8 * ratio):].any() and columns[:round(8 * ratio)].any()
+
+
+@pytest.mark.parametrize("text, told", [
+    ("weights 7: 0.5\n", r"scheme: unknown layers \['7'\]; the network has \['0', '2', '5'\]"),
+    ("weights 2: 1.5\n", r"scheme:1: ratio '1.5'; must be above 0, and 1 at most"),
+    ("\nmanual_weight_idx: 3\n", r"scheme:2: '3'; must be numbers of layers below 3"),
+    ("manual_weight_idx: 0-1\nweight_update_ratio: 1-1-1\n", r"scheme:1: 2 layers and 3 ratios"),
+    ("weight_update_ratio: 1\n", "scheme:1: weight_update_ratio without manual_weight_idx"),
+    ("n_bias_update: 4\n", "scheme:1: '4'; must be a number of layers, of which there are 3"),
+    ("layers: 2\n", "scheme:1: 'layers'; must be weights LAYER, biases"),
+    ("weights 0: 0.5\n", "scheme: 0: ratio 0.5; its weight has one input channel"),
+    ("nowhere.txt", "scheme: 'nowhere.txt'; no such file|scheme: 'nowhere.txt': no such file"),
+])
+def test_a_wrong_scheme_is_refused_with_its_line(text, told):
+    with pytest.raises(ValueError, match=told):
+        TrainStep(integers(), lr=0.1, scheme=text)
+
+
+def test_schemes_are_read_from_files(tmp_path):
+    (tmp_path / "sparse.txt").write_text("weights 5: 1\nbiases: 5\n")
+    net = integers()
+    assert Scheme.of(net, tmp_path / "sparse.txt") == Scheme.of(net, "last-only")
+    assert list(layers_of(net)) == ["0", "2", "5"]
+
+
+def test_the_memory_of_schemes(exported, count):
+    table = sl.tiny.memory_table(network(), [x for x, _ in pictures(20)], next(pictures(1)),
+                                 {"full": "full", "bias-only": "bias-only", "half of one": "weights 2: 0.5\nbiases: 2",
+                                  "last-only": "last-only"})
+    rows = {row.scheme: row for row in table}
+    assert (rows["full"].memory, rows["full"].state) == (exported.memory, exported.state)
+    assert rows["full"].ram > rows["bias-only"].ram > rows["last-only"].ram
+    assert rows["half of one"].state < rows["full"].state
+    assert str(table).splitlines()[1].split() == ["full", str(rows["full"].ram), str(rows["full"].memory), str(rows["full"].state),
+                                                  str(rows["full"].constants + rows["full"].state), "1.0x"]
+    count("bytes of RAM under schemes", rows["full"].ram, [(row.scheme, row.ram) for row in table[1:]])
