@@ -160,7 +160,7 @@ class Writer {
     const plan::Kernel& kernel = plan_.kernels[static_cast<size_t>(index)];
     plan::Stream stream;
     stream.device = device();
-    const plan::KernelQuery query = plan::query_of(kernel, stream);
+    const plan::KernelQuery query = plan::query_of(plan_, kernel, stream);
     const auto printer = printers().find(kernel.op);
     if (printer == printers().end()) refuse(fmt::format("op {} has no kernel in C", kernel.op));
     std::string parameters, operands;
