@@ -37,7 +37,9 @@ struct Task : Provenance {
   std::vector<Operand> inputs, outputs;
   int stream = 0;  // of Lowered::streams
   uint64_t workspace_bytes = 0;
-  std::vector<plan::PackedInput> packings = {};  // of whole variables that no task writes
+  std::vector<plan::PackedInput> packings = {};  // of whole variables that no task writes, and of what is derived
+  // Inputs that are made of such variables: in place of the store, their first, the task reads what is derived.
+  std::map<int, plan::Derivation> derived = {};
   std::vector<plan::InPlacePair> in_place;
   double cost_ns = 0;
   bool effectful = false;

@@ -36,6 +36,8 @@ struct PassContext {
   bool can_fuse(const graph::Graph& graph, const graph::Node& node) const;
   // Contents of a constant variable, or null when unknown.
   const void* constant_data(const std::string& name) const;
+  // A constant floating number, of rank 0.
+  std::optional<double> number(const graph::Graph& graph, graph::ValueId value) const;
 };
 
 struct Pass {
@@ -67,6 +69,7 @@ int choose_regions(graph::Graph& graph, PassContext& context);
 int common_subexpressions(graph::Graph& graph, PassContext& context);
 int simplify(graph::Graph& graph, PassContext& context);
 int fold_constants(graph::Graph& graph, PassContext& context);
+int fold_norms(graph::Graph& graph, PassContext& context);
 int partition(graph::Graph& graph, PassContext& context);
 int recompute(graph::Graph& graph, PassContext& context);
 int fuse_add(graph::Graph& graph, PassContext& context);
@@ -85,6 +88,10 @@ int patterns(graph::Graph& graph, PassContext& context);
 
 // Says how far a float32 product or convolution may be rounded, where the options allow it.
 void set_precision(plan::KernelQuery& query, const OpDef& op, const CompileOptions& options);
+// Whether both run at one place, as often: what is made of them may.
+inline bool together(const graph::Node& a, const graph::Node& b) {
+  return a.placement == b.placement && a.quota == b.quota && a.every == b.every;
+}
 // How often each value is used: by nodes, outputs and updates.
 std::vector<int> count_uses(const graph::Graph& graph);
 // The bytes of a contiguous value.

@@ -1,5 +1,7 @@
 #include "plan/plan.h"
 
+#include <algorithm>
+
 namespace sluice::plan {
 
 const char* stream_kind_name(StreamKind kind) {
@@ -56,17 +58,45 @@ std::string Space::str() const {
   return device.rank == 0 ? space_kind_name(kind) : fmt::format("{}/{}", device.rank, space_kind_name(kind));
 }
 
-int packed_copy(Plan& plan, int variable, const std::string& format, uint64_t bytes) {
-  std::string name = plan.variables[variable].name + "/packed";
+int packed_copy(Plan& plan, int variable, const std::string& format, uint64_t bytes,
+                const std::optional<Derivation>& derived) {
+  std::string name = plan.variables[variable].name;
+  if (derived) name += "/" + derived->op;
+  if (!format.empty()) name += "/packed";
+  const auto same_kind = [&](const PackedCopy& p) {
+    return p.variable == variable && p.format.empty() == format.empty() &&
+           p.derived.has_value() == derived.has_value() && (!derived || p.derived->op == derived->op);
+  };
   int others = 1;
   for (size_t p = 0; p < plan.packed.size(); ++p) {
-    if (plan.packed[p].variable != variable) continue;
-    if (plan.packed[p].format == format) return static_cast<int>(p);
+    if (!same_kind(plan.packed[p])) continue;
+    if (plan.packed[p].format == format && plan.packed[p].derived == derived) return static_cast<int>(p);
     ++others;
   }
   if (others > 1) name += fmt::format("#{}", others);
-  plan.packed.push_back({std::move(name), variable, format, bytes});
+  plan.packed.push_back({std::move(name), variable, format, bytes, derived});
   return static_cast<int>(plan.packed.size()) - 1;
+}
+
+int derived_copy(Plan& plan, const Derivation& derived) {
+  const auto first = std::find_if(derived.inputs.begin(), derived.inputs.end(), [](int v) { return v >= 0; });
+  return packed_copy(plan, *first, "", std::max<uint64_t>(derived.spec.extent_bytes(), 1), derived);
+}
+
+std::vector<int> sources_of(const PackedCopy& copy) {
+  if (!copy.derived) return {copy.variable};
+  std::vector<int> sources;
+  for (const int v : copy.derived->inputs)
+    if (v >= 0) sources.push_back(v);
+  return sources;
+}
+
+std::string derivation_str(const Plan& plan, const PackedCopy& copy) {
+  if (!copy.derived) return "";
+  std::vector<std::string> names, attrs;
+  for (const int v : copy.derived->inputs) names.push_back(v < 0 ? "none" : plan.variables[v].name);
+  for (const auto& [name, attr] : copy.derived->attrs) attrs.push_back(name + " = " + attr_str(attr));
+  return fmt::format("{}({}) {{{}}}", copy.derived->op, fmt::join(names, ", "), fmt::join(attrs, ", "));
 }
 
 namespace {

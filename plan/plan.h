@@ -69,13 +69,25 @@ struct Variable {
   bool constant = false;  // no kernel may write it
 };
 
+// What a kernel makes of variables alone, which no kernel of the plan writes.
+struct Derivation {
+  std::string op;
+  NamedAttrs attrs;
+  std::vector<int> inputs;  // variables, read whole; -1: an absent optional input
+  TensorSpec spec;          // of its one output, contiguous
+  bool operator==(const Derivation&) const = default;
+};
+
 // A copy of a variable in the order in which a kernel reads it fastest, kept by whoever runs the plan: equal to the
-// variable whenever a step begins. No kernel of the plan writes the variable.
+// variable whenever a step begins. No kernel of the plan writes the variable. A derived copy is of what a kernel makes
+// of several variables, and must be kept; others may be left out, and the variable be read.
 struct PackedCopy {
-  std::string name;  // "conv1.weight/packed"
-  int variable = 0;
-  std::string format;  // how it lies, in the words of the kernel's library; equal texts mean equal orders
+  std::string name;    // "conv1.weight/packed"
+  int variable = 0;    // a derived one's first
+  std::string format;  // how it lies, in the words of the kernel's library; equal texts mean equal orders. "": a
+                       // derived one, contiguous
   uint64_t bytes = 0;
+  std::optional<Derivation> derived = {};
 };
 
 enum class BaseKind : uint8_t { kBuffer, kRegister, kVariable };
@@ -89,7 +101,8 @@ struct View {
   int token = 0;        // of kRegister consumed with take > 1: which of the tokens taken
   uint64_t offset = 0;  // bytes from the start of the base
   TensorSpec spec;
-  int packed = -1;  // of kVariable, as an input: the copy that the kernel reads in its place, or -1
+  int packed = -1;  // of kVariable, as an input: the copy that the kernel reads in its place, or -1. Of a derived one
+                    // it is a view
 };
 // An optional input that is not given.
 inline bool is_absent(const View& view) { return view.base == BaseKind::kBuffer && view.index == -1; }
@@ -185,8 +198,17 @@ struct Plan {
   std::vector<int> certificate;  // actors in the order they may fire for one period that returns to the initial state
 };
 
-// The packed copy of a variable in a format, added where the plan has none. Returns its index.
-int packed_copy(Plan& plan, int variable, const std::string& format, uint64_t bytes);
+// The packed copy of a variable, or of what is derived from it, in a format, added where the plan has none. Returns its
+// index.
+int packed_copy(Plan& plan, int variable, const std::string& format, uint64_t bytes,
+                const std::optional<Derivation>& derived = {});
+// The copy of what is derived as the kernel makes it. Returns its index.
+int derived_copy(Plan& plan, const Derivation& derived);
+// The variables that a copy is made of.
+std::vector<int> sources_of(const PackedCopy& copy);
+// "fold_weight(conv1.weight, bn1.running_var, none)": what is derived, in words that mean the same in other plans, too;
+// "" for other copies.
+std::string derivation_str(const Plan& plan, const PackedCopy& copy);
 // Which variables kernels write.
 std::vector<bool> written_variables(const Plan& plan);
 // Which variables some kernel reads as they are, rather than packed copies of them.

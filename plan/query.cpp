@@ -14,12 +14,13 @@ std::vector<int> streams_of_kernels(const Plan& plan) {
   return streams;
 }
 
-KernelQuery query_of(const Kernel& kernel, const Stream& stream) {
+KernelQuery query_of(const Plan& plan, const Kernel& kernel, const Stream& stream) {
   KernelQuery query;
   query.op = kernel.op;
   query.attrs = kernel.attrs;
   for (const View& view : kernel.inputs) {
-    if (view.packed >= 0) query.packed.push_back(static_cast<int>(query.inputs.size()));
+    if (view.packed >= 0 && !plan.packed[view.packed].format.empty())
+      query.packed.push_back(static_cast<int>(query.inputs.size()));
     query.inputs.push_back(view.spec);
   }
   for (const View& view : kernel.outputs) query.outputs.push_back(view.spec);

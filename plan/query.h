@@ -13,8 +13,8 @@ namespace sluice::plan {
 // Per kernel: the stream that runs it, or -1.
 std::vector<int> streams_of_kernels(const Plan& plan);
 
-// REQUIRES: `stream` runs it.
-KernelQuery query_of(const Kernel& kernel, const Stream& stream);
+// REQUIRES: `stream` of the plan runs it.
+KernelQuery query_of(const Plan& plan, const Kernel& kernel, const Stream& stream);
 
 // Equal keys: kernels prepared by one definition are the same. Costs are left out of the key.
 Key key_of(const KernelQuery& query);

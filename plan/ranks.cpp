@@ -102,7 +102,9 @@ class Taking {
         if (v.index < 0) continue;
         if (v.base == BaseKind::kBuffer) use_buffer(v.index);
         if (v.base == BaseKind::kVariable) variables_[v.index] = true;
-        if (v.packed >= 0) packed_[v.packed] = true;
+        if (v.packed < 0) continue;
+        packed_[v.packed] = true;
+        for (const int source : sources_of(plan_.packed[v.packed])) variables_[source] = true;
       }
     }
   }
@@ -135,7 +137,12 @@ class Taking {
       a.space = space(a.space);
     }
     for (Variable& v : part_.variables) v.space = space(v.space);
-    for (PackedCopy& p : part_.packed) p.variable = variables_to_[p.variable];
+    for (PackedCopy& p : part_.packed) {
+      p.variable = variables_to_[p.variable];
+      if (!p.derived) continue;
+      for (int& source : p.derived->inputs)
+        if (source >= 0) source = variables_to_[source];
+    }
     for (Buffer& b : part_.buffers) b.arena = arenas_to_[b.arena];
     for (Kernel& k : part_.kernels) {
       if (k.workspace >= 0) k.workspace = buffers_to_[k.workspace];

@@ -91,8 +91,7 @@ ELEMENTWISE = {
     "copy": lambda x: x, "relu": lambda x: np.where(x < 0, x.dtype.type(0), x),
     "relu_backward": lambda grad, result: np.where(result > 0, grad, grad.dtype.type(0)),
 }
-# A sum starts from +0, so that of negative zeros is +0.
-REDUCTIONS = {
+REDUCTIONS = {  # a sum starts from +0, so that of negative zeros is +0
     "sum": lambda x, **k: np.sum(x, **k) + 0, "prod": np.prod, "amax": np.max, "amin": np.min, "any": np.any, "all": np.all,
     "mean": lambda x, **k: (np.sum(x, **k) + 0) / np.float64(x.size / max(np.sum(x, **k).size, 1)),
 }
@@ -134,17 +133,14 @@ def _pad(a, x, out):
     result[tuple(slice(low, low + (n - 1) * (gap + 1) + 1 if n else low, gap + 1)
                  for low, n, gap in zip(a["low"], x[0].shape, interior))] = x[0]
     return [result]
-
 def checked(index, size):
     if index.size and (index.min() < 0 or index.max() >= size):
         raise PlanError(f"index {index.min()} or {index.max()} lies outside [0, {size})")
     return index.astype(np.int64)
-
 def along(index, dim, x):  # arrays that address `index` along `dim` of x and every other axis at its own position
     grid = list(np.indices(index.shape, sparse=True))
     grid[dim] = checked(index, x.shape[dim])
     return tuple(grid)
-
 @op("scatter", "scatter_add", "index_add")
 def _scatter(a, x, out):
     result, dim = wide(x[0]).copy(), a["dim"] % x[0].ndim
@@ -152,13 +148,11 @@ def _scatter(a, x, out):
     where = flat if a["op"] == "index_add" else along(x[1], dim, x[0])
     (np.ndarray.__setitem__ if a["op"] == "scatter" else np.add.at)(result, where, x[2])
     return [result]
-
 @op("embedding_backward")
 def _embedding_backward(a, x, out):
     result, keep = np.zeros(out[0]["shape"]), x[1] != a["padding_idx"]
     np.add.at(result, checked(x[1], len(result))[keep], wide(x[0])[keep])
     return [result]
-
 @op("linear")
 def _linear(a, x, out):
     if a["activation"] not in ("none", "relu"):
@@ -172,17 +166,14 @@ def taps(a, kernel, positions):  # of each position of the kernel: where it lies
     for k in np.ndindex(*kernel):
         starts = [i * d for i, d in zip(k, dilation)]
         yield k, (..., *(slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, positions, a["stride"])))
-
 def padded(a, x, kernel, positions, value=0):  # x with its padding, and behind it what windows that begin inside reach
     dilation = a.get("dilation") or [1] * len(kernel)
     need = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(positions, a["stride"], kernel, dilation)]
     high = [max(p, r - p - size) for p, r, size in zip(a["padding"], need, x.shape[2:])]
     return np.pad(wide(x), [(0, 0), (0, 0), *zip(a["padding"], high)], constant_values=value)
-
 def grouped(x, axis, groups):  # axis `axis` as (groups, rest), and everything behind it flat
     shape = x.shape[:axis] + (groups, x.shape[axis] // groups)
     return x.reshape(*shape, -1) if axis + 1 < x.ndim else x.reshape(*shape)
-
 @op("conv", "fused_conv")
 def _conv(a, x, out):
     shape, weight, g = out[0]["shape"], wide(x[1]), a["groups"]
@@ -195,7 +186,6 @@ def _conv(a, x, out):
         raise PlanError("fused_conv: has batch norm, which is not interpreted")
     y = y.reshape(shape) + (0 if bias is None else bias.reshape(-1, *[1] * (len(shape) - 2))) + (0 if residual is None else residual)
     return [np.where(y < 0, 0, y) if a.get("activation") == "relu" else y]
-
 @op("conv_input_grad")
 def _conv_input_grad(a, x, out):
     weight, shape, g, grad = wide(x[1]), a["input_shape"], a["groups"], wide(x[0])
@@ -204,7 +194,6 @@ def _conv_input_grad(a, x, out):
         part = np.einsum("ngop,goc->ngcp", grouped(grad, 1, g), grouped(weight[(..., *k)], 0, g))
         result[where] += part.reshape(result[where].shape)
     return [result[(..., *(slice(p, p + n) for p, n in zip(a["padding"], shape[2:])))]]
-
 @op("conv_weight_grad")
 def _conv_weight_grad(a, x, out):
     shape, g, grad = a["weight_shape"], a["groups"], wide(x[0])
@@ -212,7 +201,19 @@ def _conv_weight_grad(a, x, out):
     for k, where in taps(a, shape[2:], grad.shape[2:]):
         result[(..., *k)] = np.einsum("ngop,ngcp->goc", grouped(grad, 1, g), grouped(source[where], 1, g)).reshape(shape[:2])
     return [result]
-
+@op("fold_weight", "fold_bias")  # in float32, unless something is of float64
+def _fold(a, x, out):
+    kind = np.float64 if "float64" in (out[0]["dtype"], *(str(v.dtype) for v in x if v is not None)) else np.float32
+    x = [v if v is None else v.astype(kind) for v in x]
+    weight, (bias, mean, var, scale, shift) = (x[0], [None, None, *x[1:], None]) if a["op"] == "fold_weight" else (x[5], x[:5])
+    s = kind(a["factor"]) if var is None else (1 if scale is None else scale) / np.sqrt(var + kind(a["eps"])) * kind(a["factor"])
+    bias, shift = (0 if v is None else v for v in (bias, shift))
+    if weight is None:
+        return [(bias - (0 if mean is None else mean)) * s + shift * kind(a["factor"])]
+    by = s if a["op"] == "fold_weight" else shift - mean * s
+    rows = weight.reshape(a["groups"], weight.shape[0] // a["groups"], weight.shape[1], -1)
+    made = rows * (by.reshape(*rows.shape[:2], 1, 1) if a["axis"] == 0 and np.ndim(by) else by.reshape(a["groups"] if np.ndim(by) else 1, 1, -1, 1))
+    return [made.reshape(weight.shape) if a["op"] == "fold_weight" else bias + kind(wide(made).sum((2, 3)).reshape(-1))]
 @op("max_pool", "max_pool_values")
 def _max_pool(a, x, out):
     shape, kernel = out[0]["shape"], a["kernel_size"]
@@ -223,7 +224,6 @@ def _max_pool(a, x, out):
         takes = (flat[where] >= 0) & ((source[where] > best) | (index < 0))
         best, index = np.where(takes, source[where], best), np.where(takes, flat[where], index)
     return [best, index][:len(out)]
-
 @op("max_pool_backward")
 def _max_pool_backward(a, x, out):
     shape = a["input_shape"]
@@ -231,7 +231,6 @@ def _max_pool_backward(a, x, out):
     n = len(result)
     np.add.at(result, (np.arange(n)[:, None], checked(x[1], result.shape[1]).reshape(n, -1)), wide(x[0]).reshape(n, -1))
     return [result.reshape(shape)]
-
 @op("sgd_update", "sgd_momentum_update")
 def _sgd(a, x, out):
     param, grad, lr = wide(x[0]), wide(x[1]), wide(x[2] if a["op"] == "sgd_update" else x[3])
@@ -241,7 +240,6 @@ def _sgd(a, x, out):
     first = len(x) > 4 and x[4] is not None and x[4] == 1
     buffer = grad if first else a["momentum"] * wide(x[2]) + (1 - a["dampening"]) * grad
     return [param - lr * (grad + a["momentum"] * buffer if a["nesterov"] else buffer), buffer]
-
 def steps(calls, x, dtypes):  # all values of a nested graph, each rounded as if it were stored
     x, dtypes = list(x), list(dtypes)
     for call in calls:
@@ -249,12 +247,10 @@ def steps(calls, x, dtypes):  # all values of a nested graph, each rounded as if
         dtypes.append(a["dtype"] if "dtype" in a else "bool" if y.dtype == bool else dtypes[call["operands"][-1]])
         x.append(load(encode(y, dtypes[-1]), dtypes[-1]))
     return x
-
 @op("fused", "fused_reduce", "fused_rows")
 def _fused(a, x, out):
     y = steps(a["body"]["calls"], x, a["dtypes"])
     return [REDUCTIONS[a["reduction"]](wide(y[-1])) if a["op"] == "fused_reduce" else y[i] for i in a["body"]["outputs"]]
-
 @op("multi_update")  # of each call first what is replaced, then of each the others
 def _multi_update(a, x, out):
     n, copy, (*calls, last), made = a["count"], bool(a.get("copy")), a["body"]["calls"], []
@@ -284,6 +280,10 @@ class Interpreter:
             if len(weights.get(v["name"], b"")) != size:
                 raise PlanError(f"variable '{v['name']}': {len(weights.get(v['name'], b''))} bytes given; must be {size}")
             self.variables[v["name"]] = np.frombuffer(bytearray(weights[v["name"]]), np.uint8)
+        self._derived = {p: c for p, c in enumerate(plan.get("packed", [])) if "derived" in c}  # of variables that no kernel writes
+        for c, d in [(c, c["derived"]) for c in self._derived.values()]:
+            inputs = [None if v < 0 else load(self.variable(plan["variables"][v]["name"]), plan["variables"][v]["dtype"]) for v in d["inputs"]]
+            self.variables[c["name"]] = encode(OPS[d["op"]](attributes(d), inputs, [d])[0], d["dtype"]).reshape(-1).view(np.uint8)
         registers, edges, actors = plan["registers"], plan["edges"], plan["actors"]
         self._inputs_of = [[e for e, edge in enumerate(edges) if edge["consumer"] == a] for a in range(len(actors))]
         self._outputs_of = [[r for r, reg in enumerate(registers) if reg["producer"] == a] for a in range(len(actors))]
@@ -380,7 +380,7 @@ class Interpreter:
     def _base(self, a, firing, view, writing):  # where it lies: a buffer's number, or a variable's name
         index = view["index"]
         if view["base"] != "register":
-            return index if view["base"] == "buffer" else self.plan["variables"][index]["name"]
+            return index if view["base"] == "buffer" else self._derived.get(view.get("packed"), self.plan["variables"][index])["name"]
         reg = self.plan["registers"][index]
         edge = next((e for e in firing.tokens if self.plan["edges"][e]["reg"] == index), None)
         if index in firing.slots and (writing or edge is None):

@@ -7,6 +7,7 @@
 #include "compiler/lowering/lowering.h"
 #include "compiler/lowering/places.h"
 #include "compiler/lowering/windows.h"
+#include "graph/ops/folded_weights.h"
 #include "graph/ops/micro_batches.h"
 #include "graph/ops/movement.h"
 
@@ -33,7 +34,7 @@ class Lowering {
   Lowered run() {
     add_inputs_and_variables();
     for (const Node& node : graph_.nodes())
-      if (!node.op->view) add_task(node);
+      if (!node.op->view && !derive(node)) add_task(node);
     for (const graph::Output& output : graph_.outputs()) {
       out_.outputs.push_back(operand(output.value));
       TensorSpec& spec = out_.outputs.back().spec;
@@ -106,6 +107,53 @@ class Lowering {
     out_.writer.assign(graph_.variables().size(), -1);
   }
 
+  // Whether the node's result is kept beside the variables of which it is made, rather than made in each step.
+  bool derive(const Node& node) {
+    if (!ops::folds_weights(*node.op) || !Places::is_host(places_.writes(node.placement))) return false;
+    const ValueId result = node.outputs[0];
+    if (read_apart()[result]) return false;
+    plan::Derivation derived{
+        node.op->name, name_attrs(*node.op, node.attrs), {}, TensorSpec::contiguous(graph_.type(result))};
+    int first = -1;
+    for (ValueId input : node.inputs) {
+      derived.inputs.push_back(input == kNoValue ? -1 : unchanging_variable(input));
+      if (input == kNoValue) continue;
+      if (derived.inputs.back() < 0) return false;
+      if (first < 0) first = derived.inputs.back();
+    }
+    store_[result] = out_.variable_store[first];
+    derived_.emplace(result, std::move(derived));
+    return true;
+  }
+
+  // Per value: it does not lie as its type says, somebody reads a part of it that begins elsewhere, or it is handed
+  // out.
+  const std::vector<bool>& read_apart() {
+    if (!read_apart_.empty()) return read_apart_;
+    for (size_t v = 0; v < lying_.size(); ++v) {
+      const Window& own = lying_[v];
+      read_apart_.push_back(!is_contiguous(own.spec.shape, own.spec.strides));
+    }
+    for (const Node& node : graph_.nodes())
+      for (ValueId read : node.inputs)
+        if (read != kNoValue && !node.op->view && lying_[read].offset != 0) read_apart_[lying_[read].root] = true;
+    for (const graph::Output& output : graph_.outputs()) read_apart_[lying_[output.value].root] = true;
+    return read_apart_;
+  }
+
+  // The variable of the host that the value is, whole and contiguous, where no step changes it; or -1.
+  int unchanging_variable(ValueId value) const {
+    const graph::ValueInfo& root = graph_.values()[lying_[value].root];
+    if (root.kind != graph::ValueKind::kVariable || graph_.variables()[root.index].update != kNoValue) return -1;
+    const bool on_host = Places::is_host(places_.writes(graph_.variables()[root.index].placement));
+    return on_host && is_whole(value) ? root.index : -1;
+  }
+  bool is_whole(ValueId value) const {
+    const Window& window = lying_[value];
+    return window.offset == 0 && is_contiguous(window.spec.shape, window.spec.strides) &&
+           window.spec.extent_bytes() == graph_.spec(window.root).extent_bytes();
+  }
+
   void add_task(const Node& node) {
     plan::KernelQuery query = kernel_query(graph_, node, lying_, context_);
     query.cost = graph_.cost(node);
@@ -119,7 +167,11 @@ class Lowering {
     task.source = node.op->effectful && node.inputs.empty() && !is_collective(*node.op);
     task.every = node.every;
     task.inputs.reserve(node.inputs.size());
-    for (ValueId input : node.inputs) task.inputs.push_back(operand(input));
+    for (ValueId input : node.inputs) {
+      const auto made = input == kNoValue ? derived_.end() : derived_.find(lying_[input].root);
+      if (made != derived_.end()) task.derived.emplace(static_cast<int>(task.inputs.size()), made->second);
+      task.inputs.push_back(operand(input));
+    }
     if (is_collective(*node.op)) {
       task.ranks = ranks_of(node);
       task.meeting = meeting_of(node);
@@ -139,19 +191,14 @@ class Lowering {
     out_.tasks.push_back(std::move(task));
   }
 
-  // Inputs that are all of a variable, contiguous, which steps do not change.
+  // Inputs that are all of a variable, contiguous, which steps do not change; or of what is derived from such.
   std::vector<int> unchanging_inputs(const Node& node) const {
     std::vector<int> inputs;
     if (!context_.options.pack_weights || node.op == &ops::pack_op()) return inputs;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] == kNoValue) continue;
-      const Window& window = lying_[node.inputs[i]];
-      const graph::ValueInfo& root = graph_.values()[window.root];
-      if (root.kind != graph::ValueKind::kVariable || graph_.variables()[root.index].update != kNoValue) continue;
-      const bool whole = window.offset == 0 && is_contiguous(window.spec.shape, window.spec.strides) &&
-                         window.spec.extent_bytes() == graph_.spec(window.root).extent_bytes();
-      const bool on_host = Places::is_host(places_.writes(graph_.variables()[root.index].placement));
-      if (whole && on_host) inputs.push_back(static_cast<int>(i));
+      const bool derived = derived_.contains(lying_[node.inputs[i]].root) && is_whole(node.inputs[i]);
+      if (derived || unchanging_variable(node.inputs[i]) >= 0) inputs.push_back(static_cast<int>(i));
     }
     return inputs;
   }
@@ -215,10 +262,12 @@ class Lowering {
   const PassContext& context_;
   const Places places_;
   KernelAnswers answers_;
-  const std::vector<ValueId> root_;             // per value
-  const std::vector<Window> lying_;             // per value
-  std::vector<int> store_;                      // per value that is no view
-  std::unordered_map<ValueId, int> updates_;    // variables, by their new content
+  const std::vector<ValueId> root_;           // per value
+  const std::vector<Window> lying_;           // per value
+  std::vector<int> store_;                    // per value that is no view
+  std::unordered_map<ValueId, int> updates_;  // variables, by their new content
+  std::map<ValueId, plan::Derivation> derived_;
+  std::vector<bool> read_apart_;
   std::map<Placement, int> streams_;            // indices, by what is placed there
   std::unordered_map<std::string, int> names_;  // how often each was given
   Lowered out_;

@@ -69,9 +69,6 @@ class Norms {
   int num_nodes() const { return static_cast<int>(graph_.nodes().size()); }
   const Node& node(int i) const { return graph_.nodes()[i]; }
 
-  bool together(const Node& a, const Node& b) const {
-    return a.placement == b.placement && a.quota == b.quota && a.every == b.every;
-  }
   // The one node that reads `value` and is called `op`, beside `norm`; -1: there is none, or it is an output, too.
   int sole_reader(ValueId value, std::string_view op, const Node& norm) const {
     if (uses_[value] != 1 || readers_[value].size() != 1) return -1;
@@ -87,18 +84,7 @@ class Norms {
   }
   // A constant of one element, in the dtype of statistics.
   std::optional<double> number(ValueId value, DType dtype) const {
-    const graph::ValueInfo& info = graph_.values()[value];
-    if (info.type.shape.rank() != 0 || info.type.dtype != dtype) return std::nullopt;
-    if (info.kind == graph::ValueKind::kVariable) {
-      const graph::Variable& variable = graph_.variables()[info.index];
-      const void* data = variable.constant ? context_.constant_data(variable.name) : nullptr;
-      if (data == nullptr) return std::nullopt;
-      if (dtype == DType::kFloat32) return static_cast<double>(*static_cast<const float*>(data));
-      return dtype == DType::kFloat64 ? std::optional(*static_cast<const double*>(data)) : std::nullopt;
-    }
-    const int made = maker(value);
-    if (made < 0 || std::string_view(node(made).op->name) != "full") return std::nullopt;
-    return attr<double>(node(made).attrs, node(made).op->find_param("value"));
+    return graph_.type(value).dtype == dtype ? context_.number(graph_, value) : std::nullopt;
   }
 
   // kept * running + taken * batch, where `batch` is read by nothing else that comes of the batch's statistics.

@@ -35,8 +35,7 @@ class Convolutions {
         if (input != kNoValue) reader_[input] = i;
     claimed_.assign(num_nodes(), false);
     for (int i = num_nodes() - 1; i >= 0; --i) {  // of two that are added, the later one adds
-      if (name_of(node(i)) != "conv" || !context.target.has_kernel("fused_conv", context.device_of(node(i)).kind))
-        continue;
+      if (!is_plain(node(i)) || !context.target.has_kernel("fused_conv", context.device_of(node(i)).kind)) continue;
       Chain chain = chain_from(i);
       if (chain.members.size() < 2) continue;
       for (int member : chain.members) claimed_[member] = true;
@@ -57,15 +56,22 @@ class Convolutions {
   const Node& node(int i) const { return graph_.nodes()[i]; }
   static std::string_view name_of(const Node& node) { return node.op->name; }
 
+  // A convolution with a bias at most, which a fused one may have in float32 beside 16-bit operands.
+  static bool is_plain(const Node& node) {
+    if (name_of(node) == "conv") return true;
+    if (name_of(node) != "fused_conv") return false;
+    const auto absent = [&](int i) { return node.inputs[i] == kNoValue; };
+    return absent(in::kMean) && absent(in::kResidual) &&
+           attr<std::string>(node.attrs, ops::fused_conv_attr::kActivation) == "none";
+  }
+
   Chain chain_from(int conv) const {
     Chain chain{.conv = &node(conv), .members = {conv}};
     while (true) {
       const ValueId y = node(chain.members.back()).outputs[0];
       if (uses_[y] != 1 || reader_[y] < 0) return chain;  // or an output, or an update
       const Node& next = node(reader_[y]);
-      const bool together = !claimed_[reader_[y]] && next.placement == chain.conv->placement &&
-                            next.quota == chain.conv->quota && next.every == chain.conv->every;
-      if (!together || !joins(next, y, chain)) return chain;
+      if (claimed_[reader_[y]] || !together(next, *chain.conv) || !joins(next, y, chain)) return chain;
       chain.members.push_back(reader_[y]);
     }
   }
@@ -112,7 +118,9 @@ Node fuse(const graph::Rewriter& rewriter, const Chain& chain) {
   }
   if (chain.residual != kNoValue) made.inputs[in::kResidual] = rewriter[chain.residual];
   made.attrs = {eps, std::string(chain.relu != nullptr ? "relu" : "none")};
-  made.attrs.insert(made.attrs.end(), chain.conv->attrs.begin(), chain.conv->attrs.end());
+  const Attrs& attrs = chain.conv->attrs;
+  const bool fused = chain.conv->op == &ops::fused_conv_op();
+  made.attrs.insert(made.attrs.end(), attrs.begin() + (fused ? ops::fused_conv_attr::kConv : 0), attrs.end());
   std::vector<const Provenance*> origins;
   for (int member : chain.members) origins.push_back(&rewriter.source().nodes()[member]);
   static_cast<Provenance&>(made) = merged(made, origins);

@@ -64,10 +64,6 @@ class Padding {
   const Node& node(int i) const { return graph_.nodes()[i]; }
   std::string_view name_of(int i) const { return node(i).op->name; }
 
-  static bool together(const Node& a, const Node& b) {
-    return a.placement == b.placement && a.quota == b.quota && a.every == b.every;
-  }
-
   // Kernels are made for padding that a window does not fit into.
   bool takes(int conv, const Ints& more) const {
     const Node& n = node(conv);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string_view>
 
 #include "compiler/pass.h"
 #include "graph/ops/loops.h"
@@ -19,6 +20,7 @@ constexpr Pass kGraphPasses[] = {
     {"choose_regions", "Chooses what is computed again to need less memory.", choose_regions},
     {"recompute", "Computes values of checkpoints again where the backward pass reads them.", recompute},
     {"fuse_bias", "Makes one linear op of a product and the addition of a row.", fuse_bias},
+    {"fold_norms", "Makes batch norm, and a constant factor, a part of the weights beside it.", fold_norms},
     {"fuse_activation", "Moves a relu, or what the options allow, into the linear op that feeds it.", fuse_activation},
     {"fuse_pad", "Makes zeros around the input of a convolution a part of its padding.", fuse_pad},
     {"fuse_convolution", "Moves batch norm, an addition and a relu into the convolution that feeds them.",
@@ -83,6 +85,25 @@ const void* PassContext::constant_data(const std::string& name) const {
   const auto it = constants.find(name);
   if (it != constants.end()) return it->second.data();
   return lookup ? lookup(name) : nullptr;
+}
+
+std::optional<double> PassContext::number(const graph::Graph& graph, graph::ValueId value) const {
+  const graph::ValueInfo& info = graph.values()[value];
+  if (info.type.shape.rank() != 0 || !is_floating(info.type.dtype)) return std::nullopt;
+  if (info.kind == graph::ValueKind::kNode) {
+    const graph::Node& made = graph.nodes()[info.index];
+    if (std::string_view(made.op->name) != "full") return std::nullopt;
+    return attr<double>(made.attrs, made.op->find_param("value"));
+  }
+  if (info.kind != graph::ValueKind::kVariable) return std::nullopt;
+  const graph::Variable& variable = graph.variables()[info.index];
+  const void* const data = variable.constant ? constant_data(variable.name) : nullptr;
+  if (data == nullptr) return std::nullopt;
+  switch (info.type.dtype) {
+    case DType::kFloat32: return static_cast<double>(*static_cast<const float*>(data));
+    case DType::kFloat64: return *static_cast<const double*>(data);
+    default: return std::nullopt;
+  }
 }
 
 std::vector<int> count_uses(const graph::Graph& graph) {

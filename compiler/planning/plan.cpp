@@ -51,9 +51,16 @@ std::vector<plan::Kernel> make_kernels(const Lowered& lowered, const DataChannel
 // REQUIRES: the plan has its variables and kernels.
 void add_packed_copies(const Lowered& lowered, plan::Plan& plan) {
   for (size_t t = 0; t < lowered.tasks.size(); ++t) {
+    const std::map<int, plan::Derivation>& derived = lowered.tasks[t].derived;
     for (const plan::PackedInput& packing : lowered.tasks[t].packings) {
       plan::View& view = plan.kernels[t].inputs[packing.input];
-      view.packed = plan::packed_copy(plan, view.index, packing.format, packing.bytes);
+      const auto made = derived.find(packing.input);
+      view.packed = plan::packed_copy(plan, view.index, packing.format, packing.bytes,
+                                      made == derived.end() ? std::nullopt : std::optional(made->second));
+    }
+    for (const auto& [input, made] : derived) {
+      plan::View& view = plan.kernels[t].inputs[input];
+      if (view.packed < 0) view.packed = plan::derived_copy(plan, made);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "graph/ops/elementwise.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/fft.h"
+#include "graph/ops/folded_weights.h"
 #include "graph/ops/fused.h"
 #include "graph/ops/fused_batch_norm.h"
 #include "graph/ops/fused_convolution.h"
@@ -67,7 +68,7 @@ const OpRegistry& builtin_ops() {
         ops::quantization_ops(),  ops::fused_batch_norm_ops(),
         ops::fused_matmul_ops(),  ops::multi_update_ops(),
         ops::recurrent_ops(),     ops::taps_ops(),
-        ops::resampling_ops(),
+        ops::resampling_ops(),    ops::folded_weights_ops(),
     };
     OpRegistry r;
     for (const auto& family :

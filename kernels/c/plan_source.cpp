@@ -136,7 +136,7 @@ class Writer {
     const plan::Kernel& kernel = plan_.kernels[static_cast<size_t>(index)];
     plan::Stream stream;
     stream.device = device();
-    plan::KernelQuery query = plan::query_of(kernel, stream);
+    plan::KernelQuery query = plan::query_of(plan_, kernel, stream);
     std::map<size_t, DType> lie;
     for (size_t i = 0; i < kernel.inputs.size(); ++i) {
       const auto computed = computed_.find({index, i});

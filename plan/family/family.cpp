@@ -381,7 +381,7 @@ FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_are
     bool shared = true;
   };
   std::map<std::pair<std::string, std::string>, Held> variables;   // by space and name
-  std::map<std::pair<std::string, std::string>, uint64_t> packed;  // by name and format
+  std::map<std::pair<std::string, std::string>, uint64_t> packed;  // by name, and what it is
   const auto add = [&](const std::string& space, uint64_t bytes, uint64_t& category) {
     for (uint64_t* sum : {&category, &ledger.total, &ledger.spaces[space]}) *sum = checked_add(*sum, bytes);
   };
@@ -399,7 +399,8 @@ FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_are
       } else if (line.kind == LedgerLine::Kind::kPacked) {
         const PackedCopy& copy = plan->packed[line.index];
         const Variable& variable = plan->variables[copy.variable];
-        if (variable.constant || packed.emplace(std::pair{variable.name, copy.format}, line.bytes).second)
+        const std::string words = derivation_str(*plan, copy) + copy.format;
+        if (variable.constant || packed.emplace(std::pair{variable.name, words}, line.bytes).second)
           add_once(line, space, ledger.packed);
       } else if (line.kind == LedgerLine::Kind::kVariable) {
         Held& variable = variables[{space, plan->variables[line.index].name}];

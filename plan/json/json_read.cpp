@@ -148,11 +148,25 @@ void read(Fields& f, Variable& v) {
   v.spec = f.spec();
   v.constant = f.boolean("constant");
 }
+Derivation read_derivation(Fields& outer) {
+  const Path path = outer.path("derived");
+  Fields f(outer.reader(), outer.at("derived"), path);
+  Derivation v;
+  v.op = f.string("op");
+  v.attrs = read_attrs(f, "attrs");
+  v.inputs = f.list<int>("inputs", [&f](const js::value& one, const Path& p) {
+    return static_cast<int>(f.reader().integer(one, p, -1, std::numeric_limits<int>::max()));
+  });
+  v.spec = f.spec();
+  f.done();
+  return v;
+}
 void read(Fields& f, PackedCopy& v) {
   v.name = f.string("name");
   v.variable = f.integer("variable");
   v.format = f.string("format");
   v.bytes = f.bytes("bytes");
+  if (f.has("derived")) v.derived = read_derivation(f);
 }
 void read(Fields& f, Kernel& v) {
   const auto view = [&f](const js::value& value, const Path& path) { return read_view(f.reader(), value, path); };

@@ -105,8 +105,12 @@ std::string json(const Variable& v) {
                      spec_json(v.spec), v.constant);
 }
 std::string json(const PackedCopy& v) {
-  return fmt::format(R"({{"name": {}, "variable": {}, "format": {}, "bytes": {}}})", quoted_json(v.name), v.variable,
-                     quoted_json(v.format), v.bytes);
+  std::string derived;
+  if (v.derived)
+    derived = fmt::format(R"(, "derived": {{"op": {}, "attrs": {}, "inputs": {}, {}}})", quoted_json(v.derived->op),
+                          attrs_json(v.derived->attrs), numbers_json(v.derived->inputs), spec_json(v.derived->spec));
+  return fmt::format(R"({{"name": {}, "variable": {}, "format": {}, "bytes": {}{}}})", quoted_json(v.name), v.variable,
+                     quoted_json(v.format), v.bytes, derived);
 }
 std::string json(const Kernel& v) {
   return fmt::format(R"({{"name": {}, "op": {}, "attrs": {}, "inputs": {}, "outputs": {}, "workspace": {}, )"

@@ -33,10 +33,14 @@ Ledger ledger(const Plan& plan) {
       add({LedgerLine::Kind::kVariable, v, variable.space, bytes, shared[v]}, ledger.variables);
     }
   }
+  const auto is_shared = [&](const PackedCopy& copy) {
+    const std::vector<int> sources = sources_of(copy);
+    return std::all_of(sources.begin(), sources.end(), [&](int source) { return shared[source]; });
+  };
   for (int p = 0; p < static_cast<int>(plan.packed.size()); ++p) {
     const PackedCopy& copy = plan.packed[p];
     add({LedgerLine::Kind::kPacked, p, plan.variables[copy.variable].space, align_up(copy.bytes, kAlignment),
-         shared[copy.variable]},
+         is_shared(copy)},
         ledger.packed);
   }
   enum class Use : uint8_t { kIntermediate, kSlot, kWorkspace };
@@ -81,11 +85,13 @@ std::string line_note(const Plan& plan, const LedgerLine& line) {
   if (line.kind == LedgerLine::Kind::kArena) return "";
   std::string readers;
   int count = 0;
-  bool packed = false;
+  const bool packed = std::any_of(plan.packed.begin(), plan.packed.end(), [&](const PackedCopy& copy) {
+    const std::vector<int> sources = sources_of(copy);
+    return std::find(sources.begin(), sources.end(), line.index) != sources.end();
+  });
   for (const Kernel& kernel : plan.kernels) {
     for (const View& view : kernel.inputs) {
       if (view.base != BaseKind::kVariable || view.index < 0 || view.packed < 0) continue;
-      packed = packed || view.index == line.index;
       if (line.kind != LedgerLine::Kind::kPacked || view.packed != line.index) continue;
       if (++count == 1) readers = fmt::format("'{}' reads", kernel.name);
     }
@@ -93,7 +99,11 @@ std::string line_note(const Plan& plan, const LedgerLine& line) {
   if (line.kind != LedgerLine::Kind::kPacked)
     return packed && !read_plain(plan)[line.index] ? "kernels read it packed only" : "";
   if (count > 1) readers = fmt::format("{} kernels read", count);
-  return fmt::format("as {} it: {}", count == 0 ? "nobody reads" : readers, plan.packed[line.index].format);
+  const PackedCopy& copy = plan.packed[line.index];
+  const std::string derived = derivation_str(plan, copy);
+  std::string form = copy.format;
+  if (!derived.empty()) form = derived + (form.empty() ? "" : ", " + form);
+  return fmt::format("as {} it: {}", count == 0 ? "nobody reads" : readers, form);
 }
 
 std::vector<bool> arenas_with_state(const Plan& plan) {

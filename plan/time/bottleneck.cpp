@@ -21,7 +21,7 @@ std::vector<KernelGain> critical_kernels(const Plan& plan, const Simulation& sim
     for (const Instr& instr : plan.actors[a].program) {
       if (instr.kind != InstrKind::kRun || plan.kernels[instr.index].cost_ns <= 0) continue;
       const Kernel& kernel = plan.kernels[instr.index];
-      KernelGain& gain = by_signature[signature_of(query_of(kernel, plan.streams[plan.actors[a].stream]))];
+      KernelGain& gain = by_signature[signature_of(query_of(plan, kernel, plan.streams[plan.actors[a].stream]))];
       gain.kernels.push_back(instr.index);
       gain.cost_ns += kernel.cost_ns;
     }

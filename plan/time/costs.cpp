@@ -77,7 +77,7 @@ std::vector<KernelHistory> measured_runs(const Plan& plan, std::span<const Trace
   const std::vector<int> streams = streams_of_kernels(plan);
   std::map<KernelSignature, std::vector<double>> runs;
   for (const auto& [kernel, times] : by_kernel) {
-    std::vector<double>& all = runs[signature_of(query_of(plan.kernels[kernel], plan.streams[streams[kernel]]))];
+    std::vector<double>& all = runs[signature_of(query_of(plan, plan.kernels[kernel], plan.streams[streams[kernel]]))];
     all.insert(all.end(), times.begin(), times.end());
   }
   std::vector<KernelHistory> measured;
@@ -103,7 +103,7 @@ bool has_all(std::span<const KernelHistory> history, const Plan& plan) {
   const std::vector<int> streams = streams_of_kernels(plan);
   for (size_t k = 0; k < streams.size(); ++k) {
     if (streams[k] < 0 || !can_be_measured(plan.kernels[k], plan.streams[streams[k]])) continue;
-    const KernelSignature signature = signature_of(query_of(plan.kernels[k], plan.streams[streams[k]]));
+    const KernelSignature signature = signature_of(query_of(plan, plan.kernels[k], plan.streams[streams[k]]));
     if (!std::ranges::binary_search(history, signature, {}, &KernelHistory::kernel)) return false;
   }
   return true;

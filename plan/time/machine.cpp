@@ -29,7 +29,7 @@ class Costs {
 
   // REQUIRES: `stream` runs it.
   double of(const Kernel& k, const Stream& stream) {
-    if (const std::optional<double> known = known_.find(k.name, query_of(k, stream))) return *known;
+    if (const std::optional<double> known = known_.find(k.name, query_of(plan_, k, stream))) return *known;
     if (k.collective >= 0) return collective(k, groups_.at(k.collective));
     if (k.inputs.size() == 1 && k.outputs.size() == 1 && !is_absent(k.inputs[0])) {  // what only moves a value
       const Space &from = space(k.inputs[0]), &to = space(k.outputs[0]);

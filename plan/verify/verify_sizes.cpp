@@ -31,8 +31,16 @@ class Sizes {
         guarded(where, [&] { total = checked_add(total, align_up(extent_bytes(v.spec), kAlignment)); });
       }
     }
-    for (const PackedCopy& p : plan_.packed)
-      guarded("packed copy '" + p.name + "'", [&] { total = checked_add(total, align_up(p.bytes, kAlignment)); });
+    for (const PackedCopy& p : plan_.packed) {
+      const std::string where = "packed copy '" + p.name + "'";
+      guarded(where, [&] { total = checked_add(total, align_up(p.bytes, kAlignment)); });
+      if (!p.derived || !spec(where, p.derived->spec)) continue;
+      const TensorSpec& made = p.derived->spec;
+      if (!is_contiguous(made.shape, made.strides))
+        problem("{}: derived with strides {}; must be contiguous", where, made.strides.str());
+      if (p.format.empty() && p.bytes < extent_bytes(made))
+        problem("{}: {} bytes; what is derived has {}", where, p.bytes, extent_bytes(made));
+    }
     for (const Register& r : plan_.registers) {
       for (const int slot : r.slots) {
         const Buffer& b = plan_.buffers[slot];
@@ -116,8 +124,14 @@ class Sizes {
         break;
       case BaseKind::kVariable: {
         const Variable& variable = plan_.variables[v.index];
-        if (!guarded(where, [&] { bytes = extent_bytes(variable.spec); })) return;
-        name = &variable.name;
+        const PackedCopy* const copy = v.packed >= 0 ? &plan_.packed[v.packed] : nullptr;
+        const bool derived = copy != nullptr && copy->derived;
+        const TensorSpec& whole = derived ? copy->derived->spec : variable.spec;
+        if (derived && v.spec.dtype != whole.dtype)
+          problem("{}: reads packed copy '{}' as {}; it holds {}", where, copy->name, dtype_name(v.spec.dtype),
+                  dtype_name(whole.dtype));
+        if (!guarded(where, [&] { bytes = extent_bytes(whole); })) return;
+        name = derived ? &copy->name : &variable.name;
         break;
       }
     }

@@ -101,8 +101,10 @@ class Structure {
     }
     for (const Buffer& b : plan_.buffers) index("buffer '" + b.name + "'", "arena", b.arena, plan_.arenas);
     for (const Variable& v : plan_.variables) index("variable '" + v.name + "'", "space", v.space, plan_.spaces);
-    for (const PackedCopy& p : plan_.packed)
+    for (const PackedCopy& p : plan_.packed) {
       index("packed copy '" + p.name + "'", "variable", p.variable, plan_.variables);
+      for (const int source : sources_of(p)) index("packed copy '" + p.name + "'", "source", source, plan_.variables);
+    }
     for (const Kernel& k : plan_.kernels) {
       const std::string where = "kernel '" + k.name + "'";
       index(where, "workspace", k.workspace, plan_.buffers, true);
@@ -305,20 +307,32 @@ class Structure {
     }
   }
 
+  void derivation(const PackedCopy& p, const std::vector<int>& sources) {
+    const Derivation& made = *p.derived;
+    if (made.op.empty() || sources.empty() || sources.front() != p.variable)
+      problem(
+          "packed copy '{}': derived by '{}' of {} variables; must have an op, and its variable as the first of them",
+          p.name, made.op, sources.size());
+  }
+
   // Made between steps, of variables that no step of this plan changes; read by kernels in place of those.
   void packed_copies() {
     const std::vector<bool> written = written_variables(plan_);
     for (const PackedCopy& p : plan_.packed) {
-      const Variable& variable = plan_.variables[p.variable];
-      if (written[p.variable])
-        problem("packed copy '{}': of variable '{}', which a kernel writes; only others are packed", p.name,
-                variable.name);
-      const SpaceKind kind = plan_.spaces[variable.space].kind;
-      if (kind != SpaceKind::kHost)
-        problem("packed copy '{}': of variable '{}' in {} memory; only those of the host are packed", p.name,
-                variable.name, space_kind_name(kind));
-      if (p.format.empty() || p.bytes == 0)
+      const std::vector<int> sources = sources_of(p);
+      for (const int source : sources) {
+        const Variable& variable = plan_.variables[source];
+        if (written[source])
+          problem("packed copy '{}': of variable '{}', which a kernel writes; only others are packed", p.name,
+                  variable.name);
+        const SpaceKind kind = plan_.spaces[variable.space].kind;
+        if (kind != SpaceKind::kHost)
+          problem("packed copy '{}': of variable '{}' in {} memory; only those of the host are packed", p.name,
+                  variable.name, space_kind_name(kind));
+      }
+      if ((p.format.empty() && !p.derived) || p.bytes == 0)
         problem("packed copy '{}': format '{}' of {} bytes; must have a format, and bytes", p.name, p.format, p.bytes);
+      if (p.derived) derivation(p, sources);
     }
     const auto check = [&](const char* what, const std::string& name, const View& v, bool input) {
       if (v.packed < 0) return;

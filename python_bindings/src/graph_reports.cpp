@@ -82,7 +82,8 @@ nb::list sources_of(const GraphSession& session) {
   nb::list list;
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
     if (streams[k] < 0) continue;
-    const plan::KernelQuery query = plan::query_of(plan.kernels[k], plan.streams[static_cast<size_t>(streams[k])]);
+    const plan::KernelQuery query =
+        plan::query_of(plan, plan.kernels[k], plan.streams[static_cast<size_t>(streams[k])]);
     if (const std::string text = target.source(query); !text.empty())
       list.append(nb::make_tuple(plan.kernels[k].name, text));
   }

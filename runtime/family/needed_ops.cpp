@@ -27,6 +27,8 @@ std::set<std::string> needed_ops(const plan::Plan& plan) {
     ops.insert(kernel.op);
     add_ops(kernel.attrs, ops);
   }
+  for (const plan::PackedCopy& copy : plan.packed)
+    if (copy.derived) ops.insert(copy.derived->op);
   return ops;
 }
 

@@ -104,21 +104,66 @@ void allocate_arenas(Engine& engine, LoadedPlan& loaded) {
   }
 }
 
-// The copies that kernels read here, which the plan then says. The plan of another machine may have said otherwise.
-void pack_inputs(Engine& engine, LoadedPlan& loaded, int kernel, const PreparedKernel& prepared, int cores) {
+// What a plan says of a kernel before its copies are those of this machine.
+struct KernelReads {
+  plan::KernelQuery query;
+  std::vector<std::optional<plan::Derivation>> derived;  // per input
+};
+KernelReads reads_of(const plan::Plan& plan, int kernel, int stream) {
+  if (stream < 0) return {};
+  const plan::Kernel& k = plan.kernels[kernel];
+  KernelReads reads{plan::query_of(plan, k, plan.streams[stream]), {}};
+  for (const plan::View& view : k.inputs) {
+    reads.derived.emplace_back();
+    if (view.packed >= 0) reads.derived.back() = plan.packed[view.packed].derived;
+  }
+  return reads;
+}
+
+// Keeps the copy that the plan has got last, where it is a new one.
+void keep_copy(Engine& engine, LoadedPlan& loaded, int kernel, int index, const Packing* packing, int cores) {
+  if (index < static_cast<int>(loaded.packed.size())) return;
+  const plan::Plan& plan = loaded.plan;
+  const plan::PackedCopy& copy = plan.packed[index];
+  const plan::Variable& variable = plan.variables[copy.variable];
+  const std::string what = fmt::format("{} '{}' for {}", packing != nullptr ? "packing" : "deriving", variable.name,
+                                       kernel_where(plan, kernel));
+  CopyRecipe recipe{.words = copy.format, .bytes = copy.bytes};
+  if (packing != nullptr) recipe.order = packing->kernel;
+  if (copy.derived) {
+    const plan::Derivation& derived = *copy.derived;
+    plan::KernelQuery query{derived.op, derived.attrs, {}, {derived.spec}, {}, cores};
+    for (const int source : derived.inputs) {
+      recipe.sources.push_back(source < 0 ? nullptr : loaded.variables[source]);
+      query.inputs.push_back(source < 0 ? TensorSpec{} : plan.variables[source].spec);
+    }
+    recipe.derive = engine.kernel_cache().get(query);
+    recipe.derived_bytes = std::max<uint64_t>(derived.spec.extent_bytes(), 1);
+    query.cores = 0;  // the result does not depend on them
+    recipe.words = key_of(query).take() + copy.format;
+  } else {
+    recipe.sources = {loaded.variables[copy.variable]};
+  }
+  const auto allocate = [&](uint64_t bytes) { return allocate_for(engine, plan, plan.spaces[variable.space], bytes); };
+  loaded.packed.push_back(engine.packed_weights().get(engine, recipe, allocate, what, cores));
+  loaded.bindings.packed.push_back(static_cast<std::byte*>(loaded.packed.back()->memory()->data()));
+}
+
+// The copies that kernels read here, which the plan then says. The plan of another machine may have said otherwise of
+// their order.
+void keep_copies(Engine& engine, LoadedPlan& loaded, int kernel, const KernelReads& reads,
+                 const PreparedKernel& prepared, int cores) {
   plan::Plan& plan = loaded.plan;
+  std::vector<plan::View>& inputs = plan.kernels[kernel].inputs;
   for (const Packing& packing : prepared.packings()) {
-    plan::View& view = plan.kernels[kernel].inputs[packing.input];
-    const plan::Variable& variable = plan.variables[view.index];
-    view.packed = plan::packed_copy(plan, view.index, packing.format, packing.bytes);
-    if (view.packed < static_cast<int>(loaded.packed.size())) continue;
-    const auto allocate = [&](uint64_t bytes) {
-      return allocate_for(engine, plan, plan.spaces[variable.space], bytes);
-    };
-    const std::string what = fmt::format("packing '{}' for {}", variable.name, kernel_where(plan, kernel));
-    loaded.packed.push_back(
-        engine.packed_weights().get(engine, loaded.variables[view.index], packing, allocate, what, cores));
-    loaded.bindings.packed.push_back(static_cast<std::byte*>(loaded.packed.back()->memory()->data()));
+    plan::View& view = inputs[packing.input];
+    view.packed = plan::packed_copy(plan, view.index, packing.format, packing.bytes, reads.derived[packing.input]);
+    keep_copy(engine, loaded, kernel, view.packed, &packing, cores);
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].packed >= 0 || !reads.derived[i]) continue;
+    inputs[i].packed = plan::derived_copy(plan, *reads.derived[i]);
+    keep_copy(engine, loaded, kernel, inputs[i].packed, nullptr, cores);
   }
 }
 
@@ -135,8 +180,10 @@ bool is_own(const std::string& op) {
 
 void prepare_kernels(Engine& engine, LoadedPlan& loaded) {
   plan::Plan& plan = loaded.plan;
-  plan.packed.clear();
   const std::vector<int> stream_of = plan::streams_of_kernels(plan);
+  std::vector<KernelReads> reads;
+  for (size_t k = 0; k < plan.kernels.size(); ++k) reads.push_back(reads_of(plan, static_cast<int>(k), stream_of[k]));
+  plan.packed.clear();
   loaded.bindings.kernels.resize(plan.kernels.size());
   loaded.bindings.branches.resize(plan.kernels.size());
   loaded.bindings.timely.resize(plan.kernels.size());
@@ -144,7 +191,7 @@ void prepare_kernels(Engine& engine, LoadedPlan& loaded) {
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
     plan::Kernel& kernel = plan.kernels[k];
     const bool runs = stream_of[k] >= 0;
-    plan::KernelQuery query = runs ? plan::query_of(kernel, plan.streams[stream_of[k]]) : plan::KernelQuery{};
+    plan::KernelQuery& query = reads[k].query;
     for (plan::View& view : kernel.inputs) view.packed = -1;
     if (!runs) continue;
     query.cores = std::min(query.cores, engine.cores());
@@ -171,7 +218,7 @@ void prepare_kernels(Engine& engine, LoadedPlan& loaded) {
     const KernelDef* const def = engine.kernels().find(kernel.op, query.device.kind);
     loaded.bindings.branches[k] = def != nullptr && def->branches;
     loaded.bindings.timely[k] = kernel.collective < 0 && prepared.needs_cores() && is_own(kernel.op);
-    pack_inputs(engine, loaded, static_cast<int>(k), prepared, query.cores);
+    keep_copies(engine, loaded, static_cast<int>(k), reads[k], prepared, query.cores);
   }
 }
 

@@ -133,7 +133,7 @@ void check_workspaces(const plan::Plan& plan, const plan::Target& target) {
     if (streams[k] < 0) continue;
     const plan::Kernel& kernel = plan.kernels[k];
     const uint64_t has = kernel.workspace < 0 ? 0 : plan.buffers[kernel.workspace].bytes;
-    const uint64_t needs = target.workspace_bytes(plan::query_of(kernel, plan.streams[streams[k]]));
+    const uint64_t needs = target.workspace_bytes(plan::query_of(plan, kernel, plan.streams[streams[k]]));
     SLUICE_CHECK(needs <= has, "kernel '{}' needs {} bytes of workspace here; the plan has {}", kernel.name, needs,
                  has);
   }

@@ -71,7 +71,8 @@ class Golden : public testing::TestWithParam<const char*> {
     FakeTarget target;
     if (std::string_view(GetParam()) == "decompose") target.missing = {"linear", "softmax"};
     if (std::string_view(GetParam()) == "fuse_convolution" || std::string_view(GetParam()) == "fuse_batch_norm" ||
-        std::string_view(GetParam()) == "fuse_updates" || std::string_view(GetParam()) == "fuse_add")
+        std::string_view(GetParam()) == "fuse_updates" || std::string_view(GetParam()) == "fuse_add" ||
+        std::string_view(GetParam()) == "fold_norms")
       target.missing.clear();
     target.fuses = std::string_view(GetParam()) == "fuse_elementwise" || std::string_view(GetParam()) == "fuse_rows";
     if (target.fuses) target.missing = {};
@@ -158,8 +159,8 @@ INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                                          "choose_regions", "recompute", "fuse_activation", "fuse_add",
                                          "fuse_batch_norm", "fuse_bias", "fuse_convolution", "fuse_elementwise",
                                          "fuse_pad", "fuse_quantized", "fuse_rows", "fuse_updates", "loops",
-                                         "pad_products", "patterns", "decompose", "fold_constants", "partition",
-                                         "placement", "schedule", "transfers", "layout", "snapshots"),
+                                         "pad_products", "patterns", "decompose", "fold_constants", "fold_norms",
+                                         "partition", "placement", "schedule", "transfers", "layout", "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

@@ -80,6 +80,55 @@ def test_results_are_torchs(models, name, size):  # OE-10
             assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+def differences_of_folding(models, name, size):
+    """Of a net as if trained: how far folded results are from unfolded ones, in float32 and bfloat16, by the largest value; and
+    how far those in bfloat16 are from float32, folded and not."""
+    sl.manual_seed(0)
+    options = {"aux_logits": False, "init_weights": True} if name in ("googlenet", "inception_v3") else {}
+    net = build(models, name, num_classes=40, **options).eval()
+    norms = [m for m in net.modules() if isinstance(m, sl.nn.BatchNorm2d)]
+    with sl.no_grad():
+        for module in norms:
+            module.running_mean.uniform_(-0.1, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+            module.weight.uniform_(0.5, 1.5)
+            module.bias.uniform_(-0.2, 0.2)
+        x, results, folds = sl.rand(2, 3, size, size), {}, {}
+        for half in (False, True):
+            if half:
+                net, x = net.bfloat16(), x.bfloat16()
+            for fold in (True, False):
+                graph = sl.nn.Graph.trace(net)
+                graph.config.enable_fold_norms(fold)
+                results[half, fold] = graph(x).float().numpy().astype(np.float64)
+                folds[half, fold] = graph.config.report()["fold_norms"]
+    assert folds[False, True] == folds[True, True] >= min(len(norms), 1) and folds[False, False] == 0
+    largest = np.abs(results[False, False]).max()
+    far = lambda a, b: np.abs(a - b).max() / largest
+    exact = results[False, False]
+    return folds[False, True], len(norms), far(results[False, True], exact), far(results[True, True], results[True, False]), far(
+        results[True, True], exact), far(results[True, False], exact)
+
+
+def check_folding(models, name, size):
+    folds, norms, single, half, folded, plain = differences_of_folding(models, name, size)
+    print(f"count: {name}: {folds} of {norms} norms folded; float32 {single:.1e}, bfloat16 {half:.1e}, from float32 {folded:.1e} for {plain:.1e}")
+    assert single <= 1e-5
+    # Roundings add up over a net, folded or not: folding adds at most as much as one unit to what they come to.
+    assert folded <= 1.5 * plain + 2**-8 and half <= folded + plain
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5"])
+def test_folded_norms_differ_in_the_last_bits(models, name):
+    check_folding(models, name, 64)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith(("alexnet", "convnext", "squeezenet", "swin", "vit"))])
+def test_folded_norms_of_every_net_differ_in_the_last_bits(models, name):
+    check_folding(models, name, 224 if name in ("inception_v3", "maxvit_t") else 96)
+
+
 def test_weights_go_over_as_arrays_and_as_files(models, tmp_path, monkeypatch):  # TV-01
     torch.manual_seed(1)
     theirs = models[1].resnet101().eval()

@@ -15,7 +15,9 @@ using namespace fused_conv_input;
 Attrs conv_attrs(const Attrs& attrs) { return {attrs.begin() + fused_conv_attr::kConv, attrs.end()}; }
 
 std::vector<TensorType> infer_fused_conv(Types in, Present present, const Attrs& attrs) {
-  const std::vector<TensorType> y = infer_types(conv_op(), in.first(kMean), present.first(kMean), conv_attrs(attrs));
+  std::vector<TensorType> of_conv(in.begin(), in.begin() + kMean);
+  if (present[kBias] && in[kBias].dtype == stat_dtype(in[kX].dtype)) of_conv[kBias].dtype = in[kX].dtype;
+  const std::vector<TensorType> y = infer_types(conv_op(), of_conv, present.first(kMean), conv_attrs(attrs));
   const bool norm = present[kMean];
   SLUICE_CHECK_KIND(kRuntime, present[kVar] == norm && (norm || (!present[kScale] && !present[kShift])),
                     "mean and var: one of them is absent; scale and shift need both");
@@ -35,7 +37,9 @@ std::vector<TensorType> infer_fused_conv(Types in, Present present, const Attrs&
 
 std::vector<Value> decompose_fused_conv(std::span<const Value> in, const Attrs& attrs) {
   const auto operand = [&](size_t i) { return input_or_none(in, i); };
-  Value y = call1(conv_op(), {in[kX], in[kWeight], operand(kBias)}, conv_attrs(attrs));
+  Value bias = operand(kBias);
+  if (bias.defined()) bias = cast(bias, in[kX].dtype());
+  Value y = call1(conv_op(), {in[kX], in[kWeight], bias}, conv_attrs(attrs));
   if (operand(kMean).defined())
     y = call1(batch_norm_infer_def, {y, in[kMean], in[kVar], operand(kScale), operand(kShift)},
               {attrs[fused_conv_attr::kEps]});
@@ -58,7 +62,7 @@ const OpDef fused_conv_def{
     .name = "fused_conv",
     .doc =
         "conv, then batch_norm_infer where there is a mean, then plus residual, then the activation (none, relu). "
-        "What compiling makes of these.",
+        "Beside 16-bit x the bias may be float32. What compiling makes of these.",
     .inputs = {"x", "weight", "bias?", "mean?", "var?", "scale?", "shift?", "residual?"},
     .params = {{.name = "eps", .default_value = 1e-5},
                {.name = "activation", .default_value = std::string("none")},

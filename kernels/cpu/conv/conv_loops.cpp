@@ -14,12 +14,12 @@ struct Loops {
   std::array<int64_t, 3> x, k, y;  // spatial sizes
   std::array<int64_t, 3> stride{1, 1, 1}, padding{0, 0, 0}, dilation{1, 1, 1};
   std::array<int64_t, 5> xs{}, ws{}, ys{};  // strides: two leading dims, three spatial
-  bool bias = false;
+  bool bias = false, wide_bias = false;     // of the type that sums are made in
   int threads = 1;
 };
 
-Loops make_loops(const TensorSpec& x, const TensorSpec& w, const TensorSpec& y, bool bias, const ConvGeometry& g,
-                 int threads) {
+Loops make_loops(const TensorSpec& x, const TensorSpec& w, const TensorSpec& y, const TensorSpec* bias,
+                 const ConvGeometry& g, int threads) {
   Loops l{.batch = x.shape[0],
           .groups = g.groups,
           .in = w.shape[1],
@@ -45,7 +45,8 @@ Loops make_loops(const TensorSpec& x, const TensorSpec& w, const TensorSpec& y, 
     l.ws[2 + to] = w.strides[2 + d];
     l.ys[2 + to] = y.strides[2 + d];
   }
-  l.bias = bias;
+  l.bias = bias != nullptr;
+  l.wide_bias = bias != nullptr && bias->dtype != x.dtype;
   l.threads = threads;
   return l;
 }
@@ -81,11 +82,15 @@ void for_each_position(const std::array<int64_t, 3>& sizes, F visit) {
 }
 
 template <class T>
-void output(const Loops& l, const T* x, const T* w, const T* bias, T* y) {
+void output(const Loops& l, const T* x, const T* w, const void* bias, T* y) {
+  const auto bias_of = [&](int64_t o) {
+    if (!l.bias) return Compute<T>(0);
+    return l.wide_bias ? static_cast<const Compute<T>*>(bias)[o] : Compute<T>(load(static_cast<const T*>(bias)[o]));
+  };
   parallel_each(l.threads, l.batch * l.groups * l.out, [&](int64_t job) {
     const int64_t o = job % (l.groups * l.out), n = job / (l.groups * l.out), first = o / l.out * l.in;
     for_each_position(l.y, [&](const auto& at) {
-      Compute<T> sum = l.bias ? Compute<T>(load(bias[o])) : Compute<T>(0);
+      Compute<T> sum = bias_of(o);
       for_each_tap(l, at, [&](const auto& i, const auto& k) {
         for (int64_t c = 0; c < l.in; ++c)
           sum += load(x[offset(l.xs, n, first + c, i)]) * load(w[offset(l.ws, o, c, k)]);
@@ -143,8 +148,8 @@ void weight(const Loops& l, const T* y, const T* x, T* w) {
 }  // namespace
 
 std::function<void(const KernelArgs&)> conv_loops(ConvRole result, const TensorSpec& x, const TensorSpec& w,
-                                                  const TensorSpec& y, bool bias, const ConvGeometry& geometry,
-                                                  int threads) {
+                                                  const TensorSpec& y, const TensorSpec* bias,
+                                                  const ConvGeometry& geometry, int threads) {
   const Loops l = make_loops(x, w, y, bias, geometry, threads);
   return dispatch_floating(x.dtype, "conv", [&](auto type) -> std::function<void(const KernelArgs&)> {
     using T = decltype(type);
@@ -152,8 +157,7 @@ std::function<void(const KernelArgs&)> conv_loops(ConvRole result, const TensorS
       const T *a = static_cast<const T*>(args.inputs[0]), *b = static_cast<const T*>(args.inputs[1]);
       T* out = static_cast<T*>(args.outputs[0]);
       switch (result) {
-        case ConvRole::kOutput:
-          return output<T>(l, a, b, l.bias ? static_cast<const T*>(args.inputs[2]) : nullptr, out);
+        case ConvRole::kOutput: return output<T>(l, a, b, l.bias ? args.inputs[2] : nullptr, out);
         case ConvRole::kInput: return input<T>(l, a, b, out);
         case ConvRole::kWeight: return weight<T>(l, a, b, out);
       }

@@ -178,7 +178,7 @@ bool use_onednn(ConvRole result, const ConvOperands& o, const ConvGeometry& g) {
 // The loops work on any dtype and on contiguous or channels-last operands alike.
 std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const ConvOperands& o, const ConvGeometry& g,
                                               const PrepareContext& context, const ConvEpilogue* epilogue) {
-  auto loops = conv_loops(result, o.x, o.w, o.y, o.has_bias, g, context.threads);
+  auto loops = conv_loops(result, o.x, o.w, o.y, o.has_bias ? &o.bias : nullptr, g, context.threads);
   if (epilogue == nullptr || !epilogue->any()) return make_kernel(0, std::move(loops));
   WorkspaceLayout workspace;
   const uint64_t rows = workspace.add(epilogue->norm ? 3 * epilogue->row_bytes() : 0);

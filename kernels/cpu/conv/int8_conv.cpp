@@ -214,7 +214,7 @@ std::unique_ptr<PreparedKernel> prepare_int8_loops(const Int8Conv& conv, int thr
   WorkspaceLayout workspace;
   const uint64_t x_at = workspace.add(x.extent_bytes()), w_at = workspace.add(w.extent_bytes()),
                  y_at = workspace.add(y.extent_bytes());
-  return make_kernel(workspace.bytes(), [=, loops = conv_loops(ConvRole::kOutput, x, w, y, false, conv.geometry,
+  return make_kernel(workspace.bytes(), [=, loops = conv_loops(ConvRole::kOutput, x, w, y, nullptr, conv.geometry,
                                                                threads)](const KernelArgs& args) {
     const auto at = [&](uint64_t offset) { return reinterpret_cast<double*>(at_offset(args.workspace, offset)); };
     const int32_t zero = conv.zero ? *static_cast<const int32_t*>(args.inputs[Int8Conv::kZero]) : 0;

@@ -88,6 +88,79 @@ TEST(PackedCopies, MustBeOfVariablesThatNobodyWrites) {
               HasSubstr("of variable 'w' in device memory; only those of the host are packed"));
 }
 
+// As packed_plan(), with w * b in the place of w.
+Plan derived_plan(const std::string& format = "in blocks") {
+  Plan plan = packed_plan();
+  plan.packed.clear();
+  const Derivation product{"mul", {{"alpha", 0.5}}, {1, -1, 0}, plan.variables[1].spec};
+  for (Kernel& kernel : plan.kernels)
+    kernel.inputs[1].packed = format.empty() ? derived_copy(plan, product) : packed_copy(plan, 1, format, 100, product);
+  return plan;
+}
+
+TEST(DerivedCopies, AreOnePerDerivationAndFormat) {
+  Plan plan = derived_plan();
+  ASSERT_EQ(plan.packed.size(), 1u);
+  EXPECT_EQ(plan.packed[0].name, "w/mul/packed");
+  EXPECT_EQ(derivation_str(plan, plan.packed[0]), "mul(w, none, b) {alpha = 0.5}");
+  EXPECT_EQ(sources_of(plan.packed[0]), (std::vector<int>{1, 0}));
+  Derivation other = *plan.packed[0].derived;
+  other.attrs[0].second = 0.25;
+  EXPECT_EQ(packed_copy(plan, 1, "in blocks", 100, other), 1);
+  EXPECT_EQ(plan.packed[1].name, "w/mul/packed#2");
+  EXPECT_EQ(packed_copy(plan, 1, "in blocks", 100), 2);  // of w itself
+  EXPECT_EQ(plan.packed[2].name, "w/packed");
+  EXPECT_EQ(derived_copy(plan, other), 3);
+  EXPECT_EQ(plan.packed[3].name, "w/mul");
+  EXPECT_EQ(packed_copy(plan, 1, "in blocks", 100, other), 1);
+}
+
+TEST(DerivedCopies, RoundTrip) {
+  for (const char* format : {"in blocks", ""}) {
+    const Plan plan = derived_plan(format);
+    EXPECT_EQ(report_of(plan), "");
+    const std::string text = to_json(plan);
+    EXPECT_EQ(to_json(from_json(text, "plan.json")), text);
+    EXPECT_EQ(from_json(text, "plan.json").packed[0].derived, plan.packed[0].derived);
+  }
+}
+
+TEST(DerivedCopies, MustBeOfVariablesThatNobodyWrites) {
+  const auto refused = [](auto spoil) {
+    Plan plan = derived_plan("");
+    spoil(plan);
+    return report_of(plan);
+  };
+  EXPECT_THAT(refused([](Plan& p) { p.packed[0].derived->inputs[2] = 2; }),
+              HasSubstr("packed copy 'w/mul': source out of range: 2; must be less than 2"));
+  EXPECT_THAT(refused([](Plan& p) { p.kernels[1].outputs[0] = PlanBuilder::of_variable(0, {4}); }),
+              HasSubstr("packed copy 'w/mul': of variable 'b', which a kernel writes; only others are packed"));
+  const std::string must = "must have an op, and its variable as the first of them";
+  EXPECT_THAT(refused([](Plan& p) { p.packed[0].derived->op.clear(); }), HasSubstr(must));
+  EXPECT_THAT(refused([](Plan& p) { p.packed[0].derived->inputs = {-1}; }), HasSubstr(must));
+  EXPECT_THAT(refused([](Plan& p) { p.packed[0].derived->inputs = {0, 1}; }), HasSubstr(must));
+  EXPECT_THAT(refused([](Plan& p) { p.packed[0].bytes = 8; }), HasSubstr("8 bytes; what is derived has 16"));
+  EXPECT_THAT(refused([](Plan& p) { p.packed[0].derived->spec.strides = {2}; }), HasSubstr("must be contiguous"));
+  EXPECT_THAT(refused([](Plan& p) {
+                p.packed[0].derived->spec = TensorSpec::contiguous({DType::kFloat32, {3}});
+              }),
+              HasSubstr("a view of 16 bytes at offset 0 leaves variable 'w/mul' of 12 bytes"));
+  EXPECT_THAT(refused([](Plan& p) { p.packed[0].derived->spec.dtype = DType::kInt32; }),
+              HasSubstr("reads packed copy 'w/mul' as float32; it holds int32"));
+}
+
+TEST(DerivedCopies, AreInTheLedger) {
+  const Plan plan = derived_plan("");
+  const Ledger l = ledger(plan);
+  EXPECT_EQ(l.packed, 64u);
+  EXPECT_EQ(line_note(plan, l.lines.back()), "as 2 kernels read it: mul(w, none, b) {alpha = 0.5}");
+  EXPECT_THAT(line_note(derived_plan(), ledger(derived_plan()).lines.back()), HasSubstr("{alpha = 0.5}, in blocks"));
+  for (const LedgerLine& variable : l.lines) {
+    if (variable.kind != LedgerLine::Kind::kVariable) continue;
+    EXPECT_EQ(line_note(plan, variable), variable.index == 1 ? "kernels read it packed only" : "");  // b, as it is, too
+  }
+}
+
 TEST(PackedCopies, AreInTheLedger) {
   const Plan plan = packed_plan();
   const Ledger l = ledger(plan);

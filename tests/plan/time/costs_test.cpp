@@ -43,7 +43,7 @@ void expect_near(const KernelHistory& a, const KernelHistory& b) {
 
 TEST(Costs, ASignatureIsWhatTheTimeDependsOn) {
   const Plan plan = two_stage_plan();
-  const KernelSignature shift = signature_of(query_of(plan.kernels[0], plan.streams[0]));
+  const KernelSignature shift = signature_of(query_of(plan, plan.kernels[0], plan.streams[0]));
   EXPECT_EQ(shift.op, "shift");
   EXPECT_EQ(shift.attrs, "pad = 2");
   EXPECT_EQ(shift.operands, "float32(16,) -> float32(16,)");
@@ -52,11 +52,11 @@ TEST(Costs, ASignatureIsWhatTheTimeDependsOn) {
   Plan other = two_stage_plan();
   other.kernels[0].name = "another";
   other.streams[0].device.rank = 3;
-  EXPECT_EQ(signature_of(query_of(other.kernels[0], other.streams[0])), shift);
+  EXPECT_EQ(signature_of(query_of(other, other.kernels[0], other.streams[0])), shift);
   const auto differs = [&](auto change) {
     Plan changed = two_stage_plan();
     change(changed);
-    EXPECT_NE(signature_of(query_of(changed.kernels[0], changed.streams[0])), shift);
+    EXPECT_NE(signature_of(query_of(changed, changed.kernels[0], changed.streams[0])), shift);
   };
   differs([](Plan& p) { p.kernels[0].op = "mul"; });
   differs([](Plan& p) { p.kernels[0].attrs[0].second = int64_t{3}; });
@@ -76,7 +76,7 @@ TEST(Costs, RunsAreCountedButThoseFarFromTheMedian) {
   const std::vector<KernelHistory> measured = measured_runs(plan, events);
   ASSERT_EQ(measured.size(), 1u);
   KernelHistory expected = history_of({1000, 1010, 990, 1020, 980});
-  expected.kernel = signature_of(query_of(plan.kernels[0], plan.streams[0]));
+  expected.kernel = signature_of(query_of(plan, plan.kernels[0], plan.streams[0]));
   expect_near(measured[0], expected);
   // Times that differ for good are no disturbance.
   events.clear();

@@ -197,6 +197,69 @@ TEST(PackedWeights, AreThoseOfThisMachine) {
   EXPECT_EQ(unpacked.memory().spaces[0].packed, 0u);
 }
 
+// y = x + w * s: the kernel reads a copy of the product, of variables that lie between steps as anybody leaves them.
+Plan scaled_plan() {
+  Plan plan = shift_plan();
+  plan.variables.push_back({"s", plan.variables[0].space, plan.variables[0].spec});
+  plan.packed.clear();
+  const plan::Derivation product{"mul", {}, {0, 1}, plan.variables[0].spec};
+  plan.kernels[0].inputs[1].packed = packed_copy(plan, 0, "backwards", 128, product);
+  return plan;
+}
+
+TEST(DerivedCopies, FollowAllTheirVariablesPackedOrNot) {
+  for (const char* format : {"backwards", ""}) {
+    Engine engine({.cores = 2});
+    Shift shift;
+    shift.format = format;
+    shift.add_to(engine);
+    const auto w = ramp(engine, 1), s = variable(engine, 2);
+    Session session = Session::load(engine, scaled_plan(), {{"w", w}, {"s", s}});
+    const Floats twice = {2, 4, 6, 8}, later = {10, 12, 14, 16}, same = {5, 12, 21, 32};
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(result(submit(session, filled(0))), twice);
+    write(*w, 5);
+    EXPECT_EQ(result(submit(session, filled(0))), later);
+    write(*s, 1);
+    EXPECT_EQ(result(submit(session, filled(0))), same);
+    EXPECT_EQ(shift.packed, *format == 0 ? 0 : 3);
+    ASSERT_EQ(session.plan().packed.size(), 1u);
+    EXPECT_EQ(session.plan().packed[0].name, *format == 0 ? "w/mul" : "w/mul/packed");
+    EXPECT_EQ(session.memory().spaces[0].packed, *format == 0 ? 64u : 128u);
+  }
+}
+
+TEST(DerivedCopies, AreSharedWhereTheyAreTheSame) {
+  Engine engine;
+  Shift shift;
+  shift.add_to(engine);
+  const auto w = ramp(engine, 1), s = variable(engine, 2), other = variable(engine, 3);
+  Session first = Session::load(engine, scaled_plan(), {{"w", w}, {"s", s}});
+  const uint64_t before = engine.allocator_stats({}).current_bytes;
+  Session second = Session::load(engine, scaled_plan(), {{"w", w}, {"s", s}});
+  EXPECT_EQ(engine.allocator_stats({}).current_bytes - before, ledger(second.plan()).arenas);
+  EXPECT_EQ(shift.packed, 1);
+  Session third = Session::load(engine, scaled_plan(), {{"w", w}, {"s", other}});
+  Session plain = Session::load(engine, shift_plan(), {{"w", w}});
+  const Floats twice = {2, 4, 6, 8}, thrice = {3, 6, 9, 12};
+  EXPECT_EQ(result(submit(second, filled(0))), twice);
+  EXPECT_EQ(result(submit(third, filled(0))), thrice);
+  EXPECT_EQ(result(submit(plain, filled(0))), ramp(1));
+  EXPECT_EQ(shift.packed, 3);
+}
+
+TEST(DerivedCopies, FollowTheStepsOfASessionThatWrites) {
+  Engine engine({.cores = 2});
+  Shift shift;
+  shift.add_to(engine);
+  const auto w = variable(engine, 2), s = variable(engine, 1), v = variable(engine, 0);
+  Session reader = Session::load(engine, scaled_plan(), {{"w", w}, {"s", s}});
+  Session writer = Session::load(engine, updating_plan("copy"), {{"w", s}, {"v", v}}, {.functions = functions()});
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(result(submit(reader, filled(0))), filled(2 * static_cast<float>(1 + i)));
+    submit(writer, filled(0));  // not waited for
+  }
+}
+
 TEST(PackedWeights, ThatCannotBePackedFailTheCallAndNoMore) {
   Engine engine;
   Shift shift;
