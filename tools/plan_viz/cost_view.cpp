@@ -30,7 +30,7 @@ std::vector<Row> rows_of(const Machine& machine, const Plan* plan) {
   for (size_t k = 0; k < streams.size(); ++k) {
     if (streams[k] < 0) continue;
     const Kernel& kernel = plan->kernels[k];
-    const KernelSignature signature = signature_of(query_of(kernel, plan->streams[streams[k]]));
+    const KernelSignature signature = signature_of(query_of(*plan, kernel, plan->streams[streams[k]]));
     Row& row = by_signature[signature];
     row.history.kernel = signature;
     ++row.calls;
