@@ -95,8 +95,7 @@ class EagerExecutor final : public Executor, public TensorExecutor {
   void close(std::chrono::milliseconds timeout) noexcept;
   void set_threads(int threads);  // of kernels; default: the engine's cores
   int threads() const;
-  // Whether kernels of the CPU take denormal numbers for zero from now on, on all of their threads; default: they do
-  // not.
+  // From now on kernels of the CPU take denormal numbers for zero, on all of their threads; default: they do not.
   void set_flush_denormals(bool on);
   bool flushes_denormals() const;
   // The times that kernels of eager calls have taken, on any thread, while they are timed.

@@ -171,6 +171,14 @@ TEST(Denormals, ATeamDoesAsTheThreadThatTakesIt) {
 
 TEST(Denormals, AScopeLeavesTheModeAsItWas) {
   if (!kFlushesDenormals) GTEST_SKIP() << "this processor always keeps denormals";
+  const uint64_t before = float_control(), half = before | (kFlushBits & ~(kFlushBits - 1));  // one of its bits
+  set_float_control(half);
+  {
+    const DenormalScope on(true);
+    EXPECT_TRUE(flushes_denormals());
+  }
+  EXPECT_EQ(float_control(), half);
+  set_float_control(before);
   {
     const DenormalScope off(false);
     EXPECT_FALSE(flushes_denormals());
