@@ -41,6 +41,7 @@ def graph_of(net, *off, dtype=None):
         def __init__(self):
             super().__init__()
             self.net = net
+            self.config.enable_fold_norms(False)  # which would leave the convolution with nothing behind it
             for name in off:
                 self.config.disable_pass(name)
 
