@@ -64,28 +64,6 @@ std::shared_ptr<StorageUser> content_of_a_step() {
 
 }  // namespace
 
-TracedImpl::TracedImpl(uint64_t trace, const TensorSpec& spec, DeviceId device, ValueId id)
-    : TensorImpl(spec, device, true, nullptr), trace(trace), cell(std::make_shared<TraceCell>(id)), id(id) {}
-
-TracedImpl::TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const std::shared_ptr<TensorImpl>& parent,
-                       ViewStep step, const TensorSpec& spec, ValueId id)
-    : TensorImpl(spec, parent->device(), true, parent->version_counter()),
-      trace(trace),
-      cell(std::move(cell)),
-      id(id),
-      id_version(version()) {
-  set_base(parent, std::move(step));
-}
-
-TracedImpl::TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const TensorImpl& other,
-                       std::vector<ViewStep> steps, std::shared_ptr<TensorImpl> base)
-    : TensorImpl(other.spec(), other.device(), true, other.version_counter()), trace(trace), cell(std::move(cell)) {
-  steps_ = std::move(steps);
-  base_ = std::move(base);
-  if (base_) history_is_current();
-  id_version = version() - 1;  // computed when read
-}
-
 TraceExecutor::TraceExecutor(EagerExecutor& eager, std::string graph_name)
     : GraphBuilder(graph_storage_, DeviceId{}), eager_(eager), trace_(new_trace_number()) {
   graph_storage_.name = std::move(graph_name);
@@ -95,19 +73,15 @@ Value TraceExecutor::make_value(ValueId id, DeviceId device) {
   return Value(std::make_shared<TracedImpl>(trace_, TensorSpec::contiguous(graph_.type(id)), device, id));
 }
 
-TraceExecutor::Variable* TraceExecutor::variable_of(const Value& value) {
+TraceVariable* TraceExecutor::variable_of(const Value& value) {
   if (value.impl()->traced() || variables_.empty()) return nullptr;
-  const EagerImpl& impl = eager_impl(value);
-  const auto found = variables_.find(impl.storage().get());
-  if (found == variables_.end()) return nullptr;
-  Variable& variable = *found->second;
-  if (variable.index < 0) {
-    variable.index = static_cast<int>(graph_.variables().size());
-    variable.initial = graph_.add_variable(variable.name, variable.tensor.type());
-    variable.laid = variable.cell->current = lay(variable.initial, eager_impl(variable.tensor));
-    used_.push_back(&variable);
-  }
-  return &variable;
+  TraceVariable* const found = variables_.find(eager_impl(value).storage().get());
+  if (found == nullptr || found->index >= 0) return found;
+  found->index = static_cast<int>(graph_.variables().size());
+  found->initial = graph_.add_variable(found->name, found->tensor.type());
+  found->laid = found->cell->current = lay(found->initial, eager_impl(found->tensor));
+  variables_.use(*found);
+  return found;
 }
 
 ValueId TraceExecutor::lay(ValueId id, const EagerImpl& impl) {
@@ -128,18 +102,6 @@ std::shared_ptr<TraceCell> TraceExecutor::cell_of(const Value& value) {
   return static_cast<const TracedImpl&>(*value.impl()).cell;
 }
 
-std::vector<ViewStep> TraceExecutor::steps_from(const Variable& variable, const EagerImpl& impl) const {
-  const EagerImpl& whole = eager_impl(variable.tensor);
-  if (impl.spec() == whole.spec() && impl.offset() == whole.offset()) return {};
-  const auto* base = static_cast<const EagerImpl*>(impl.base().get());
-  SLUICE_CHECK_KIND(
-      kUnsupported, base && base->spec() == whole.spec() && base->offset() == whole.offset(),
-      "trace: a tensor shares the memory of variable '{}' in a way the graph cannot follow: {} of {}; make "
-      "the view inside the graph",
-      variable.name, impl.type().str(), whole.type().str());
-  return impl.view_steps();
-}
-
 ValueId TraceExecutor::apply_steps(ValueId base, DeviceId device, const std::vector<ViewStep>& steps) {
   const graph::NodeContext outer = context;  // of the call that reads the view, if any
   refresh_context();
@@ -156,8 +118,8 @@ ValueId TraceExecutor::apply_steps(ValueId base, DeviceId device, const std::vec
 // The value of the graph that `value` holds now; a view is computed anew after its base was written.
 ValueId TraceExecutor::current_id(const Value& value) {
   if (!value.impl()->traced()) {
-    Variable& variable = *variable_of(value);
-    return apply_steps(variable.cell->current, value.device(), steps_from(variable, eager_impl(value)));
+    const TraceVariable& variable = *variable_of(value);
+    return apply_steps(variable.cell->current, value.device(), variable.steps_to(eager_impl(value)));
   }
   auto& impl = static_cast<TracedImpl&>(*value.impl());
   SLUICE_CHECK_KIND(
@@ -165,12 +127,12 @@ ValueId TraceExecutor::current_id(const Value& value) {
       "graph '{}': a value of another graph, or of one that is finished, was used: {}; only values made while "
       "this graph is traced can be",
       graph_.name, value.type().str());
-  SLUICE_CHECK_KIND(kRuntime, !closed(impl.cell->current),
+  SLUICE_CHECK_KIND(kRuntime, !regions_.closed(impl.cell->current),
                     "graph '{}': a value of one turn of a loop was used outside of the loop's body: {}; return it from "
                     "the body",
                     graph_.name, value.type().str());
   if (impl.view_steps().empty()) return impl.cell->current;
-  if (impl.id_version != impl.version() || closed(impl.id)) {
+  if (impl.id_version != impl.version() || regions_.closed(impl.id)) {
     impl.id = apply_steps(impl.cell->current, impl.device(), impl.view_steps());
     impl.id_version = impl.version();
   }
@@ -183,40 +145,25 @@ ValueId TraceExecutor::import_value(const Value& value) {
 }
 
 ValueId TraceExecutor::capture_constant(const Value& value) {
+  ValueId& known = constants_.of(value);
+  if (known != kNoValue) return known;
   const EagerImpl& impl = eager_impl(value);
-  std::string key;
-  if (numel(value.shape()) == 1 && impl.on_host() && !impl.global) {
-    key = value.type().str() + ":" +
-          std::string(static_cast<const char*>(Tensor(value).read()), dtype_size(value.dtype()));
-  } else {
-    key = fmt::format("{}+{}v{}:{}{}", fmt::ptr(impl.storage().get()), impl.offset(), impl.version(),
-                      value.type().str(), impl.spec().strides.str());
-  }
-  taken_.add(impl);
-  const auto [entry, fresh] = constants_.try_emplace(key, kNoValue);
-  if (!fresh) return entry->second;
   // A copy: what happens to the tensor later does not concern this graph.
   const Value content = impl.on_host() ? eager_.copy(value) : eager_.copy_to(value, {});
   if (impl.global) static_cast<EagerImpl&>(*content.impl()).lay(impl.global, impl.type());
-  const std::string name = take_name("const");
-  entry->second = lay(graph_.add_variable(name, value.type(), /*constant=*/true), impl);
-  constant_tensors_.emplace_back(name, content);
-  captured_.push_back(value);
-  captured_storage_.insert(impl.storage().get());
-  keep_autograd(value);
-  return entry->second;
+  const std::string name = names_.take("const");
+  known = lay(graph_.add_variable(name, value.type(), /*constant=*/true), impl);
+  constants_.add(value, name, content);
+  autograd_.keep(value);
+  return known;
 }
 
 void TraceExecutor::adopt(const Value& constant) {
   const EagerImpl& impl = eager_impl(constant);
   const Value whole = impl.base() ? Value(impl.base()) : constant;
-  auto variable = std::make_unique<Variable>();
-  variable->name = "made by build()";
-  variable->tensor = whole;
-  variable->cell = std::make_shared<TraceCell>(capture_constant(whole));
-  variable->index = 0;  // no variable of the graph, but in it
+  auto cell = std::make_shared<TraceCell>(capture_constant(whole));
   impl.storage()->attach(content_of_a_step(), true);
-  variables_.emplace(impl.storage().get(), std::move(variable));
+  variables_.add("made by build()", whole, std::move(cell)).index = 0;  // no variable of the graph, but in it
 }
 
 std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) {
@@ -248,11 +195,11 @@ std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> i
 
 void TraceExecutor::assign(const Value& target, const Value& source) {
   const bool constant = !touches_graph(target);
-  if (!regions_.empty()) check_write_in_region(target, constant);
+  if (regions_.any()) check_write_in_region(target, constant);
   if (constant) {
     const Storage& memory = *eager_impl(target).storage();
     SLUICE_CHECK_KIND(
-        kRuntime, memory.number() >= first_storage_ || (!touches_graph(source) && !captured_storage_.contains(&memory)),
+        kRuntime, memory.number() >= first_storage_ || (!touches_graph(source) && !constants_.taken_from(memory)),
         "assign: in-place write inside graph '{}' to a tensor that is not part of it: {}; register it as a "
         "buffer or parameter, or return the new value",
         graph_.name, target.type().str());
@@ -280,7 +227,7 @@ void TraceExecutor::assign(const Value& target, const Value& source) {
   const bool traced = target.impl()->traced();
   const std::shared_ptr<TraceCell> cell = cell_of(target);
   const std::vector<ViewStep> steps =
-      traced ? tensor_impl(target).view_steps() : steps_from(*variable_of(target), eager_impl(target));
+      traced ? tensor_impl(target).view_steps() : variable_of(target)->steps_to(eager_impl(target));
   // The base and what each view step makes of it, then the way back.
   std::vector<Value> stages{handle(cell->current, target.device())};
   for (size_t i = 0; i + 1 < steps.size(); ++i)
@@ -355,13 +302,6 @@ void TraceExecutor::refresh_context() {
   if (const std::string* stream = CallFixes::placement(context.source, "stream")) context.placement.stream = *stream;
 }
 
-std::string TraceExecutor::take_name(const std::string& prefix) {
-  std::string name;
-  do name = fmt::format("{}{}", prefix, next_name_[prefix]++);
-  while (!names_.insert(name).second);
-  return name;
-}
-
 Value TraceExecutor::add_input(const std::string& name, const TensorType& type, const std::optional<Strides>& strides) {
   SLUICE_CHECK(!strides || strides->rank() == type.shape.rank(), "trace: input '{}' has strides {}; its shape is {}",
                name, strides->str(), type.shape.str());
@@ -375,60 +315,24 @@ Value TraceExecutor::add_input(const std::string& name, const TensorType& type, 
 void TraceExecutor::register_variable(const std::string& name, const Value& tensor) {
   SLUICE_CHECK(tensor.defined() && !tensor.impl()->traced(),
                "trace: variable '{}' is no tensor with memory; register what is not traced", name);
-  const bool known = variables_.count(eager_impl(tensor).storage().get()) != 0;
+  const bool known = variables_.find(eager_impl(tensor).storage().get()) != nullptr;
   const std::shared_ptr<TensorImpl>& base = tensor_impl(tensor).base();
-  if (base) keep_autograd(tensor);
+  if (base) autograd_.keep(tensor);
   if (known) return;
-  SLUICE_CHECK(names_.insert(name).second, "trace: variable '{}' is registered already; names must be unique", name);
+  SLUICE_CHECK(names_.claim(name), "trace: variable '{}' is registered already; names must be unique", name);
   add_variable(name, base ? Value(base) : tensor);  // a view is read and written through the whole
 }
 
 void TraceExecutor::add_variable(const std::string& name, const Value& tensor) {
-  auto variable = std::make_unique<Variable>();
-  variable->name = name;
-  variable->tensor = tensor;
-  variable->cell = std::make_shared<TraceCell>();
-  variables_.emplace(eager_impl(tensor).storage().get(), std::move(variable));
-  keep_autograd(tensor);
+  variables_.add(name, tensor, std::make_shared<TraceCell>());
+  autograd_.keep(tensor);
 }
 
 std::pair<Value, int64_t> TraceExecutor::random_state(const Value& state) {
-  if (!variables_.count(eager_impl(state).storage().get())) add_variable(take_name("generator"), state);
-  Variable& variable = *variable_of(state);
+  if (variables_.find(eager_impl(state).storage().get()) == nullptr) add_variable(names_.take("generator"), state);
+  TraceVariable& variable = *variable_of(state);
   variable.random = true;
   return {handle(variable.initial, default_device_), next_salt_++};
-}
-
-void TraceExecutor::keep_autograd(const Value& value) {
-  const AutogradMeta* meta = value.impl()->autograd.get();
-  versions_.borrow(static_cast<TensorImpl&>(*value.impl()).version_counter());
-  Kept kept{value.ptr(), nullptr, nullptr, 0, false};
-  if (meta) {
-    kept.grad = meta->grad;
-    kept.grad_fn = meta->grad_fn;
-    kept.output_index = meta->output_index;
-    kept.requires_grad = meta->requires_grad;
-    value.impl()->autograd->grad.reset();
-  }
-  kept_.push_back(std::move(kept));
-}
-
-void TraceExecutor::restore_autograd() {
-  for (Kept& kept : kept_) {
-    if (!kept.impl->autograd) continue;
-    AutogradMeta& meta = *kept.impl->autograd;
-    meta.grad = std::move(kept.grad);
-    meta.grad_fn = std::move(kept.grad_fn);
-    meta.output_index = kept.output_index;
-    meta.requires_grad = kept.requires_grad;
-  }
-  kept_.clear();
-  versions_.give_back();
-}
-
-std::vector<graph::VaryingAxis> TraceExecutor::varying_axes(const Value& value) {
-  const ValueId id = current_id(value);
-  return graph::Extents(graph_, id).of(id);
 }
 
 Value TraceExecutor::handle_of(ValueId id) {
@@ -437,60 +341,59 @@ Value TraceExecutor::handle_of(ValueId id) {
   return handle(id, placed ? *graph_.nodes()[value.index].placement.device : default_device_);
 }
 
-void TraceExecutor::add_extents() {
-  const graph::Extents extents(graph_);
-  const std::vector<graph::Output> results = graph_.outputs();
-  for (const graph::Output& result : results) {
-    for (const graph::VaryingAxis& axis : extents.of(result.value)) {
-      SLUICE_CHECK_KIND(kUnsupported, graph_.every(result.value) == graph_.every(axis.extent),
-                        "graph '{}': result '{}' varies in length (axis {}, dim '{}') from micro-batch to micro-batch; "
-                        "return what is there once a step",
-                        graph_.name, result.name, axis.axis, axis.dim);
-      std::string name = fmt::format("{}[{}={}]", result.name, axis.axis, axis.dim);
-      while (std::any_of(results.begin(), results.end(), [&](const graph::Output& r) { return r.name == name; }))
-        name += '\'';
-      graph_.add_output(std::move(name), axis.extent, ExtentOf{result.name, axis.axis, axis.dim});
-    }
+void TraceExecutor::begin_region(TraceRegion& region, size_t current) {
+  if (!regions_.any()) set_router(this);
+  regions_.begin(region, current);
+}
+
+void TraceExecutor::end_region(bool closed) {
+  regions_.end(closed);
+  if (!regions_.any()) set_router(nullptr);
+}
+
+Value TraceExecutor::stand_in(const TensorType& type, const DeviceId& device) {
+  const OpDef& full = builtin_ops().get("full");
+  refresh_context();
+  return handle(id(GraphBuilder::call(full, {}, {type.shape.vec(), 0.0, type.dtype})[0]), device);
+}
+
+// The value as the innermost region reads it. Called by bring() in turn, for the regions around that one.
+Value TraceExecutor::route(const Value& value) {
+  if (!value.defined()) return value;
+  TraceRegion& region = regions_.innermost();
+  const bool traced = touches_graph(value);
+  if (!traced && !region.brings_constant(value)) return value;
+  if (traced && !regions_.outside(cell_of(value)->current)) return value;  // of a view, where its memory was made
+  const ValueId id = traced ? current_id(value) : graph::kNoValue;
+  const auto [entry, fresh] = region.routed.try_emplace({value.ptr().get(), id});
+  TraceRegion::Routed& routed = entry->second;
+  if (fresh) {
+    const TraceRegions::Outside outside(regions_);
+    const GradMode recording(true);  // another call inside may want its history
+    routed = {value, id, region.bring(value)};
+    for (const Value& output : routed.outputs) region.copies.insert(current_id(output));
   }
+  return routed.outputs[region.current];
 }
 
-void TraceExecutor::set_updates() {
-  const GradMode off(false);
-  for (Variable* variable : used_) {
-    if (variable->random) {
-      const int64_t one_step[] = {0, 1};
-      const OriginScope belongs(Role::kUpdate);
-      const Value step = Tensor::from_host({DType::kInt64, {2}}, one_step);
-      variable->cell->current = id(ops::add(handle(variable->initial, default_device_), step));
-    }
-    if (variable->cell->current != variable->laid) graph_.set_update(variable->index, variable->cell->current);
+std::vector<Value> TraceExecutor::routed(std::span<const Value> inputs) {
+  std::vector<Value> values;
+  // Calls on others' values, of constants or of a gradient rule's symbols, are none of the region.
+  if (!regions_.any() || &current_executor() != static_cast<const Executor*>(this)) return values;
+  for (const Value& input : inputs) values.push_back(route(input));
+  return values;
+}
+
+void TraceExecutor::check_write_in_region(const Value& target, bool constant) {
+  const TraceRegion& region = regions_.innermost();
+  bool own = false;
+  if (constant) {
+    own = static_cast<const EagerImpl&>(*target.impl()).storage()->number() >= region.first_storage;
+  } else {
+    own = regions_.owns(cell_of(target)->current);
   }
-}
-
-CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Value>>& outputs) {
-  const GradMode off(false);
-  for (const auto& [name, value] : outputs) graph_.add_output(name, id(value));
-  set_updates();
-  add_extents();
-  return capture();
-}
-
-CapturedGraph TraceExecutor::unfinished() {
-  set_updates();
-  return capture();
-}
-
-CapturedGraph TraceExecutor::capture() {
-  restore_autograd();
-  CapturedGraph captured{std::move(graph_storage_), {}};
-  captured.taken = std::move(taken_);
-  captured.taken.forget_changed();
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i]->strides_told || (inputs_[i]->strides_decide && inputs_[i]->written))
-      captured.ordered.push_back(static_cast<int>(i));
-  for (const Variable* variable : used_) captured.variables[variable->name] = variable->tensor;
-  for (auto& [name, tensor] : constant_tensors_) captured.variables[name] = std::move(tensor);
-  return captured;
+  SLUICE_CHECK_KIND(kUnsupported, own, "{} writes in place to a tensor from outside: {}; {}", region.owner,
+                    target.type().str(), region.advice);
 }
 
 }  // namespace sluice
