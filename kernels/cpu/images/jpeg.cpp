@@ -69,6 +69,8 @@ class JpegReader final : public ImageReader {
   }
 
   const uint8_t* read_row(uint8_t* row) override {
+    // The library stores rows that are aligned past the caches; this one is read at once.
+    row += 8;
     guarded([&] {
       JSAMPROW rows[] = {row};
       jpeg_read_scanlines(&info_, rows, 1);
