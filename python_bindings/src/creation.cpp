@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "base/files/crc32c.h"
 #include "bindings.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
@@ -87,6 +88,9 @@ void bind_functions(nb::module_& fn) {
         return cpu::image_shape(std::as_bytes(std::span(file.c_str(), file.size())), cpu::ImageFormats::kAny);
       },
       nb::arg("file"), "(channels, height, width) of a JPEG or PNG file's content.");
+  fn.def(
+      "crc32c", [](const nb::bytes& data) { return crc32c(std::as_bytes(std::span(data.c_str(), data.size()))); },
+      nb::arg("data"), "The check sum of record files, CRC-32C.");
 }
 
 }  // namespace

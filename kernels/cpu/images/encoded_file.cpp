@@ -12,6 +12,13 @@ EncodedFile::EncodedFile(const PackedFile& file, std::byte* buffer, int64_t most
   if (file.content.empty()) {
     file_.emplace(std::string(file.name));
     size_ = file_->size();
+    if (file.offset >= 0) {
+      begin_ = static_cast<uint64_t>(file.offset);
+      const auto length = static_cast<uint64_t>(file.length);
+      SLUICE_CHECK_KIND(kIo, begin_ <= size_ && length <= size_ - begin_,
+                        "it is at {}, {} bytes, of a file of {}; must lie in it", begin_, length, size_);
+      size_ = length;
+    }
   }
   SLUICE_CHECK(size_ <= static_cast<uint64_t>(most), "it has {} bytes; must be {} at most", size_, most);
 }
@@ -25,7 +32,7 @@ std::span<const std::byte> EncodedFile::next() {
 std::span<const std::byte> EncodedFile::first(size_t n) {
   if (here_.empty() && file_) {
     const auto bytes = static_cast<size_t>(std::min<uint64_t>(kBufferBytes, size_ - at_));
-    file_->read(buffer_, bytes);
+    file_->read_at(begin_ + at_, buffer_, bytes);
     here_ = {buffer_, bytes};
   }
   return here_.first(std::min(n, here_.size()));

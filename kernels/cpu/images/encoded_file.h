@@ -29,7 +29,7 @@ class EncodedFile {
  private:
   std::optional<InputFile> file_;
   std::byte* const buffer_;
-  uint64_t size_ = 0, at_ = 0;  // what next() gives begins there
+  uint64_t begin_ = 0, size_ = 0, at_ = 0;  // what next() gives begins at at_, from begin_ of the file on
   std::span<const std::byte> here_;
 };
 

@@ -90,7 +90,7 @@ class DecodeImages final : public PreparedKernel {
     for (int64_t i = 0; i < count_; ++i) {
       const PackedFile file = file_of(args, i);  // throws where the caller has packed it badly
       if (threads_ == 1) continue;
-      sizes[i] = static_cast<int64_t>(file.content.size());
+      sizes[i] = std::max(static_cast<int64_t>(file.content.size()), file.length);
       struct stat facts;
       if (sizes[i] == 0 && file.there() && ::stat(std::string(file.name).c_str(), &facts) == 0)
         sizes[i] = facts.st_size;
