@@ -35,7 +35,7 @@ PROGRAMS = [
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
     (("pipeline.",), ROOT / "benchmarks/pipeline.py"),
     (("dataloader.",), ROOT / "benchmarks/dataloader.py"),
-    (("data.jpeg",), ROOT / "benchmarks/images.py"),
+    (("data.jpeg", "data.images"), ROOT / "benchmarks/images.py"),
     (("compiled.",), ROOT / "benchmarks/compiled.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("cold_start.",), ROOT / "benchmarks/cold_start.py"),

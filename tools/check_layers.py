@@ -23,7 +23,7 @@ ALLOWED = {  # folder: the folders it may include besides itself
 # The second level. Each folder's rooms by floors, from the ground up: a room may include rooms of the floors below its
 # own, and none beside it or above. So no circle of rooms can pass. "." is the folder itself.
 CPU = ["cpu/math", "cpu", "cpu/strides", "cpu/support cpu/random", "cpu/loops cpu/onednn", "cpu/reduction cpu/indexing",
-       "cpu/norm cpu/rows", "cpu/attention cpu/control cpu/conv cpu/fourier cpu/generated cpu/linalg cpu/product cpu/spatial "
+       "cpu/norm cpu/rows", "cpu/attention cpu/control cpu/conv cpu/fourier cpu/generated cpu/images cpu/linalg cpu/product cpu/spatial "
        "cpu/updates", "cpu/fused"]
 OPS = ("control elementwise fourier fused indexing linalg loss movement network product reduction spatial update").split()
 ROOMS = {
@@ -49,7 +49,7 @@ OWNERS = {  # third-party headers: the folders that own them
     r"boost/json": {"plan", "runtime", "serving", "tools", "tests"},
     r"nanobind/": {"python_bindings"},
     r"hwy/": {"kernels"},
-    r"jpeglib|jerror": {"kernels"},
+    r"jpeglib|jerror|png\.h": {"kernels"},
     r"Eigen/": {"kernels"},
     r"spdlog/": {"base"},
     r"cuda\.h": {"streams", "tests"},

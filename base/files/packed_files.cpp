@@ -17,8 +17,10 @@ PackedFile packed_file(std::span<const std::byte> bytes, int64_t i) {
                  what, i, begin, length, size);
     return bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(length));
   };
-  const std::span<const std::byte> name = part(head[0], head[1], "name");
-  return {{reinterpret_cast<const char*>(name.data()), name.size()}, part(head[2], head[3], "content")};
+  const std::span<const std::byte> bytes_of_name = part(head[0], head[1], "name");
+  const std::string_view name(reinterpret_cast<const char*>(bytes_of_name.data()), bytes_of_name.size());
+  if (head[2] < 0 && !name.empty() && head[3] > 0) return {name, {}, -1 - head[2], head[3]};
+  return {name, part(head[2], head[3], "content")};
 }
 
 }  // namespace sluice

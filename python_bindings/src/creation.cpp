@@ -3,11 +3,12 @@
 
 #include <span>
 
+#include "base/files/crc32c.h"
 #include "bindings.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/images.h"
-#include "kernels/cpu/spatial/jpeg.h"
+#include "kernels/cpu/images/image_reader.h"
 #include "subscript.h"
 #include "tensor/trace.h"
 
@@ -77,8 +78,19 @@ void bind_functions(nb::module_& fn) {
       nb::arg("width"), nb::arg("channels"));
   fn.def(
       "jpeg_shape",
-      [](const nb::bytes& file) { return cpu::jpeg_shape(std::as_bytes(std::span(file.c_str(), file.size()))); },
+      [](const nb::bytes& file) {
+        return cpu::image_shape(std::as_bytes(std::span(file.c_str(), file.size())), cpu::ImageFormats::kJpeg);
+      },
       nb::arg("file"), "(channels, height, width) of a JPEG file's content.");
+  fn.def(
+      "image_shape",
+      [](const nb::bytes& file) {
+        return cpu::image_shape(std::as_bytes(std::span(file.c_str(), file.size())), cpu::ImageFormats::kAny);
+      },
+      nb::arg("file"), "(channels, height, width) of a JPEG or PNG file's content.");
+  fn.def(
+      "crc32c", [](const nb::bytes& data) { return crc32c(std::as_bytes(std::span(data.c_str(), data.size()))); },
+      nb::arg("data"), "The check sum of record files, CRC-32C.");
 }
 
 }  // namespace

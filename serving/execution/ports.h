@@ -24,7 +24,7 @@ struct ShownPort {
   bool reshaped = false;
   std::vector<std::string> labels;
   int lengths = -1;   // of strings: the bundle's port with the length of each; -1: none
-  int64_t files = 0;  // of an input of files, as decode_jpeg reads them: how many at most
+  int64_t files = 0;  // of an input of files, as decode_jpeg and decode_image read them: how many at most
   // Requests' rows lie one behind the other in the bundle's first axis: of an input with allow_ragged_batch, and of an
   // output that has a row for each of such an input's.
   bool ragged = false;
@@ -33,8 +33,9 @@ struct ShownPort {
 
 // Facts beside the config that decide how clients see inputs of a bundle.
 struct PortRoles {
-  std::vector<std::string> made;         // inputs that are the server's business, not the clients'
-  std::map<std::string, int64_t> files;  // inputs that decode_jpeg reads, and how many files it takes from there
+  std::vector<std::string> made;  // inputs that are the server's business, not the clients'
+  std::map<std::string, int64_t>
+      files;  // inputs that decode_jpeg or decode_image reads, and how many files it takes from there
 };
 // The inputs of a bundle, or of a member of a family, from its graph.txt.
 std::map<std::string, int64_t> inputs_of_files(const std::string& bundle);

@@ -175,9 +175,10 @@ std::map<std::string, int64_t> inputs_of_files(const std::string& bundle) {
       const size_t begin = input + 10;
       inputs[line.substr(id, input - id)] = line.substr(begin, line.find('"', begin) - begin);
     }
-    const size_t op = line.find(" = decode_jpeg(");
-    if (op == std::string::npos) continue;
-    const size_t begin = op + 15;
+    size_t begin = std::string::npos;
+    for (const std::string_view op : {" = decode_jpeg(", " = decode_image("})
+      if (const size_t at = line.find(op); at != std::string::npos) begin = at + op.size();
+    if (begin == std::string::npos) continue;
     const auto found = inputs.find(line.substr(begin, line.find_first_of(",)", begin) - begin));
     const size_t count = line.find("count = ", begin);
     if (found != inputs.end())

@@ -119,10 +119,39 @@ const OpDef dropout_def{
     .samples = {dropout_sample({}, 0.5), dropout_sample({7}, 0.5), dropout_sample({3, 4, 5}, 0.25),
                 dropout_sample({2, 3}, 0), dropout_sample({2, 3}, 1), dropout_sample({0, 3}, 0.5)}};
 
+const OpDef numbers_of_keys_def{
+    .name = "numbers_of_keys",
+    .doc =
+        "Numbers uniform in [0, 1), float32 (N, count): those of row i come of keys[i], int64 (N, 2), and salt alone. "
+        "So a "
+        "sample has the same ones in any batch, and on any number of threads.",
+    .inputs = {"keys"},
+    .params = {{.name = "count", .default_value = int64_t{1}}, {.name = "salt", .default_value = int64_t{0}}},
+    .infer = [](Types in, Present, const Attrs& attrs) -> std::vector<TensorType> {
+      SLUICE_CHECK(in[0].dtype == DType::kInt64 && in[0].shape.rank() == 2 && in[0].shape[1] == 2,
+                   "keys: is {}; must be int64(N, 2)", in[0].str());
+      const int64_t count = attr<int64_t>(attrs, 0);
+      SLUICE_CHECK(count >= 0, "count: {}; must not be negative", count);
+      const TensorType out{DType::kFloat32, Shape{in[0].shape[0], count}};
+      numel(out.shape);
+      return {out};
+    },
+    .grad = no_gradient,
+    .sbp = [](Types inputs, const Attrs& attrs) -> std::vector<SbpRow> {
+      std::vector<SbpRow> rows = broadcast_sbp(inputs, attrs);
+      rows.push_back(row_of({Sbp::split(0)}, Sbp::split(0)));
+      return rows;
+    },
+    .samples = {{.inputs = {{.shape = {5, 2}, .dtype = DType::kInt64, .low = 0, .high = 100}},
+                 .attrs = {int64_t{3}, int64_t{1}}},
+                {.inputs = {{.shape = {0, 2}, .dtype = DType::kInt64, .low = 0, .high = 100}},
+                 .attrs = {int64_t{70}, int64_t{0}}}}};
+
 }  // namespace
 
 std::span<const OpDef* const> random_ops() {
-  static const OpDef* const ops[] = {&uniform_def, &normal_def, &randint_def, &bernoulli_def, &dropout_def};
+  static const OpDef* const ops[] = {&uniform_def,   &normal_def,  &randint_def,
+                                     &bernoulli_def, &dropout_def, &numbers_of_keys_def};
   return ops;
 }
 

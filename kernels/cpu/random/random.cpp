@@ -259,6 +259,39 @@ Kernel prepare_dropout(const plan::KernelQuery& q, const PrepareContext& context
                                    context.threads);
 }
 
+class NumbersOfKeys final : public PreparedKernel {
+ public:
+  NumbersOfKeys(const plan::KernelQuery& q, const PrepareContext& context)
+      : n_(q.outputs.at(0).shape[0]),
+        count_(q.outputs[0].shape[1]),
+        salt_(get_attr<int64_t>(q.attrs, "salt")),
+        threads_(context.threads) {}
+  void run(const KernelArgs& args) const override {
+    const auto* const keys = static_cast<const int64_t*>(args.inputs[0]);
+    auto* const out = static_cast<float*>(args.outputs[0]);
+    const int64_t grain = std::max<int64_t>(kRandomGrain / std::max<int64_t>(count_, kPhiloxGroup), 1);
+    parallel_ranges(threads_, n_, grain, [&](int64_t begin, int64_t end) {
+      alignas(64) uint32_t words[kTile];
+      for (int64_t i = begin; i < end; ++i) {
+        const PhiloxStream stream(keys + 2 * i, salt_);
+        for (int64_t at = 0; at < count_; at += kTile) {
+          const int64_t some = std::min<int64_t>(kTile, count_ - at);
+          stream.words_at(at, some, words);
+          to_range(words, out + i * count_ + at, some, 24, 0, 1);
+        }
+      }
+    });
+  }
+
+ private:
+  const int64_t n_, count_, salt_;
+  const int threads_;
+};
+
+Kernel prepare_numbers_of_keys(const plan::KernelQuery& q, const PrepareContext& context) {
+  return std::make_unique<NumbersOfKeys>(q, context);
+}
+
 plan::LayoutPreference parameters_contiguous(const plan::KernelQuery& q) {
   plan::LayoutPreference p{std::vector(q.inputs.size(), plan::Layout::kAny), {plan::Layout::kAny}};
   p.inputs[0] = plan::Layout::kContiguous;
@@ -287,6 +320,7 @@ void add_random_kernels(KernelTable& table) {
                                  .can_fuse = can_fuse});
   };
   add("uniform", prepare_uniform);
+  table.add(DeviceKind::kCpu, {.op = "numbers_of_keys", .prepare = prepare_numbers_of_keys});
   add("normal", prepare_normal);
   add("bernoulli", prepare_bernoulli);
   add("randint", prepare_randint);

@@ -1,0 +1,112 @@
+"""The order of samples: a pure function of the seed, the epoch and the position, so that any place is reached at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+_U64 = np.uint64
+_BLOCK = 4096  # positions whose order is made together
+
+
+def mixed(*words: int) -> int:
+    """A hash of integers, of 64 bits: the same on every machine."""
+    state = 0x9E3779B97F4A7C15
+    for word in words:
+        state = (state ^ (word & 0xFFFFFFFFFFFFFFFF)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        state = (state ^ state >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        state ^= state >> 31
+    return state
+
+
+def _round(half: Any, key: int, bits: int) -> Any:
+    with np.errstate(over="ignore"):
+        x = (half + _U64(key)) * _U64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> _U64(29))) * _U64(0x94D049BB133111EB)
+    return (x ^ (x >> _U64(32))) & _U64((1 << bits) - 1)
+
+
+def permuted(positions: Any, n: int, key: int) -> Any:
+    """Where a permutation of 0 to n - 1 leads from these positions: a Feistel network over the next power of four, which is
+    walked until it is back among them. REQUIRES: 0 <= positions < n."""
+    bits = max(((n - 1).bit_length() + 1) // 2, 1)
+    keys = [mixed(key, i) for i in range(6)]
+    mask, wide = _U64((1 << bits) - 1), _U64(bits)
+    out = np.asarray(positions, np.uint64).copy()
+    todo = np.ones(out.shape, bool)
+    while todo.any():
+        left, right = out[todo] >> wide, out[todo] & mask
+        for k in keys:
+            left, right = right, left ^ _round(right, k, bits)
+        out[todo] = left << wide | right
+        todo[todo] = out[todo] >= n
+    return out.astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """Which sample comes where. Filters, skip and take choose from all samples, before they are shared among ranks."""
+
+    count: int  # samples of the source, or of `chosen`
+    seed: int = 0
+    shuffled: bool = False
+    rank: int = 0
+    world: int = 1
+    uneven: str = "pad"
+    skipped: int = 0
+    taken: int | None = None
+    chosen: Any = None  # of a filter: the ids that are left
+
+    @property
+    def whole(self) -> int:
+        """Samples of an epoch on all ranks together, each counted once."""
+        left = max(self.count - self.skipped, 0)
+        return left if self.taken is None else min(left, self.taken)
+
+    @property
+    def length(self) -> int:
+        """Samples of an epoch on this rank: equally many on all."""
+        if self.uneven == "drop":
+            return self.whole // self.world
+        return -(-self.whole // self.world)
+
+    def ids(self, epoch: int, positions: Any) -> Any:
+        """The samples at these positions of an epoch. REQUIRES: 0 <= positions < length."""
+        places = (np.asarray(positions, np.int64) * self.world + self.rank) % max(self.whole, 1) + self.skipped
+        if self.shuffled and places.size:
+            places = permuted(places, self.count, mixed(self.seed, epoch))
+        return places if self.chosen is None else self.chosen[places]
+
+    def key(self, epoch: int) -> int:
+        """The first half of the keys of an epoch's samples, as int64; the other half is the sample's id."""
+        return int(np.uint64(mixed(self.seed, epoch, 0x5EED)).view(np.int64))
+
+
+class Walk:
+    """Positions one after the other, over the borders of epochs, with their samples. Made in blocks, which cost less."""
+
+    def __init__(self, order: Order, epoch: int, position: int) -> None:
+        self.order, self.epoch, self.position = order, epoch, position
+        self._ids, self._begin, self._of = np.empty(0, np.int64), 0, -1
+
+    def next(self, n: int) -> tuple[Any, Any]:
+        """The ids and keys of the next n samples; none where the epochs have none."""
+        ids, keys = [], []
+        while n > 0 and self.order.length > 0:
+            if self.position >= self.order.length:
+                self.epoch, self.position = self.epoch + 1, 0
+            some = self._block(min(n, self.order.length - self.position))
+            ids.append(some)
+            keys.append(np.stack([np.full(len(some), self.order.key(self.epoch)), some], 1))
+            self.position += len(some)
+            n -= len(some)
+        return (np.concatenate(ids), np.concatenate(keys)) if ids else (np.empty(0, np.int64), np.empty((0, 2), np.int64))
+
+    def _block(self, n: int) -> Any:
+        at = self.position
+        if self._of != self.epoch or not self._begin <= at < self._begin + len(self._ids):
+            end = min(at + _BLOCK, self.order.length)
+            self._ids, self._begin, self._of = self.order.ids(self.epoch, np.arange(at, end)), at, self.epoch
+        return self._ids[at - self._begin:at - self._begin + n]
