@@ -124,7 +124,7 @@ Status Node::leave_out(const KernelRun& run, NotTaken not_taken, uint64_t step, 
   for (const int at : run.void_outputs)
     if (at >= 0) set_void(at, not_taken);
   published_left_out_.store(left_out() + 1, std::memory_order_relaxed);
-  if ((flags & kRunTraced) != 0) trace(step, run.index, now_ns(), false, 1, true);
+  if ((flags & kRunTraced) != 0) trace({.kernel = run.index, .step = step, .begin_ns = now_ns(), .left_out = true});
   return {};
 }
 

@@ -100,7 +100,7 @@ void Node::stop() { home_->post(&stop_); }
 
 void Node::on_start() {
   rule_.on_start(taken_credits());
-  fire_all();
+  fire_now(cause_of(TraceCause::Kind::kStart));
 }
 
 void Node::on_stop() {
@@ -163,7 +163,7 @@ void Node::on_ack_special(int port, int slot) {
     wait_for_readers(port, slot);
     publish_input_slots(port);
   }
-  fire_all();
+  fire_now(cause_of(TraceCause::Kind::kCredit, port));
 }
 
 // The caller writes the slot next, on the host: readers on devices must be through. All of them have acked, so their

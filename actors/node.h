@@ -150,17 +150,17 @@ class alignas(64) Node {
   // From a firing on its own stream.
   void take_ready(int port, int slot) {
     rule_.on_ready(port, slot, Host{*this});
-    schedule();
+    schedule(cause_of(TraceCause::Kind::kData, port));
   }
   void take_start() {
     rule_.on_start(taken_credits());
-    schedule();
+    schedule(cause_of(TraceCause::Kind::kStart));
   }
   void take_ack(int port, int slot) {
     rule_.on_ack(port, slot, Host{*this});
     if (receiving_ != nullptr) [[unlikely]]
       grant_slots();
-    schedule();
+    schedule(cause_of(TraceCause::Kind::kCredit, port));
   }
 
   // It can fire, and that neither takes long nor waits for anybody.
@@ -174,7 +174,7 @@ class alignas(64) Node {
     scheduled_ = false;
     fire();
     if (!rule_.can_fire()) count_wait();
-    schedule();
+    schedule(cause_of(TraceCause::Kind::kStream));
   }
 
   // Messages, on the home thread.
@@ -184,7 +184,7 @@ class alignas(64) Node {
   }
   void on_ready(int port, int slot) {
     rule_.on_ready(port, slot, Host{*this});
-    fire_all();
+    fire_now(cause_of(TraceCause::Kind::kData, port));
   }
   void on_ack(int port, int slot) {
     if (special_) [[unlikely]]
@@ -192,7 +192,7 @@ class alignas(64) Node {
     rule_.on_ack(port, slot, Host{*this});
     if (receiving_ != nullptr) [[unlikely]]
       grant_slots();
-    fire_all();
+    fire_now(cause_of(TraceCause::Kind::kCredit, port));
   }
   void on_end(int port);
   void on_start();
@@ -221,13 +221,19 @@ class alignas(64) Node {
   };
 
   // At most one kFire is under way per node, so that none is left when a node is done.
-  void schedule() {
+  void schedule(uint32_t cause) {
     if (!rule_.due() || scheduled_) return;
     scheduled_ = true;
+    cause_ = cause;
     home_->post_local(Item::to(this, ItemKind::kFire));
   }
+  // A message has come that may have made it ready. If it was ready before, its kFire is under way.
+  void fire_now(uint32_t cause) {
+    if (!scheduled_) cause_ = cause;
+    fire_all();
+  }
   void fire_all() {
-    while (rule_.can_fire()) fire();
+    for (; rule_.can_fire(); cause_ = cause_of(TraceCause::Kind::kStream)) fire();
     count_wait();
     if (rule_.ended()) [[unlikely]]
       check_done();
@@ -251,6 +257,13 @@ class alignas(64) Node {
     published_waits_.store(published_waits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
+  // A cause in a word: the kind above the port.
+  static constexpr int kCausePortBits = 24;
+  static_assert(kMaxPorts <= 1 << kCausePortBits);
+  static constexpr uint32_t cause_of(TraceCause::Kind kind, int port = 0) {
+    return static_cast<uint32_t>(kind) << kCausePortBits | static_cast<uint32_t>(port);
+  }
+
   // From now on a start has to be told again.
   uint64_t taken_credits() { return start_credits_.exchange(0, std::memory_order_acq_rel); }
   bool meets() const;
@@ -271,7 +284,7 @@ class alignas(64) Node {
   Status wait_event(SlotEvent& slot, uint32_t flags);
   void acquire_slots(uint32_t flags);
   Status take_tokens(uint32_t flags);
-  void hold_cores(int cores);
+  void hold_cores(int cores, uint32_t flags);
   Status void_output() const;
   const NotTaken* void_input(const KernelRun& run) const;
   Status leave_out(const KernelRun& run, NotTaken not_taken, uint64_t step, uint32_t flags);
@@ -286,7 +299,9 @@ class alignas(64) Node {
   void emit(int port, const Status& status);
   void emit_span(int port, const Status& status);
   void keep_unseen_failure(uint64_t step);
-  void trace(uint64_t step, int kernel, int64_t begin_ns, bool wait, int kernels = 1, bool left_out = false);
+  void trace(TraceEvent event);
+  void trace_wait(int64_t begin_ns, TraceCause::Kind what);
+  void trace_firing(uint64_t step, int64_t begin_ns, uint32_t cause);
   void on_ack_special(int port, int slot);
   void wait_for_readers(int port, int slot);
   void before_ack(int edge, int slot);
@@ -320,6 +335,7 @@ class alignas(64) Node {
   std::atomic<int64_t> published_busy_ns_{0};
   std::atomic<uint64_t> published_left_out_{0};
   const int actor_;
+  uint32_t cause_ = 0;  // of the next firing, or the one under way
   int ends_due_ = 0;    // input edges that have not ended; and the stop of a source, which may end before it
   int freed_slot_ = 0;  // of the ack being handled
   std::atomic<int> activity_{kIdle};

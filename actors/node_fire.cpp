@@ -145,6 +145,7 @@ void Node::fire_program() {
   const uint64_t step = run_->counts.step_of(actor_, rule_.firings());
   const uint32_t flags = run_->flags.load(std::memory_order_acquire);
   const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
+  const uint32_t cause = cause_;  // a message of this firing to itself may set the next one's
   const Host host{*this};
   rule_.begin();
   // The order of what follows matters: slots are acquired before the stream's firing begins, tokens are taken before
@@ -165,7 +166,7 @@ void Node::fire_program() {
   }
   rule_.finish(host);
   if (receiving_ != nullptr) grant_slots();
-  if ((flags & kRunTraced) != 0) trace(step, -1, begin_ns, false);  // whoever sees the count sees the events
+  if ((flags & kRunTraced) != 0) trace_firing(step, begin_ns, cause);  // whoever sees the count sees the events
   published_firings_.store(rule_.firings(), std::memory_order_release);
   if (program.touches_variables) run_->listener->on_variables_done(program.writes_variables);
 }
@@ -190,7 +191,7 @@ Status Node::wait_event(SlotEvent& slot, uint32_t flags) {
   const BusyClock::Pause waiting(home_->clock());
   Status status = slot.event->wait();
   activity_.store(kIdle, std::memory_order_relaxed);
-  if ((flags & kRunTraced) != 0) trace(run_->counts.step_of(actor_, rule_.firings()), -1, begin_ns, true);
+  if ((flags & kRunTraced) != 0) trace_wait(begin_ns, TraceCause::Kind::kDevice);
   return status;
 }
 
@@ -240,10 +241,12 @@ Status Node::take_tokens(uint32_t flags) {
 
 // A firing gives its cores back before a kernel that needs none, because that kernel may wait for something which needs
 // them.
-void Node::hold_cores(int cores) {
+void Node::hold_cores(int cores, uint32_t flags) {
   if (cores == 0) return home_->unlease();
   activity_.store(kLeasing, std::memory_order_relaxed);
-  program_->leasing_ns += home_->lease(cores);
+  const int64_t waited_ns = home_->lease(cores);
+  program_->leasing_ns += waited_ns;
+  if (waited_ns != 0 && (flags & kRunTraced) != 0) trace_wait(now_ns() - waited_ns, TraceCause::Kind::kCores);
 }
 
 // One kernel, or a chain of them.
@@ -287,10 +290,11 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
     }
     now = nullptr;
   };
-  const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
+  int64_t begin_ns = 0;
   Status status;
   try {
-    if (!program.tiny) hold_cores(runs[0].cores);
+    if (!program.tiny) hold_cores(runs[0].cores, flags);
+    if ((flags & kRunTraced) != 0) begin_ns = now_ns();  // the wait for cores is no part of the kernel
     activity_.store(runs[0].index, std::memory_order_relaxed);
     if (chain != nullptr) {
       auto key = chain->key.begin();
@@ -309,7 +313,9 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
     wrote(run);
   }
   activity_.store(kIdle, std::memory_order_relaxed);
-  if ((flags & kRunTraced) != 0) trace(step, runs[0].index, begin_ns, false, static_cast<int>(runs.size()));
+  if (begin_ns != 0) {
+    trace({.kernel = runs[0].index, .kernels = static_cast<int>(runs.size()), .step = step, .begin_ns = begin_ns});
+  }
   if (status.ok() || says_end_of_data(status)) return status;
   status = in_firing(status, now != nullptr ? now->context : chain->context);
   fail_firing(step, status);
@@ -396,18 +402,29 @@ void Node::before_ack(int edge, int slot) {
   event.recorded = true;
 }
 
-void Node::trace(uint64_t step, int kernel, int64_t begin_ns, bool wait, int kernels, bool left_out) {
-  TraceEvent event;
+// Records what has just ended.
+void Node::trace(TraceEvent event) {
   event.stream = run_->plan->actors[actor_].stream;
   event.actor = actor_;
-  event.kernel = kernel;
-  event.kernels = kernels;
-  event.step = step;
-  event.begin_ns = begin_ns;
   event.end_ns = now_ns();
-  event.wait = wait;
-  event.left_out = left_out;
   run_->trace.add(event);
+}
+
+void Node::trace_wait(int64_t begin_ns, TraceCause::Kind what) {
+  const uint64_t step = run_->counts.step_of(actor_, rule_.firings());
+  trace({.step = step, .begin_ns = begin_ns, .wait = true, .cause = {what, 0}});
+}
+
+// REQUIRES: the firing is counted.
+void Node::trace_firing(uint64_t step, int64_t begin_ns, uint32_t cause) {
+  const auto kind = static_cast<TraceCause::Kind>(cause >> kCausePortBits);
+  const uint32_t port = cause & ((1u << kCausePortBits) - 1);
+  TraceCause told{kind, 0};
+  if (kind == TraceCause::Kind::kData) told.index = run_->adjacency.in_edges[actor_][port];
+  if (kind == TraceCause::Kind::kCredit) told.index = run_->adjacency.out_registers[actor_][port];
+  const uint64_t before = run_->counts.after(actor_, step), firing = rule_.firings() - 1;
+  const int nth = firing >= before ? static_cast<int>(std::min<uint64_t>(firing - before, INT32_MAX)) : 0;
+  trace({.step = step, .begin_ns = begin_ns, .firing = nth, .cause = told});
 }
 
 }  // namespace sluice::actors

@@ -11,15 +11,21 @@ namespace {
 constexpr int kStepBits = 40, kKernelsBits = 16;
 constexpr uint64_t mask(int bits) { return (uint64_t{1} << bits) - 1; }
 
+constexpr int kFlags = kStepBits + kKernelsBits;  // wait, left out, kernel; then the kind of the cause
+constexpr int kCause = kFlags + 3;
+
+// An event without a kernel has the number of its firing in the place of the kernels, and its cause's index in that of
+// the kernel.
 uint64_t packed(const TraceEvent& event) {
-  const uint64_t kernels = std::min(static_cast<uint64_t>(event.kernels), mask(kKernelsBits));
-  return (event.step & mask(kStepBits)) | kernels << kStepBits |
-         static_cast<uint64_t>(event.wait) << (kStepBits + kKernelsBits) |
-         static_cast<uint64_t>(event.left_out) << (kStepBits + kKernelsBits + 1);
+  const bool of_kernel = event.kernel >= 0;
+  const auto count = static_cast<uint64_t>(of_kernel ? event.kernels : event.firing);
+  return (event.step & mask(kStepBits)) | std::min(count, mask(kKernelsBits)) << kStepBits |
+         static_cast<uint64_t>(event.wait) << kFlags | static_cast<uint64_t>(event.left_out) << (kFlags + 1) |
+         static_cast<uint64_t>(of_kernel) << (kFlags + 2) | static_cast<uint64_t>(event.cause.kind) << kCause;
 }
 
-uint64_t packed(int actor, int kernel) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(actor)) << 32 | static_cast<uint32_t>(kernel);
+uint64_t packed(int actor, int other) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(actor)) << 32 | static_cast<uint32_t>(other);
 }
 
 }  // namespace
@@ -31,7 +37,8 @@ void TraceRing::add(const TraceEvent& event) {
   slot.begin_ns.store(static_cast<uint64_t>(event.begin_ns), std::memory_order_release);
   slot.end_ns.store(static_cast<uint64_t>(event.end_ns), std::memory_order_release);
   slot.step_kernels_flags.store(packed(event), std::memory_order_release);
-  slot.actor_kernel.store(packed(event.actor, event.kernel), std::memory_order_release);
+  slot.actor_kernel.store(packed(event.actor, event.kernel >= 0 ? event.kernel : event.cause.index),
+                          std::memory_order_release);
   written_.store(index + 1, std::memory_order_release);
 }
 
@@ -48,12 +55,15 @@ uint64_t TraceRing::take(int stream, std::vector<TraceEvent>& events) {
     event.end_ns = static_cast<int64_t>(slot.end_ns.load(std::memory_order_acquire));
     const uint64_t bits = slot.step_kernels_flags.load(std::memory_order_acquire);
     event.step = bits & mask(kStepBits);
-    event.kernels = static_cast<int>(bits >> kStepBits & mask(kKernelsBits));
-    event.wait = (bits >> (kStepBits + kKernelsBits) & 1) != 0;
-    event.left_out = (bits >> (kStepBits + kKernelsBits + 1) & 1) != 0;
+    event.wait = (bits >> kFlags & 1) != 0;
+    event.left_out = (bits >> (kFlags + 1) & 1) != 0;
+    event.cause.kind = static_cast<TraceCause::Kind>(bits >> kCause);
+    const auto count = static_cast<int>(bits >> kStepBits & mask(kKernelsBits));
+    const bool of_kernel = (bits >> (kFlags + 2) & 1) != 0;
+    (of_kernel ? event.kernels : event.firing) = count;
     const uint64_t who = slot.actor_kernel.load(std::memory_order_acquire);
     event.actor = static_cast<int>(static_cast<uint32_t>(who >> 32));
-    event.kernel = static_cast<int>(static_cast<uint32_t>(who));
+    (of_kernel ? event.kernel : event.cause.index) = static_cast<int>(static_cast<uint32_t>(who));
     events.push_back(event);
   }
   // Those that the stream has begun to overwrite meanwhile may be torn.

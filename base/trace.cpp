@@ -27,6 +27,24 @@ std::string tag_arg(const TraceEvent& e, const TraceNames& names) {
   return found == names.tags.end() ? "" : ",\"tag\":" + quoted_json(found->second);
 }
 
+std::string cause_str(const TraceCause& cause, const TraceNames& names) {
+  switch (cause.kind) {
+    case TraceCause::Kind::kNone: return "";
+    case TraceCause::Kind::kData: return "data '" + name_at(names.edges, cause.index) + "'";
+    case TraceCause::Kind::kCredit: return "a slot of '" + name_at(names.registers, cause.index) + "'";
+    case TraceCause::Kind::kStart: return "a step";
+    case TraceCause::Kind::kStream: return "its stream";
+    case TraceCause::Kind::kCores: return "cores";
+    case TraceCause::Kind::kDevice: return "a device";
+  }
+  return "";
+}
+
+std::string cause_arg(const TraceEvent& e, const TraceNames& names) {
+  const std::string cause = cause_str(e.cause, names);
+  return cause.empty() ? "" : ",\"cause\":" + quoted_json(cause);
+}
+
 int process_of(const TraceNames& names) { return std::max(names.rank, 0) + 1; }
 
 }  // namespace
@@ -42,20 +60,21 @@ std::string chrome_trace_head(const TraceNames& names, int64_t begin_unix_ns) {
 std::string chrome_trace_events(const std::vector<TraceEvent>& events, const TraceNames& names) {
   std::string out;
   for (const TraceEvent& e : events) {
-    std::string what = e.wait          ? std::string("wait")
-                       : e.kernel >= 0 ? name_at(names.kernels, e.kernel)
-                                       : name_at(names.actors, e.actor);
+    std::string what = e.wait && e.cause.kind != TraceCause::Kind::kNone ? "wait for " + cause_str(e.cause, names)
+                       : e.wait                                          ? std::string("wait")
+                       : e.kernel >= 0                                   ? name_at(names.kernels, e.kernel)
+                                                                         : name_at(names.actors, e.actor);
     if (e.kernels > 1) what += fmt::format(" and {} more", e.kernels - 1);
     out += fmt::format(
         "{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{},\"cat\":\"{}\",\"args\":{{"
-        "\"step\":{}{}{}}}}},\n",
+        "\"step\":{}{}{}{}}}}},\n",
         process_of(names), e.stream, static_cast<double>(e.begin_ns) / 1e3,
         static_cast<double>(e.end_ns - e.begin_ns) / 1e3, quoted_json(what),
         e.wait          ? "wait"
         : e.left_out    ? "left out"
         : e.kernel >= 0 ? "kernel"
                         : "firing",
-        e.step, tag_arg(e, names), origin_args(e, names));
+        e.step, cause_arg(e, names), tag_arg(e, names), origin_args(e, names));
   }
   return out;
 }

@@ -9,6 +9,15 @@
 
 namespace sluice {
 
+// Why a firing began when it did, or what a wait was for. A firing whose last message had come while its stream was in
+// a firing of the same actor has the cause kStream.
+struct TraceCause {
+  enum class Kind : uint8_t { kNone, kData, kCredit, kStart, kStream, kCores, kDevice };
+  Kind kind = Kind::kNone;
+  int index = 0;  // of the edge (kData) or the register (kCredit) whose message made the actor ready
+  bool operator==(const TraceCause&) const = default;
+};
+
 struct TraceEvent {
   int stream = 0;  // lane
   int actor = -1;
@@ -19,6 +28,8 @@ struct TraceEvent {
   int64_t end_ns = 0;
   bool wait = false;      // the stream was parked or the device waited for an event
   bool left_out = false;  // the kernel did not run: an input was void, of a branch not taken
+  int firing = 0;         // of a whole firing: how many others of the actor in this step came before it
+  TraceCause cause = {};  // of a whole firing, and of a wait: for cores, for a device, or for messages (kNone)
 };
 
 struct Trace {
@@ -34,6 +45,7 @@ struct TraceNames {
   std::vector<Provenance> origins;            // of the kernels
   int rank = -1;                              // of a job of several ranks
   std::map<uint64_t, std::string> tags = {};  // of steps that have one
+  std::vector<std::string> edges = {}, registers = {};  // which causes tell of; those of edges are their registers'
 };
 
 // The events in Chrome's JSON trace format, which Perfetto opens; a rank is a process. Pure function.

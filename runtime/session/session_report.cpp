@@ -89,6 +89,8 @@ TraceNames trace_names_of(const plan::Plan& plan) {
     names.kernels.push_back(kernel.name);
     names.origins.push_back(kernel);
   }
+  for (const plan::Register& r : plan.registers) names.registers.push_back(r.name);
+  for (const plan::Edge& edge : plan.edges) names.edges.push_back(plan.registers[edge.reg].name);
   return names;
 }
 

@@ -51,6 +51,22 @@ TEST(TraceRings, GiveBackWhatWasRecorded) {
   EXPECT_TRUE(rings.take().events.empty());
 }
 
+TEST(TraceRings, KeepWhyAFiringBegan) {
+  TraceRings rings;
+  rings.start(1);
+  const TraceCause cause{TraceCause::Kind::kDevice, (1 << 24) - 1};
+  rings.add({.actor = 5, .step = 3, .firing = 65535, .cause = cause});
+  rings.add({.actor = 5, .step = 3, .wait = true, .cause = {TraceCause::Kind::kCores, 0}});
+  const Trace trace = rings.take();
+  ASSERT_EQ(trace.events.size(), 2u);
+  EXPECT_EQ(trace.events[0].firing, 65535);
+  EXPECT_EQ(trace.events[0].kernel, -1);
+  EXPECT_EQ(trace.events[0].kernels, 1);
+  EXPECT_EQ(trace.events[0].cause, cause);
+  EXPECT_EQ(trace.events[1].cause.kind, TraceCause::Kind::kCores);
+  EXPECT_TRUE(trace.events[1].wait);
+}
+
 TEST(TraceRings, KeepTheLatestAndCountTheRest) {
   TraceRings rings;
   rings.start(1);
