@@ -117,3 +117,30 @@ def test_random_numbers_within_a_fork_move_nothing():
         with torch.random.fork_rng():
             torch.rand(5)
         assert torch.equal(torch.rand(2), first)
+
+
+def test_dtypes_without_tensors_have_torchs_range():
+    names = [n for n in dir(torch) if n.startswith("float8_")] + ["uint16", "uint32", "uint64"]
+    assert len(names) >= 8
+    with sl.mock_torch():
+        import torch as ours
+
+        integers = [name for name in names if not name.startswith("float")]
+        for name in names:
+            dtype, real = getattr(ours, name), getattr(torch, name)
+            info, expected = (lib.finfo(d) if d.is_floating_point else lib.iinfo(d) for lib, d in ((ours, dtype), (torch, real)))
+            facts = "bits dtype max min" + (" tiny smallest_normal" if dtype.is_floating_point else "")
+            facts += "" if name in ("float8_e5m2fnuz", *integers) else " eps"  # torch's is that of three bits, and it has two
+            assert [getattr(info, f) for f in facts.split()] == [getattr(expected, f) for f in facts.split()], name
+            assert (str(dtype), dtype.itemsize, dtype.is_signed) == (str(real), real.itemsize, real.is_signed)
+            with pytest.raises(TypeError):
+                ours.zeros(2, dtype=dtype)
+        assert ours.zeros(2).dtype != ours.float8_e4m3fn and ours.zeros(2).layout != ours.sparse_coo
+        assert isinstance(ours.finfo(ours.float32), ours.finfo) and ours.finfo(ours.float32).eps == torch.finfo(torch.float32).eps
+
+
+def test_classes_are_in_the_modules_dict():
+    with sl.mock_torch():
+        import torch.distributions as ours
+
+        assert vars(ours)["Normal"] is sl.distributions.Normal

@@ -34,6 +34,9 @@ class ModuleWrapper(ModuleType):
         if name == "torch":
             self.__version__ = TORCH_VERSION
         self.__all__ = [n for n in getattr(module, "__all__", dir(module)) if not n.startswith("_")]
+        # Classes are found in its __dict__, too, which packages walk.
+        replaced = MEMBERS.get(name, {})
+        vars(self).update({n: v for n, v in vars(module).items() if isinstance(v, type) and n in self.__all__ and n not in replaced})
 
     def __getattr__(self, name: str) -> Any:
         if name in MEMBERS.get(self.__name__, ()):

@@ -22,28 +22,53 @@ def _deform_conv2d(input: Any, weight: Any, offset: Any, mask: Any, bias: Any, s
 
 
 class _Op:
-    """An op of torchvision's: Sluice's function, or a refusal."""
+    """An op of torch's or torchvision's by its name: Sluice's function, or a refusal. Its overloads are one."""
 
-    def __init__(self, name: str, function: Any = None) -> None:
-        self.name, self.function, self.default = name, function, self
+    def __init__(self, name: str, function: Any, instead: str) -> None:
+        self.name, self.function, self.instead = name, function, instead
+
+    def __getattr__(self, overload: str) -> Any:
+        if overload.startswith("__"):
+            raise AttributeError(overload)
+        return self
+
+    def overloads(self) -> list[str]:
+        return ["default"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
-            raise NotImplementedError(f"torch.ops.torchvision.{self.name}: Sluice has no such op; use roi_align or nms")
+            raise NotImplementedError(f"torch.ops.{self.name}: Sluice has no such op; use {self.instead}")
         return self.function(*args, **kwargs)
 
 
-class _Torchvision:
-    """Its ops by its names, which Sluice computes, with their gradients."""
+class _Namespace:
+    """The ops of a namespace, which Sluice computes, with their gradients."""
 
-    _known = {"nms": detection.nms, "roi_align": _roi_align, "deform_conv2d": _deform_conv2d, "_cuda_version": lambda: -1}
+    def __init__(self, name: str, find: Any, instead: str) -> None:
+        self._name, self._find, self._instead = name, find, instead
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        op = _Op(name, self._known.get(name))
+        op = _Op(f"{self._name}.{name}", self._find(name), self._instead)
         setattr(self, name, op)
         return op
+
+
+_KNOWN = {"nms": detection.nms, "roi_align": _roi_align, "deform_conv2d": _deform_conv2d, "_cuda_version": lambda: -1}
+
+
+class _Unknown:
+    """A namespace that nothing has been registered in: as in torch, it is there, and has no ops."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, op: str) -> Any:
+        found = getattr(getattr(_C.ops, self._name, None), op, None)  # of a namespace that has come up since
+        if found is None:
+            raise AttributeError(f"'_OpNamespace' '{self._name}' object has no attribute '{op}'")
+        return found
 
 
 def _is_ours(op: Any) -> bool:
@@ -65,7 +90,8 @@ class _Library(library.Library):
 class _Ops:
     """torch.ops: libraries of ops that are built for torch cannot be loaded; ops of Sluice's are there."""
 
-    torchvision = _Torchvision()
+    torchvision = _Namespace("torchvision", _KNOWN.get, "roi_align or nms")
+    aten = _Namespace("aten", lambda name: getattr(_C.fn, name, None), "the function of torch")
 
     @staticmethod
     def load_library(path: str) -> None:
@@ -75,7 +101,7 @@ class _Ops:
                       "for Sluice's own)")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_C.ops, name)
+        return getattr(_C.ops, name, _Unknown(name))
 
 
 def _register_fake(op: Any, func: Any = None, **options: Any) -> Any:

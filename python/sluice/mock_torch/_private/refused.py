@@ -94,6 +94,12 @@ torch: sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_compressed_t
 torch.sparse: mm addmm softmax sum""",
     "custom code is a sluice.library.custom_op, or a shared library (docs/custom-ops.md)": """
 torch.utils.cpp_extension: BuildExtension CUDAExtension CppExtension load load_inline""",
+    "sizes are numbers here": """
+torch: SymBool SymFloat SymInt""",
+    "use a Dataset and DataLoader": """
+torch.utils.data.datapipes.iter: Mapper Shuffler
+torch.utils.data.datapipes.iter.combinatorics: ShufflerIterDataPipe
+torch.utils.data.graph_settings: apply_shuffle_settings""",
     "use functions of tensors": """
 torch.overrides: TorchFunctionMode
 torch.utils._python_dispatch: TorchDispatchMode""",

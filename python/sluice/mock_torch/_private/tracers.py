@@ -37,6 +37,11 @@ class _DynamoConfig(SimpleNamespace):
         return Nothing()
 
 
+def _plain(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """The call as it is: what torch runs for classes that take no notice of functions."""
+    return func(*args, **(kwargs or {}))
+
+
 _DISTINCT = {"torch.fx", "torch.export", "torch._inductor", "torch.onnx", "torch.ao", "torch.futures", "torch.nested", "torch.masked",
              "torch.sparse", "torch.utils", "torch.overrides", "torch.autograd", "torch._subclasses"}
 MODULES: dict[str, Any] = {name: refused_module(name) for name in REFUSED
@@ -66,7 +71,8 @@ MODULES.update({
                                                            TransformGetItemToIndex=Nothing),
     "torch._dynamo.utils": module("torch._dynamo.utils", is_compile_supported=lambda device: False),
     "torch._C": module("torch._C", DisableTorchFunctionSubclass=Nothing, _ExcludeDispatchKeyGuard=Nothing, DispatchKey=_Keys(),
-                       DispatchKeySet=_Keys, _log_api_usage_once=lambda name: None, _get_tracing_state=lambda: None),
+                       DispatchKeySet=_Keys, _log_api_usage_once=lambda name: None, _get_tracing_state=lambda: None, _disabled_torch_function_impl=_plain),
+    "torch._jit_internal": module("torch._jit_internal", _copy_to_script_wrapper=same, _overload=same, _overload_method=same),
     "torch._custom_ops": module("torch._custom_ops"),
     "torch.jit.annotations": module("torch.jit.annotations", **{f"BroadcastingList{n}": _Annotation for n in range(1, 7)}, List=List),
     "torch.jit.mobile": refused_module("torch.jit.mobile"),
