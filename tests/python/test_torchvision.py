@@ -5,6 +5,7 @@ tools/setup.sh keeps a torchvision beside the environment, for these tests alone
 
 import importlib.util
 import pathlib
+import urllib.error
 
 import numpy as np
 import pytest
@@ -80,6 +81,10 @@ def test_results_are_torchs(models, name, size):  # OE-10
             assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+def unreachable(url, **options):
+    raise urllib.error.URLError("no way there")
+
+
 def test_weights_go_over_as_arrays_and_as_files(models, tmp_path, monkeypatch):  # TV-01
     torch.manual_seed(1)
     theirs = models[1].resnet101().eval()
@@ -90,9 +95,9 @@ def test_weights_go_over_as_arrays_and_as_files(models, tmp_path, monkeypatch): 
         np.testing.assert_allclose(ours(sl.tensor(x.numpy())).numpy(), theirs(x).numpy(), rtol=1e-3, atol=1e-4 * theirs(x).abs().max().item())
     # A file that is where torch keeps what it has downloaded.
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="Sluice downloads nothing: fetch https://"):
+    monkeypatch.setattr("urllib.request.urlopen", unreachable)
+    with pytest.raises(OSError, match="cannot be had: .*no way there.*put it at .*hub/checkpoints"):
         build(models, "resnet18", weights="IMAGENET1K_V1")
-    (tmp_path / "hub/checkpoints").mkdir(parents=True)
     pretrained = models[1].resnet18()
     file = models[1].ResNet18_Weights.IMAGENET1K_V1.url.rpartition("/")[2]
     torch.save(pretrained.state_dict(), tmp_path / "hub/checkpoints" / file)

@@ -7,11 +7,10 @@ import re
 from typing import Any
 from urllib.parse import urlparse
 
-from sluice import _C
+from sluice import _C, hub
 from sluice._tensor.storage import UntypedStorage
 from sluice.mock_torch._private.made import module
 from sluice.mock_torch._private.refused import refused_module
-from sluice.serialization import load
 
 
 def _home() -> str:
@@ -20,13 +19,9 @@ def _home() -> str:
     return os.path.expanduser(os.environ.get("TORCH_HOME", os.path.join(cache, "torch")))
 
 
-def _load_url(url: str, model_dir: Any = None, map_location: Any = None, progress: bool = True, check_hash: bool = False,
-              file_name: Any = None, weights_only: bool = True) -> Any:
-    """The state of a file that is there already: nothing is fetched."""
-    path = os.path.join(model_dir or os.path.join(_home(), "hub", "checkpoints"), file_name or os.path.basename(url.partition("?")[0]))
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"hub: {path} is not there, and Sluice downloads nothing: fetch {url} to it")
-    return load(path, weights_only=weights_only)
+def _load_url(url: str, model_dir: Any = None, *args: Any, **options: Any) -> Any:
+    """sluice.hub's function, with the folder in which torch keeps such files."""
+    return hub.load_state_dict_from_url(url, model_dir or os.path.join(_home(), "hub", "checkpoints"), *args, **options)
 
 
 def _tqdm(*args: Any, **kwargs: Any) -> Any:
