@@ -1,14 +1,21 @@
-"""Models from a directory with a hubconf.py: torch.hub of local directories. Nothing is downloaded."""
+"""Models from a directory with a hubconf.py, and states from addresses: torch.hub. Repositories are not downloaded."""
 
 from __future__ import annotations
 
+import hashlib
+import http.client
 import importlib
 import importlib.util
 import os
+import re
 import sys
+import urllib.error
+import urllib.request
 from typing import Any
+from urllib.parse import urlsplit
 
 from sluice import _C, serialization
+from sluice._base.replaced_file import replaced
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
@@ -30,24 +37,74 @@ def set_dir(d: str | os.PathLike[str]) -> None:
 
 
 def _refused(what: str) -> Exception:
-    return _C.NotImplementedError(f"hub.{what}: nothing is downloaded; fetch it with a tool of yours (git clone, curl), and "
-                                  "use source='local' of "
-                                  "its directory, or sluice.load of its file")
+    return _C.NotImplementedError(f"hub.{what}: repositories are not downloaded; fetch it with a tool of yours (git clone), and use "
+                                  "source='local' of its directory")
 
 
-def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, progress: bool = True) -> None:
-    """Refused: nothing is downloaded."""
-    raise _refused("download_url_to_file")
+_PATIENCE_S = 60  # without a byte from a server
+_HASH = re.compile(r"-([a-f0-9]+)\.")  # of names as resnet18-f37072fd.pth
+
+
+def _digest(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _copied(response: Any, file: Any, url: str, progress: bool) -> str:
+    """Writes what a server sends; returns its sha256. OSError where it is shorter or longer than the server has said."""
+    said = response.headers.get("Content-Length")
+    total = int(said) if said and said.isdigit() else None
+    digest, n, shown = hashlib.sha256(), 0, -1
+    while block := response.read(1 << 20):
+        file.write(block)
+        digest.update(block)
+        n += len(block)
+        if progress and total and sys.stderr.isatty() and (percent := 100 * n // total) != shown:
+            shown = percent
+            print(f"\r{url}: {percent} % of {total} bytes", end="\n" if n >= total else "", file=sys.stderr, flush=True)
+    if total is not None and n != total:
+        raise _C.OSError(f"hub.download_url_to_file: {url}: got {n} bytes; the server has announced {total}")
+    return digest.hexdigest()
+
+
+def download_url_to_file(url: str, dst: str | os.PathLike[str], hash_prefix: str | None = None, progress: bool = True) -> None:
+    """Gets a file over http or https. `dst` is there when all of it is, and is what it was if anything fails.
+
+    hash_prefix: how its sha256 must begin, in hexadecimal. Raises OSError, which says what to do, for a server that cannot be
+    reached or that sends less than it has announced, and ValueError for another scheme or another sha256.
+    """
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise _C.ValueError(f"hub.download_url_to_file: got {url!r}; must be an http or https address")
+    try:
+        with replaced(dst) as file, urllib.request.urlopen(url, timeout=_PATIENCE_S) as response:
+            got = _copied(response, file, url, progress)
+            if hash_prefix and not got.startswith(hash_prefix.lower()):
+                raise _C.ValueError(f"hub.download_url_to_file: {url}: its sha256 is {got}; must begin with {hash_prefix.lower()}")
+    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+        raise _C.OSError(f"hub.download_url_to_file: {url} cannot be had: {error}; fetch it with a tool of yours and put it at "
+                         f"{os.fspath(dst)}") from error
 
 
 def load_state_dict_from_url(url: str, model_dir: str | None = None, map_location: Any = None, progress: bool = True,
-                             check_hash: bool = False, file_name: str | None = None, weights_only: bool = True) -> Any:
-    """sluice.load of a file that is in model_dir (by default get_dir()/checkpoints) under its name; else refused."""
+                             check_hash: bool = False, file_name: str | None = None, weights_only: bool = True, *,
+                             sha256: str | None = None) -> Any:
+    """sluice.load of a file, which is downloaded once and kept in model_dir (by default get_dir()/checkpoints).
+
+    check_hash: the name says how the file's sha256 begins (`resnet18-f37072fd.pth`), and that must hold. sha256: all of it, or how it
+    begins; it must hold of a file that is there already, too. Otherwise as download_url_to_file.
+    """
     folder = model_dir or os.path.join(get_dir(), "checkpoints")
-    path = os.path.join(folder, file_name or os.path.basename(url.partition("?")[0]))
+    path = os.path.join(folder, file_name or os.path.basename(urlsplit(url).path))
     if not os.path.exists(path):
-        raise _C.NotImplementedError(f"hub.load_state_dict_from_url: nothing is downloaded, and {path} is not there; put the "
-                                     f"file of {url} there")
+        named = _HASH.search(os.path.basename(path)) if check_hash else None
+        os.makedirs(folder, exist_ok=True)
+        download_url_to_file(url, path, sha256 or (named.group(1) if named else None), progress)
+    elif sha256 is not None and not (got := _digest(path)).startswith(sha256.lower()):
+        raise _C.ValueError(f"hub.load_state_dict_from_url: the sha256 of {path} is {got}; must begin with {sha256.lower()}: remove the "
+                            "file, and it is downloaded again")
     return serialization.load(path, map_location=map_location, weights_only=weights_only)
 
 

@@ -15,6 +15,7 @@ class ReduceOp:
     """How values of several ranks become one. AVG is of floating dtypes alone; NaN wins over numbers."""
 
     SUM, PRODUCT, MIN, MAX, AVG = "sum", "product", "min", "max", "average"
+    RedOpType = str  # the type of the above
 
 
 def barrier(async_op=False):

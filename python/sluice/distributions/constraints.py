@@ -67,6 +67,15 @@ class _Where(Constraint):
         return f"{self._name}({', '.join(f'{k}={v}' for k, v in self._bounds.items())})"
 
 
+def _set(name: str, test: Callable[[Tensor], Tensor], **options: Any) -> Constraint:
+    """The only object of a class of its own, from which other sets are derived without arguments."""
+    def __init__(self: Any) -> None:
+        _Where.__init__(self, name, test, **options)
+
+    made: Constraint = type(f"_{name}", (_Where,), {"__init__": __init__})()
+    return made
+
+
 def _whole(v: Tensor) -> Tensor:
     return v % 1 == 0 if v.dtype.is_floating_point else v == v
 
@@ -139,20 +148,20 @@ def _integers(lower: int) -> Constraint:
 
 
 dependent = _Dependent()
-boolean = _Where("Boolean", lambda v: (v == 0) | (v == 1), discrete=True)
-one_hot = _Where("OneHot", lambda v: ((v == 0) | (v == 1)).all(-1) & (v.sum(-1) == 1), discrete=True, event_dim=1)
+boolean = _set("Boolean", lambda v: (v == 0) | (v == 1), discrete=True)
+one_hot = _set("OneHot", lambda v: ((v == 0) | (v == 1)).all(-1) & (v.sum(-1) == 1), discrete=True, event_dim=1)
 nonnegative_integer, positive_integer = _integers(0), _integers(1)
-real = _Where("Real", lambda v: v == v)
+real = _set("Real", lambda v: v == v)
 real_vector = independent(real, 1)
 positive = greater_than(0.0)
 nonnegative = greater_than_eq(0.0)
 unit_interval = interval(0.0, 1.0)
-simplex = _Where("Simplex", lambda v: (v >= 0).all(-1) & ((v.sum(-1) - 1).abs() < 1e-6), event_dim=1)
-square = _Where("Square", lambda v: full(v.shape[:-2], v.shape[-2] == v.shape[-1], dtype=_C.bool), event_dim=2)
-symmetric = _Where("Symmetric", lambda v: _C.fn.isclose(v, v.mT, atol=1e-6).all(-1).all(-1), event_dim=2)
-lower_triangular = _Where("LowerTriangular", lambda v: (v.tril() == v).all(-1).all(-1), event_dim=2)
-lower_cholesky = _Where("LowerCholesky", lambda v: (v.tril() == v).all(-1).all(-1) & (_diagonal(v) > 0).all(-1), event_dim=2)
-positive_definite = _Where("PositiveDefinite", _positive_definite, event_dim=2)
+simplex = _set("Simplex", lambda v: (v >= 0).all(-1) & ((v.sum(-1) - 1).abs() < 1e-6), event_dim=1)
+square = _set("Square", lambda v: full(v.shape[:-2], v.shape[-2] == v.shape[-1], dtype=_C.bool), event_dim=2)
+symmetric = _set("Symmetric", lambda v: _C.fn.isclose(v, v.mT, atol=1e-6).all(-1).all(-1), event_dim=2)
+lower_triangular = _set("LowerTriangular", lambda v: (v.tril() == v).all(-1).all(-1), event_dim=2)
+lower_cholesky = _set("LowerCholesky", lambda v: (v.tril() == v).all(-1).all(-1) & (_diagonal(v) > 0).all(-1), event_dim=2)
+positive_definite = _set("PositiveDefinite", _positive_definite, event_dim=2)
 
 
 def _unit_rows(v: Tensor) -> Tensor:
@@ -160,7 +169,7 @@ def _unit_rows(v: Tensor) -> Tensor:
     return ((v.pow(2).sum(-1).sqrt() - 1).abs() <= tolerance).all(-1)
 
 
-corr_cholesky = _Where("CorrCholesky", lambda v: _unit_rows(v) & lower_cholesky.check(v), event_dim=2)
+corr_cholesky = _set("CorrCholesky", lambda v: _unit_rows(v) & lower_cholesky.check(v), event_dim=2)
 
 
 class cat(Constraint):

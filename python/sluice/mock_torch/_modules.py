@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Iterable, Optional
 
 from sluice._names.left_out import left_out
-from sluice.mock_torch._private import MEMBERS, PRIVATE
+from sluice.mock_torch._private import ALSO, BASES, MEMBERS, PRIVATE
 
 TORCH_VERSION = "2.13.0"  # whose names and behaviour Sluice follows
 
@@ -34,6 +34,9 @@ class ModuleWrapper(ModuleType):
         if name == "torch":
             self.__version__ = TORCH_VERSION
         self.__all__ = [n for n in getattr(module, "__all__", dir(module)) if not n.startswith("_")]
+        # Classes are found in its __dict__, too, which packages walk.
+        replaced = MEMBERS.get(name, {})
+        vars(self).update({n: v for n, v in vars(module).items() if isinstance(v, type) and n in self.__all__ and n not in replaced})
 
     def __getattr__(self, name: str) -> Any:
         if name in MEMBERS.get(self.__name__, ()):
@@ -42,8 +45,12 @@ class ModuleWrapper(ModuleType):
             return self._finder.module(f"{self.__name__}.{name}")
         if self._module is PRIVATE.get(self.__name__) and not name.startswith("__"):
             return getattr(self._module, name)
-        if not name.startswith("_"):  # other private names are torch's own
+        if name == "torch" == self.__name__:
+            return self
+        if not name.startswith("_") or name in BASES.get(self.__name__, ()):  # other private names are torch's own
             value = getattr(self._module, name, self)
+            for also in ALSO.get(self.__name__.rpartition(".")[0], ()):
+                value = getattr(importlib.import_module(also), name, self) if value is self else value
             if isinstance(value, ModuleType) and _is_public(value.__name__) and value.__name__.startswith("sluice"):
                 return self._finder.module("torch" + value.__name__.removeprefix("sluice"))
             if value is not self:
@@ -81,6 +88,9 @@ class DummyModule(ModuleType):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._refuse()
+
+    def __getitem__(self, item: Any) -> Any:  # as types are written
+        return self
 
     def __mro_entries__(self, bases: Any) -> Any:
         return self._refuse()

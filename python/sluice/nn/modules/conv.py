@@ -117,7 +117,7 @@ class Conv3d(_Conv):
     dims, function = 3, F.conv3d
 
 
-class _ConvTranspose(_ConvNd):
+class _ConvTransposeNd(_ConvNd):
     transposed = True
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
@@ -142,13 +142,13 @@ class _ConvTranspose(_ConvNd):
         return extra
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTransposeNd):
     dims, function = 1, F.conv_transpose1d
 
 
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTransposeNd):
     dims, function = 2, F.conv_transpose2d
 
 
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTransposeNd):
     dims, function = 3, F.conv_transpose3d

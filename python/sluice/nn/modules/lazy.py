@@ -80,7 +80,7 @@ class LazyLinear(LazyModuleMixin, Linear):
             self.reset_parameters()
 
 
-class _LazyConv(LazyModuleMixin):
+class _LazyConvXdMixin(LazyModuleMixin):
     """The base of lazy convolutions: out_channels is known, in_channels is not."""
 
     def _make_lazy(self, out_channels: int, bias: bool, device: Any, dtype: Any) -> None:
@@ -110,21 +110,21 @@ class _LazyConv(LazyModuleMixin):
             self.reset_parameters()
 
 
-class _LazyConvN(_LazyConv):
+class _LazyConvN(_LazyConvXdMixin):
     def __init__(self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
                  bias: bool = True, padding_mode: str = "zeros", device: Any = None, dtype: Any = None) -> None:
         super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode)
         self._make_lazy(out_channels, bias, device, dtype)
 
 
-class _LazyConvTransposeN(_LazyConv):
+class _LazyConvTransposeN(_LazyConvXdMixin):
     def __init__(self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1,
                  bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", device: Any = None, dtype: Any = None) -> None:
         super().__init__(0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode)
         self._make_lazy(out_channels, bias, device, dtype)
 
 
-class LazyNorm(LazyModuleMixin):
+class _LazyNormBase(LazyModuleMixin):
     """The base of lazy batch and instance norms: num_features is the first input's dim 1."""
 
     def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
@@ -167,6 +167,6 @@ LazyConv1d, LazyConv2d, LazyConv3d = (_lazy(base, _LazyConvN, "in_channels") for
 LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = (
     _lazy(base, _LazyConvTransposeN, "in_channels") for base in (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d))
 LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = (
-    _lazy(base, LazyNorm, "num_features") for base in (BatchNorm1d, BatchNorm2d, BatchNorm3d))
+    _lazy(base, _LazyNormBase, "num_features") for base in (BatchNorm1d, BatchNorm2d, BatchNorm3d))
 LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = (
-    _lazy(base, LazyNorm, "num_features") for base in (InstanceNorm1d, InstanceNorm2d, InstanceNorm3d))
+    _lazy(base, _LazyNormBase, "num_features") for base in (InstanceNorm1d, InstanceNorm2d, InstanceNorm3d))

@@ -16,13 +16,13 @@ from sluice.nn.modules.module import Module
 from sluice.nn.parameter import Parameter
 
 
-class _Norm(Module):
+class _NormBase(Module):
     """Batch and instance normalisation: parameters and running statistics of one entry per feature."""
 
     ranks: tuple[int, ...] = ()
 
-    def __init__(self, num_features: int, eps: float, momentum: Any, affine: bool, track_running_stats: bool, device: Any,
-                 dtype: Any, bias: bool) -> None:
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: Any = 0.1, affine: bool = True,
+                 track_running_stats: bool = True, device: Any = None, dtype: Any = None, bias: bool = True) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
@@ -67,7 +67,7 @@ class _Norm(Module):
                 f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}")
 
 
-class _BatchNorm(_Norm):
+class _BatchNorm(_NormBase):
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: Any = 0.1, affine: bool = True,
                  track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
@@ -130,7 +130,7 @@ class SyncBatchNorm(_BatchNorm):
         return made
 
 
-class _InstanceNorm(_Norm):
+class _InstanceNorm(_NormBase):
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: Any = 0.1, affine: bool = False,
                  track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)

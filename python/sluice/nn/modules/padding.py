@@ -24,7 +24,7 @@ class _Pad(Module):
         return f"{self.padding}"
 
 
-class _ConstantPad(_Pad):
+class _ConstantPadNd(_Pad):
     def __init__(self, padding: Any, value: float) -> None:
         super().__init__(padding)
         self.value = value
@@ -36,19 +36,19 @@ class _ConstantPad(_Pad):
         return f"padding={self.padding}, value={self.value}"
 
 
-class ConstantPad1d(_ConstantPad):
+class ConstantPad1d(_ConstantPadNd):
     dims = 1
 
 
-class ConstantPad2d(_ConstantPad):
+class ConstantPad2d(_ConstantPadNd):
     dims = 2
 
 
-class ConstantPad3d(_ConstantPad):
+class ConstantPad3d(_ConstantPadNd):
     dims = 3
 
 
-class _ZeroPad(_ConstantPad):
+class _ZeroPad(_ConstantPadNd):
     def __init__(self, padding: Any) -> None:
         super().__init__(padding, 0.0)
 
@@ -68,37 +68,49 @@ class ZeroPad3d(_ZeroPad):
     dims = 3
 
 
-class ReflectionPad1d(_Pad):
-    dims, mode = 1, "reflect"
+class _ReflectionPadNd(_Pad):
+    mode = "reflect"
 
 
-class ReflectionPad2d(_Pad):
-    dims, mode = 2, "reflect"
+class ReflectionPad1d(_ReflectionPadNd):
+    dims = 1
 
 
-class ReflectionPad3d(_Pad):
-    dims, mode = 3, "reflect"
+class ReflectionPad2d(_ReflectionPadNd):
+    dims = 2
 
 
-class ReplicationPad1d(_Pad):
-    dims, mode = 1, "replicate"
+class ReflectionPad3d(_ReflectionPadNd):
+    dims = 3
 
 
-class ReplicationPad2d(_Pad):
-    dims, mode = 2, "replicate"
+class _ReplicationPadNd(_Pad):
+    mode = "replicate"
 
 
-class ReplicationPad3d(_Pad):
-    dims, mode = 3, "replicate"
+class ReplicationPad1d(_ReplicationPadNd):
+    dims = 1
 
 
-class CircularPad1d(_Pad):
-    dims, mode = 1, "circular"
+class ReplicationPad2d(_ReplicationPadNd):
+    dims = 2
 
 
-class CircularPad2d(_Pad):
-    dims, mode = 2, "circular"
+class ReplicationPad3d(_ReplicationPadNd):
+    dims = 3
 
 
-class CircularPad3d(_Pad):
-    dims, mode = 3, "circular"
+class _CircularPadNd(_Pad):
+    mode = "circular"
+
+
+class CircularPad1d(_CircularPadNd):
+    dims = 1
+
+
+class CircularPad2d(_CircularPadNd):
+    dims = 2
+
+
+class CircularPad3d(_CircularPadNd):
+    dims = 3

@@ -15,7 +15,7 @@ class _Pool(Module):
     dims = 0
 
 
-class _MaxPool(_Pool):
+class _MaxPoolNd(_Pool):
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
                  ceil_mode: bool = False) -> None:
         super().__init__()
@@ -32,19 +32,19 @@ class _MaxPool(_Pool):
                 f"ceil_mode={self.ceil_mode}")
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPoolNd):
     function = F.max_pool1d
 
 
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPoolNd):
     function = F.max_pool2d
 
 
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPoolNd):
     function = F.max_pool3d
 
 
-class _MaxUnpool(_Pool):
+class _MaxUnpoolNd(_Pool):
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
         super().__init__()
         self.kernel_size = tuple_of(kernel_size, self.dims)
@@ -58,19 +58,24 @@ class _MaxUnpool(_Pool):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpoolNd):
     dims, function = 1, F.max_unpool1d
 
 
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpoolNd):
     dims, function = 2, F.max_unpool2d
 
 
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpoolNd):
     dims, function = 3, F.max_unpool3d
 
 
-class AvgPool1d(Module):
+class _AvgPoolNd(_Pool):
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool1d(_AvgPoolNd):
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                  count_include_pad: bool = True) -> None:
         super().__init__()
@@ -82,13 +87,8 @@ class AvgPool1d(Module):
     def forward(self, input: Any) -> Tensor:
         return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
-
-class AvgPool2d(_Pool):
-    function = F.avg_pool2d
-
+class _AvgPool(_AvgPoolNd):
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                  count_include_pad: bool = True, divisor_override: Any = None) -> None:
         super().__init__()
@@ -100,15 +100,16 @@ class AvgPool2d(_Pool):
         return type(self).function(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
                                    self.divisor_override)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+class AvgPool2d(_AvgPool):
+    function = F.avg_pool2d
 
 
-class AvgPool3d(AvgPool2d):
+class AvgPool3d(_AvgPool):
     function = F.avg_pool3d
 
 
-class _LPPool(_Pool):
+class _LPPoolNd(_Pool):
     def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
         super().__init__()
         self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
@@ -121,19 +122,19 @@ class _LPPool(_Pool):
                 f"ceil_mode={self.ceil_mode}")
 
 
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPoolNd):
     function = F.lp_pool1d
 
 
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPoolNd):
     function = F.lp_pool2d
 
 
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPoolNd):
     function = F.lp_pool3d
 
 
-class _AdaptiveAvgPool(_Pool):
+class _AdaptiveAvgPoolNd(_Pool):
     def __init__(self, output_size: Any) -> None:
         super().__init__()
         self.output_size = output_size
@@ -145,19 +146,19 @@ class _AdaptiveAvgPool(_Pool):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     function = F.adaptive_avg_pool1d
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     function = F.adaptive_avg_pool2d
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     function = F.adaptive_avg_pool3d
 
 
-class _AdaptiveMaxPool(_Pool):
+class _AdaptiveMaxPoolNd(_Pool):
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
         super().__init__()
         self.output_size, self.return_indices = output_size, return_indices
@@ -169,15 +170,15 @@ class _AdaptiveMaxPool(_Pool):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     function = F.adaptive_max_pool1d
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     function = F.adaptive_max_pool2d
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     function = F.adaptive_max_pool3d
 
 

@@ -1,0 +1,63 @@
+"""Parts of torch that packages are known to import and Sluice does not have, as far as these use them: torchvision, timm, transformers,
+and others. What is of one kind is in one module of this room.
+
+Names that are only there to be imported refuse to be used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluice import _C
+from sluice._base import device as _device
+from sluice._base.size import Size
+from sluice._tensor import creation
+from sluice.distributions import transforms
+from sluice.distributions.utils import sum_rightmost
+from sluice.mock_torch._private import datapipes, devices, dtypes, files, ops, parallel, tracers
+from sluice.mock_torch._private.bases import ALSO as ALSO, BASES as BASES, PLACES
+from sluice.mock_torch._private.made import module
+from sluice.mock_torch._private.pytree import PYTREE
+from sluice.mock_torch._private.refused import REFUSED, refused_module
+from sluice.nn.modules.module import RemovableHandle
+
+
+def _assert(condition: Any, message: str) -> None:
+    assert condition, message
+
+
+def _check(condition: Any, message: Any = None) -> None:
+    if not condition:
+        raise RuntimeError("Expected cond to be True, but got False." if message is None else message())
+
+
+def _standard_normal(shape: Any, dtype: Any, device: Any) -> Any:
+    return creation.randn(shape, dtype=dtype, device=device)
+
+
+def _ntuple(n: int) -> Any:
+    """A number n times; what is iterable already, as a tuple."""
+    return lambda value: tuple(value) if hasattr(value, "__iter__") else (value,) * n
+
+
+# Modules that Sluice has not, or by another name.
+PRIVATE: dict[str, Any] = {
+    **PLACES, **files.MODULES, **devices.MODULES, **tracers.MODULES, **parallel.MODULES, **datapipes.MODULES,
+    "torch.utils._pytree": PYTREE,
+    "torch.futures": refused_module("torch.futures"),
+    "torch.nn.modules.utils": module("torch.nn.modules.utils", _ntuple=_ntuple, _single=_ntuple(1), _pair=_ntuple(2), _triple=_ntuple(3),
+                                     _quadruple=_ntuple(4)),
+    "torch.types": module("torch.types", _device=_device.device, _dtype=_C.dtype, _size=Size, Device=_device.device, Tensor=_C.Tensor,
+                          Number=(int, float, bool), _bool=bool, _int=int, _float=float),
+    "torch.utils.hooks": module("torch.utils.hooks", RemovableHandle=RemovableHandle),
+}
+
+# Names of modules that Sluice has.
+MEMBERS: dict[str, dict[str, Any]] = {
+    "torch": {**REFUSED["torch"], "_assert": _assert, "_check": _check},
+    "torch.distributions.transforms": {"_InverseTransform": transforms._Inverse},
+    "torch.distributions.utils": {"_sum_rightmost": sum_rightmost, "_standard_normal": _standard_normal},
+}
+for _part in (devices, dtypes, files, ops, parallel, tracers):
+    for _name, _members in _part.MEMBERS.items():
+        MEMBERS.setdefault(_name, {}).update(_members)

@@ -1,0 +1,67 @@
+"""Dtypes and layouts that Sluice has no tensors of, by name: packages compare a tensor's with them and ask for their range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluice._base.memory_format import layout
+from sluice._tensor import dtypes
+
+
+class NamedDtype:
+    """A dtype by its name and facts. No tensor has it: where a dtype is asked for, it is refused."""
+
+    is_complex = False
+
+    def __init__(self, name: str, itemsize: int, is_floating_point: bool) -> None:
+        self.name, self.itemsize, self.is_floating_point = name, itemsize, is_floating_point
+        self.is_signed = is_floating_point and name != "float8_e8m0fnu"
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> Any:
+        return NamedDtype, (self.name, self.itemsize, self.is_floating_point)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedDtype) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+# The largest and the least value, the step above 1, the least normal value, as their definitions say.
+_FLOATS = {"float8_e4m3fn": (448.0, -448.0, 2.0**-3, 2.0**-6), "float8_e5m2": (57344.0, -57344.0, 2.0**-2, 2.0**-14),
+           "float8_e4m3fnuz": (240.0, -240.0, 2.0**-3, 2.0**-7), "float8_e5m2fnuz": (57344.0, -57344.0, 2.0**-2, 2.0**-15),
+           "float8_e8m0fnu": (2.0**127, 2.0**-127, 1.0, 2.0**-127)}
+
+
+class finfo(dtypes.finfo):
+    """sluice.finfo, and the range of floats of 8 bits."""
+
+    def __init__(self, type: Any = None) -> None:
+        if not isinstance(type, NamedDtype):
+            super().__init__(type)
+            return
+        if type.name not in _FLOATS:
+            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type.name}'")
+        self.max, self.min, self.eps, self.tiny = _FLOATS[type.name]
+        self.bits, self.dtype, self.resolution, self.smallest_normal = 8, type.name, 1.0, self.tiny
+
+
+class iinfo(dtypes.iinfo):
+    """sluice.iinfo, and the range of unsigned integers of more bits."""
+
+    def __init__(self, type: Any) -> None:
+        if not isinstance(type, NamedDtype):
+            super().__init__(type)
+            return
+        if type.is_floating_point:
+            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type.name}'")
+        self.bits, self.dtype, self.min, self.max = 8 * type.itemsize, type.name, 0, 2 ** (8 * type.itemsize) - 1
+
+
+_NAMED = {**{name: NamedDtype(name, 1, True) for name in (*_FLOATS, "float4_e2m1fn_x2")},
+          **{f"uint{8 * size}": NamedDtype(f"uint{8 * size}", size, False) for size in (2, 4, 8)}}
+_LAYOUTS = {name: layout(name) for name in ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")}
+MEMBERS = {"torch": {**_NAMED, **_LAYOUTS, "finfo": finfo, "iinfo": iinfo}}

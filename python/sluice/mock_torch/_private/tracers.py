@@ -1,0 +1,87 @@
+"""What torch has for programs that trace or compile Python: marks that mean nothing here, and names that refuse."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Callable, List
+
+from sluice import compiler
+from sluice.mock_torch._private.made import Nothing, marks, module, same
+from sluice.mock_torch._private.refused import REFUSED, refused_module
+
+
+class _Annotation:
+    """torch.jit's type of a list that a single value may stand for: BroadcastingList2[int] is List[int]."""
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return List[item]
+
+
+class _Keys:
+    """Dispatch keys of torch, which nothing here has."""
+
+    def __init__(self, *keys: Any) -> None:
+        self.keys = keys
+
+    def __or__(self, other: Any) -> _Keys:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+
+class _DynamoConfig(SimpleNamespace):
+    """Settings of torch's tracer: kept, and without effect. `sluice.compile` has its own (docs/compile.md)."""
+
+    def patch(self, *args: Any, **settings: Any) -> Any:
+        return Nothing()
+
+
+def _plain(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """The call as it is: what torch runs for classes that take no notice of functions."""
+    return func(*args, **(kwargs or {}))
+
+
+_DISTINCT = {"torch.fx", "torch.export", "torch._inductor", "torch.onnx", "torch.ao", "torch.futures", "torch.nested", "torch.masked",
+             "torch.sparse", "torch.utils", "torch.overrides", "torch.autograd", "torch._subclasses"}
+MODULES: dict[str, Any] = {name: refused_module(name) for name in REFUSED
+                           if name != "torch" and (name in _DISTINCT or any(name.startswith(f"{root}.") for root in _DISTINCT))}
+MODULES.update({
+    "torch.fx": refused_module("torch.fx", wrap=same, Argument=Any),
+    "torch.fx.experimental": module("torch.fx.experimental"),
+    "torch.fx.graph_module": refused_module("torch.fx.graph_module", _USER_PRESERVED_ATTRIBUTES_KEY="_user_preserved_attributes"),
+    "torch.fx.node": refused_module("torch.fx.node", Argument=Any, Target=Any, BaseArgumentTypes=Any),
+    "torch.fx.passes": module("torch.fx.passes"),
+    "torch.fx.passes.infra": module("torch.fx.passes.infra"),
+    "torch.fx._compatibility": module("torch.fx._compatibility", compatibility=marks),
+    "torch._subclasses": module("torch._subclasses"),
+    "torch._subclasses.fake_tensor": refused_module("torch._subclasses.fake_tensor", is_fake=lambda t: False),
+    "torch.ao": module("torch.ao"),
+    "torch.ao.nn": module("torch.ao.nn"),
+    "torch.onnx": refused_module("torch.onnx", register_custom_op_symbolic=lambda name, symbolic, opset: None,
+                                 is_in_onnx_export=lambda: False),
+    "torch.onnx.operators": module("torch.onnx.operators"),
+    "torch.onnx.symbolic_helper": module("torch.onnx.symbolic_helper", parse_args=marks),
+    "torch.onnx.symbolic_opset11": module("torch.onnx.symbolic_opset11"),
+    "torch._dynamo": refused_module("torch._dynamo", config=_DynamoConfig(cache_size_limit=8, suppress_errors=False, verbose=False),
+                                    assume_constant_result=same, mark_static_address=lambda t, **options: None,
+                                    **{name: getattr(compiler, name) for name in ("is_compiling", "disable", "allow_in_graph", "reset")}),
+    "torch._dynamo.eval_frame": refused_module("torch._dynamo.eval_frame"),
+    "torch._dynamo._trace_wrapped_higher_order_op": module("torch._dynamo._trace_wrapped_higher_order_op",
+                                                           TransformGetItemToIndex=Nothing),
+    "torch._dynamo.utils": module("torch._dynamo.utils", is_compile_supported=lambda device: False),
+    "torch._C": module("torch._C", DisableTorchFunctionSubclass=Nothing, _ExcludeDispatchKeyGuard=Nothing, DispatchKey=_Keys(),
+                       DispatchKeySet=_Keys, _log_api_usage_once=lambda name: None, _get_tracing_state=lambda: None, _disabled_torch_function_impl=_plain),
+    "torch._jit_internal": module("torch._jit_internal", _copy_to_script_wrapper=same, _overload=same, _overload_method=same),
+    "torch._custom_ops": module("torch._custom_ops"),
+    "torch.jit.annotations": module("torch.jit.annotations", **{f"BroadcastingList{n}": _Annotation for n in range(1, 7)}, List=List),
+    "torch.jit.mobile": refused_module("torch.jit.mobile"),
+    "torch.nn.quantized": refused_module("torch.nn.quantized"),
+    "torch.nn.attention.flex_attention": refused_module("torch.nn.attention.flex_attention", _DEFAULT_SPARSE_BLOCK_SIZE=128),
+    "torch.cuda.graphs": module("torch.cuda.graphs"),
+})
+_overloads: Callable[..., Any] = same
+MEMBERS = {"torch.jit": {**REFUSED["torch.jit"], "_script_if_tracing": same, "_overload_method": same, "_overload": _overloads,
+                         "TracerWarning": type("TracerWarning", (Warning,), {"__module__": "torch.jit"})},
+           "torch.autograd.profiler": REFUSED["torch.autograd.profiler"],
+           "torch.autograd": {"_disable_profiler": lambda: None, "_profiler_enabled": lambda: False}}

@@ -1,0 +1,146 @@
+"""What packages import of torch's private modules: bases of layers are the real ones, nests are taken apart as torch does it, and
+names without meaning here refuse when they are used."""
+
+import collections
+import importlib
+import inspect
+
+import pytest
+import torch
+
+import sluice as sl
+
+
+def private_bases():
+    """(public class, module and name of a private base) of all of torch.nn's layers."""
+    found = set()
+    for name in dir(torch.nn):
+        layer = getattr(torch.nn, name)
+        if inspect.isclass(layer) and issubclass(layer, torch.nn.Module):
+            found |= {(name, base.__module__, base.__name__) for base in layer.__mro__ if base.__name__.startswith("_")}
+    return sorted(found)
+
+
+def test_private_bases_of_layers_are_bases_here():
+    pairs = private_bases()
+    assert len(pairs) > 60
+    lacking = []
+    with sl.mock_torch():
+        for layer, module, name in pairs:
+            base = getattr(importlib.import_module(module), name, None)
+            if not (inspect.isclass(base) and issubclass(getattr(sl.nn, layer), base)):
+                lacking.append(f"{module}.{name} of {layer}")
+    assert not lacking
+
+
+def test_layers_of_other_dims_are_not_each_others():
+    """As in torch, where packages ask isinstance(). A lazy layer becomes the other one at its first call."""
+    layers = [n for n in dir(torch.nn) if inspect.isclass(getattr(torch.nn, n)) and issubclass(getattr(torch.nn, n), torch.nn.Module)]
+    pairs = [(a, b) for a in layers for b in layers if a != b and a[-2:-1].isdigit() and b[-2:-1].isdigit()]
+    ours, theirs = ([issubclass(getattr(lib.nn, a), getattr(lib.nn, b)) for a, b in pairs] for lib in (sl, torch))
+    assert [pair for pair, here, there in zip(pairs, ours, theirs) if here != there and not pair[0].startswith(("ZeroPad", "Lazy"))] == []
+
+
+@pytest.mark.parametrize("kind", ["distributions", "nn.modules", "optim"])
+def test_modules_of_single_classes_can_be_imported(kind):
+    """torch.distributions.normal, and so on, with their public classes."""
+    import pkgutil
+
+    package = importlib.import_module(f"torch.{kind}")
+    lacking = []
+    for entry in pkgutil.iter_modules(package.__path__):
+        if entry.name.startswith("_") or entry.name in ("linear_cross_entropy", "linear_cross_entropy_options", "sparse_adam"):
+            continue
+        theirs = importlib.import_module(f"torch.{kind}.{entry.name}")
+        names = [n for n, v in vars(theirs).items() if inspect.isclass(v) and v.__module__ == theirs.__name__ and not n.startswith("_")]
+        with sl.mock_torch():
+            ours = importlib.import_module(f"torch.{kind}.{entry.name}")
+            lacking += [f"{ours.__name__}.{n}" for n in names if hasattr(package, n) and not hasattr(ours, n)]
+    assert not lacking
+
+
+Point = collections.namedtuple("Point", "x y")
+NESTS = [1, [], {}, {"a": [1, (2, 3)], "b": None}, Point([1], {"z": 2}), collections.OrderedDict(b=1, a=[2, 3]),
+         collections.deque([1, 2], maxlen=3), collections.defaultdict(list, {"k": [5, 6]}), [Point(1, (2,)), {"q": {"r": 7}}]]
+
+
+@pytest.mark.parametrize("nest", NESTS, ids=str)
+def test_nests_are_taken_apart_as_torch_does_it(nest):
+    import torch.utils._pytree as theirs
+
+    with sl.mock_torch():
+        import torch.utils._pytree as ours
+    assert ours is not theirs
+    leaves, spec = ours.tree_flatten(nest)
+    assert leaves == theirs.tree_leaves(nest) == list(ours.tree_iter(nest))
+    again = ours.tree_unflatten([f"<{leaf}>" for leaf in leaves], spec)
+    assert again == theirs.tree_map(lambda leaf: f"<{leaf}>", nest) and type(again) is type(theirs.tree_map(str, nest))
+    paths = [[(ours.keystr(path), leaf) for path, leaf in ours.tree_flatten_with_path(nest)[0]],
+             [(theirs.keystr(path), leaf) for path, leaf in theirs.tree_flatten_with_path(nest)[0]]]
+    assert paths[0] == paths[1]
+    assert ours.tree_map_only(int, lambda n: -n, nest) == theirs.tree_map_only(int, lambda n: -n, nest)
+    assert [ours.key_get(nest, path) for path, _ in ours.tree_flatten_with_path(nest)[0]] == leaves
+    assert ours.tree_structure(nest) == spec and spec.num_leaves == len(leaves)
+    with pytest.raises(ValueError, match="`leaves` has length"):
+        ours.tree_unflatten([*leaves, 1], spec)
+
+
+def test_names_without_meaning_here_refuse_when_they_are_used():
+    with sl.mock_torch():
+        import torch.fx
+        from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+        from torch.fx.node import Node, Target  # noqa: F401
+
+        class Mine(torch.fx.Interpreter):
+            pass
+
+        with pytest.raises(NotImplementedError, match="torch.fx.symbolic_trace: used.*use sluice.nn.Graph or sluice.compile"):
+            torch.fx.symbolic_trace(sl.nn.Linear(1, 1))
+        with pytest.raises(NotImplementedError, match="torch.fx.Interpreter: used"):
+            Mine(None)
+        with pytest.raises(NotImplementedError, match="use sluice.distributed, placements and nn.Graph"):
+            FullyShardedDataParallel(sl.nn.Linear(1, 1))
+        with pytest.raises(AttributeError, match="ShardingStrategy.FULL_SHARD: used, but Sluice has nothing of the kind"):
+            ShardingStrategy.FULL_SHARD
+        assert not isinstance(3, Node) and not torch.xpu.is_available() and torch.xpu.device_count() == 0
+        with pytest.raises(RuntimeError, match="torch.xpu: there is no device of this kind"):
+            torch.xpu.set_device(0)
+
+
+def test_random_numbers_within_a_fork_move_nothing():
+    with sl.mock_torch():
+        import torch
+
+        torch.manual_seed(3)
+        first = torch.rand(2)
+        torch.manual_seed(3)
+        with torch.random.fork_rng():
+            torch.rand(5)
+        assert torch.equal(torch.rand(2), first)
+
+
+def test_dtypes_without_tensors_have_torchs_range():
+    names = [n for n in dir(torch) if n.startswith("float8_")] + ["uint16", "uint32", "uint64"]
+    assert len(names) >= 8
+    with sl.mock_torch():
+        import torch as ours
+
+        integers = [name for name in names if not name.startswith("float")]
+        for name in names:
+            dtype, real = getattr(ours, name), getattr(torch, name)
+            info, expected = (lib.finfo(d) if d.is_floating_point else lib.iinfo(d) for lib, d in ((ours, dtype), (torch, real)))
+            facts = "bits dtype max min" + (" tiny smallest_normal" if dtype.is_floating_point else "")
+            facts += "" if name in ("float8_e5m2fnuz", *integers) else " eps"  # torch's is that of three bits, and it has two
+            assert [getattr(info, f) for f in facts.split()] == [getattr(expected, f) for f in facts.split()], name
+            assert (str(dtype), dtype.itemsize, dtype.is_signed) == (str(real), real.itemsize, real.is_signed)
+            with pytest.raises(TypeError):
+                ours.zeros(2, dtype=dtype)
+        assert ours.zeros(2).dtype != ours.float8_e4m3fn and ours.zeros(2).layout != ours.sparse_coo
+        assert isinstance(ours.finfo(ours.float32), ours.finfo) and ours.finfo(ours.float32).eps == torch.finfo(torch.float32).eps
+
+
+def test_classes_are_in_the_modules_dict():
+    with sl.mock_torch():
+        import torch.distributions as ours
+
+        assert vars(ours)["Normal"] is sl.distributions.Normal
