@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs what tools/gpu_check.sh needs on a GPU machine that has nothing of ours: test programs and libraries of a build,
 # the libraries of others that they load, and what building the Python module takes.
-# usage: tools/pack_for_gpu.sh BUILD_DIR OUT.tar.xz    (at most 64 MiB; or .tar.gz)
+# usage: tools/pack_for_gpu.sh BUILD_DIR OUT.tar.xz    (at most 64 MiB; $XZ_OPT says how hard xz tries)
 set -euo pipefail
 [ $# = 2 ] || { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
 build=$(realpath "$1") out=$(realpath -m "$2")
@@ -34,7 +34,7 @@ cp -rL "$fmt" "$to/include/"
 cp tools/gpu_check.sh LICENSE "$to/"
 git log -1 --format=%H > "$to/commit"
 
-XZ_OPT=-T0 tar -C "$tmp" -caf "$out" sluice-gpu
+XZ_OPT=${XZ_OPT:--T0} tar -C "$tmp" -caf "$out" sluice-gpu
 bytes=$(stat -c %s "$out")
 echo "$out: $((bytes >> 20)) MiB"
 [ "$bytes" -le $((64 << 20)) ] || { echo "pack_for_gpu: $bytes bytes; must be at most 64 MiB" >&2; exit 1; }

@@ -44,9 +44,9 @@ class PassOptions:
         self._set("disabled_passes", [n for n in self._options.get("disabled_passes", []) if n != name])
 
     def set_optimization_level(self, level: int) -> None:
-        """How much passes may do: 0, only what a plan cannot do without; 1, also what removes and folds; 2, also what fuses, and
-        norms that become a part of weights; 3, the default, also weights that are kept as kernels read them. ONNX Runtime's levels are called disable, basic, extended and all.
-        Replaces what disable_pass() and enable_pack_weights() have said."""
+        """How much passes may do: 0, only what a plan cannot do without; 1, also what removes and folds; 2, also what fuses, and norms
+        that become a part of weights; 3, the default, also weights that are kept as kernels read them. ONNX Runtime's levels are
+        called disable, basic, extended and all. Replaces what disable_pass() and enable_pack_weights() have said."""
         if level not in (0, 1, 2, 3):
             raise ValueError(f"set_optimization_level: got {level!r}; must be 0, 1, 2 or 3")
         kept = {0: NEEDED, 1: NEEDED + CLEANING}.get(level)
