@@ -36,6 +36,7 @@ PROGRAMS = [
     (("pipeline.",), ROOT / "benchmarks/pipeline.py"),
     (("dataloader.",), ROOT / "benchmarks/dataloader.py"),
     (("data.jpeg", "data.images"), ROOT / "benchmarks/images.py"),
+    (("data.input",), ROOT / "benchmarks/input_pipelines.py"),
     (("compiled.",), ROOT / "benchmarks/compiled.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("cold_start.",), ROOT / "benchmarks/cold_start.py"),

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Input pipelines: batches for training from files, by sluice.data and by torch's DataLoader with Pillow; the first batch of many files."""
+import os
+import pathlib
+import statistics
+import tempfile
+import time
+
+from common import Side, measure, report, spread, wanted
+from images import BATCH, MEAN, SIZE, STD, photographs
+
+MANY = 100_000
+STEP = 10  # batches that are timed together, of which both sides have a few ready when they begin
+
+
+def folder_of(files, classes: int) -> tempfile.TemporaryDirectory:
+    """A folder for each class, with links to the files in it."""
+    root = tempfile.TemporaryDirectory()
+    path = pathlib.Path(root.name)
+    (path / "files").mkdir()
+    for i, file in enumerate(files):
+        (path / "files" / f"{i}.jpg").write_bytes(file)
+    for c in range(classes):
+        (path / "train" / f"{c:04}").mkdir(parents=True)
+    return root
+
+
+def make_input(cores: int):
+    """An iterator over batches of a folder."""
+    os.environ["SLUICE_CORES"] = str(cores)
+    import sluice as sl
+    from sluice import data
+    sl.set_num_threads(cores)
+    files = photographs()
+    root = folder_of(files, 4)
+    for i in range(len(files)):
+        os.link(f"{root.name}/files/{i}.jpg", f"{root.name}/train/{i % 4:04}/{i}.jpg")
+    pipeline = (data.images(f"{root.name}/train").shuffle().repeat().batch(BATCH)
+                .decode(SIZE, crop=data.random_resized_crop(), flip=0.5).normalize(MEAN, STD))
+    batches = iter(pipeline)
+
+    def run(count: int, root=root) -> None:
+        for _ in range(count * STEP):
+            next(batches)
+
+    return run
+
+
+def make_torch_input(workers: int):
+    import io
+    import random
+
+    import numpy as np
+    import torch
+    from images import box
+    from PIL import Image
+    from torch.utils.data import DataLoader, Dataset
+    torch.set_num_threads(1)
+    files = photographs()
+    root = folder_of(files, 1)
+    mean, std = (np.array(v, np.float32)[:, None, None] for v in (MEAN, STD))
+
+    class Photographs(Dataset):
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            draw = random.Random(i)
+            with open(f"{root.name}/files/{i % len(files)}.jpg", "rb") as file:
+                content = file.read()
+            x, y, width, height = box(draw)
+            image = Image.open(io.BytesIO(content)).convert("RGB")
+            image = image.resize(SIZE, Image.Resampling.BILINEAR, (x, y, x + width, y + height))
+            if draw.random() < 0.5:
+                image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+            pixels = np.asarray(image).transpose(2, 0, 1).astype(np.float32) / 255
+            return torch.from_numpy((pixels - mean) / std), i % 4
+
+    batches = iter(DataLoader(Photographs(), BATCH, shuffle=True, num_workers=workers, multiprocessing_context="fork"))
+
+    def run(count: int, root=root) -> None:
+        for _ in range(count * STEP):
+            next(batches)
+
+    return run
+
+
+def iterators() -> None:
+    """Images a second that a loop over batches gets, on two cores."""
+    sides = [Side(make_input, 2), Side(make_torch_input, 2, daemon=False)]
+    times = [[STEP * BATCH / t for t in side] for side in measure(sides, rounds=3, seconds=0.1)]
+    rates = [statistics.median(side) for side in times]
+    report("data.input.iterator", *rates, "torch's DataLoader with Pillow, two workers", "images/s", 3, max(map(spread, times)),
+           rates[0] / rates[1], batch=BATCH)
+
+
+def first_batch() -> None:
+    """Seconds from the name of a folder of 100,000 files to its first batch, with an index and without."""
+    from sluice import data
+    with folder_of(photographs()[:1], 100) as root:
+        for i in range(MANY):
+            os.link(f"{root}/files/0.jpg", f"{root}/train/{i % 100:04}/{i}.jpg")
+
+        def took(index) -> float:
+            begin = time.perf_counter()
+            next(iter(data.images(f"{root}/train", index=index).shuffle().batch(BATCH).decode(32)))
+            return time.perf_counter() - begin
+
+        took(f"{root}/index")
+        with_index, without = ([took(index) for _ in range(5)] for index in (f"{root}/index", None))
+        report("data.input.first", statistics.median(with_index), statistics.median(without), "without an index", "s", 5, spread(with_index),
+               files=MANY)
+
+
+if __name__ == "__main__":
+    if wanted("data.input.iterator"):
+        iterators()
+    if wanted("data.input.first"):
+        first_batch()
