@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/nd_sbp.h"
 
 namespace sluice {
 
@@ -26,6 +27,22 @@ Sbp parse_sbp(std::string_view text) {
   }
   SLUICE_CHECK(axis >= 0, "sbp: unknown: '{}'; must be S(axis) with an axis >= 0, B or P", text);
   return Sbp::split(axis);
+}
+
+std::string NdSbp::str() const {
+  std::string text;
+  for (const Sbp& sbp : axes_) text += (text.empty() ? "" : ",") + sbp.str();
+  return text;
+}
+
+NdSbp parse_nd_sbp(std::string_view text) {
+  std::vector<Sbp> axes;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    axes.push_back(parse_sbp(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return NdSbp(std::move(axes));
 }
 
 }  // namespace sluice

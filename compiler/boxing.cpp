@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/boxing_path.h"
 #include "compiler/collectives.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
@@ -12,14 +13,14 @@ namespace {
 
 using enum Sbp::Kind;
 
-int rank_of(const std::optional<DeviceId>& device) { return device ? device->rank : 0; }
 // On one device every way to lie is the same.
-Sbp effective(const Spread& spread) { return spread.size() == 1 ? Sbp::broadcast() : spread.sbp; }
+Sbp effective(const Row& row) { return row.size() == 1 ? Sbp::broadcast() : row.sbp; }
+bool is_row(const Spread& spread) { return spread.sbp.size() == 1; }
+Row row_of(const Spread& spread) { return {spread.devices, spread.sbp[0]}; }
 
 class Boxer {
  public:
-  Boxer(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Spread& from,
-        const Spread& to)
+  Boxer(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Row& from, const Row& to)
       : builder_(builder), type_(type), shards_(shards), from_(from), to_(to) {}
 
   Shards run() {
@@ -74,7 +75,7 @@ class Boxer {
   }
 
   // All ranks' shards on each, flat, one behind the other.
-  Shards gathered(const Spread& where, const Shards& shards) {
+  Shards gathered(const Row& where, const Shards& shards) {
     return meet(all_gather_op(), where, reshaped(where, shards, {numel(shards[0].shape())}));
   }
 
@@ -112,7 +113,7 @@ class Boxer {
   }
 
   // One call of all ranks.
-  Shards meet(const OpDef& op, const Spread& where, const Shards& operands) {
+  Shards meet(const OpDef& op, const Row& where, const Shards& operands) {
     Ints ranks;
     for (const auto& device : where.devices) ranks.push_back(rank_of(device));
     const auto meeting = static_cast<int64_t>(builder_.graph().nodes().size());
@@ -124,7 +125,7 @@ class Boxer {
     return result;
   }
 
-  Shards reshaped(const Spread& where, const Shards& shards, const Shape& shape) {
+  Shards reshaped(const Row& where, const Shards& shards, const Shape& shape) {
     Shards result;
     for (int i = 0; i < where.size(); ++i) {
       at(where.devices[i]);
@@ -209,25 +210,23 @@ class Boxer {
   graph::GraphBuilder& builder_;
   const TensorType& type_;
   const Shards& shards_;
-  const Spread& from_;
-  const Spread& to_;
+  const Row& from_;
+  const Row& to_;
 };
 
 }  // namespace
 
 std::string Spread::str() const {
   if (off_mesh) return size() == 1 ? "one piece" : fmt::format("one piece on each of {} ranks", size());
-  std::vector<DeviceId> ids;
-  for (const auto& device : devices) ids.push_back(*device);
-  return sbp.str() + " on " + DeviceMesh(std::move(ids)).str();
+  return sbp.str() + " on " + mesh.str();
 }
 
-Spread spread_over(const DeviceMesh& mesh, const Sbp& sbp) {
-  return {{mesh.devices().begin(), mesh.devices().end()}, sbp, false};
+Spread spread_over(const DeviceMesh& mesh, const NdSbp& sbp) {
+  return {{mesh.devices().begin(), mesh.devices().end()}, sbp, false, mesh};
 }
 
 Spread off_mesh(const DeviceId& device, int ranks) {
-  Spread spread{{std::nullopt}, Sbp::broadcast(), true};
+  Spread spread{{std::nullopt}, Sbp::broadcast(), true, {}};
   if (ranks > 1) spread.devices.clear();
   for (int rank = 0; ranks > 1 && rank < ranks; ++rank)
     spread.devices.push_back(DeviceId{rank, device.kind, device.index});
@@ -235,22 +234,53 @@ Spread off_mesh(const DeviceId& device, int ranks) {
 }
 
 const char* boxing_kind(const Spread& from, const Spread& to) {
-  const Sbp::Kind source = effective(from).kind, target = effective(to).kind;
+  // Of several axes the kind is that of the one that changes; where more do, that of the worst.
+  const auto worst = [](const Spread& spread) {
+    const auto several = [&](Sbp::Kind kind) {
+      for (int k = 0; k < spread.sbp.size(); ++k)
+        if (spread.sbp[k].kind == kind && spread.shape()[static_cast<size_t>(k)] > 1) return true;
+      return false;
+    };
+    return several(kPartialSum) ? kPartialSum : several(kSplit) ? kSplit : kBroadcast;
+  };
+  Sbp::Kind source = worst(from), target = worst(to);
   if (to.off_mesh) return source == kBroadcast ? "fetch" : source == kSplit ? "gather" : "reduce";
   if (from.off_mesh) return target == kSplit ? "scatter" : "broadcast";
   if (from.devices != to.devices) return "send";
+  if (from.shape() != to.shape()) return "local";
+  if (!is_row(from)) {
+    int changed = -1, changes = 0;
+    for (int k = 0; k < from.sbp.size(); ++k) {
+      if (from.sbp[k] == to.sbp[k] || from.shape()[static_cast<size_t>(k)] == 1) continue;
+      changed = k;
+      ++changes;
+    }
+    if (changes == 0) return "local";
+    if (changes == 1) {
+      source = from.sbp[changed].kind;
+      target = to.sbp[changed].kind;
+    }
+  }
   if (source == kBroadcast) return "local";
   if (source == kPartialSum) return target == kBroadcast ? "all_reduce" : "reduce_scatter";
   return target == kBroadcast ? "all_gather" : "all_to_all";
 }
 
+Shards box_row(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Row& from,
+               const Row& to) {
+  if (from.devices == to.devices && effective(from) == effective(to)) return shards;
+  return Boxer(builder, type, shards, from, to).run();
+}
+
 Shards box(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Spread& from,
            const Spread& to) {
-  if (from.devices == to.devices && effective(from) == effective(to)) return shards;
+  const bool rows = is_row(from) && is_row(to);
+  if (rows && from.devices == to.devices && effective(row_of(from)) == effective(row_of(to))) return shards;
   const graph::NodeContext outer = builder.context;
   builder.context.placement = {};
-  builder.context.module += fmt::format("{}{}", outer.module.empty() ? "" : "/", boxing_kind(from, to));
-  Shards result = Boxer(builder, type, shards, from, to).run();
+  if (rows) builder.context.module += fmt::format("{}{}", outer.module.empty() ? "" : "/", boxing_kind(from, to));
+  Shards result =
+      rows ? box_row(builder, type, shards, row_of(from), row_of(to)) : box_along_path(builder, type, shards, from, to);
   builder.context = outer;
   return result;
 }

@@ -11,27 +11,44 @@
 
 namespace sluice::compiler {
 
+inline int rank_of(const std::optional<DeviceId>& device) { return device ? device->rank : 0; }
+
 // Devices and how a value lies on them.
 struct Spread {
   std::vector<std::optional<DeviceId>> devices;  // none: the one where nodes without placement run
-  Sbp sbp;
+  NdSbp sbp;
   bool off_mesh = false;
+  DeviceMesh mesh = {};  // of what lies on one
   int size() const { return static_cast<int>(devices.size()); }
+  MeshShape shape() const { return off_mesh ? MeshShape{size()} : shape_of(mesh); }
   std::string str() const;  // "S(0) on sim:0-1"
   bool operator==(const Spread&) const = default;
 };
-Spread spread_over(const DeviceMesh& mesh, const Sbp& sbp);
+Spread spread_over(const DeviceMesh& mesh, const NdSbp& sbp);
 // The spread of nodes without placement: `device` of each rank, or, where there is a single rank, no device in
 // particular.
 Spread off_mesh(const DeviceId& device, int ranks);
 
 using Shards = std::vector<Value>;  // one per device
 
+// Devices in a row, as one axis of a mesh has them.
+struct Row {
+  std::vector<std::optional<DeviceId>> devices;
+  Sbp sbp;
+  int size() const { return static_cast<int>(devices.size()); }
+};
+
 // Names the conversion by its effect: "all_reduce", "reduce_scatter", "all_gather", "all_to_all" on the same devices;
 // "local" where nothing travels; "send" from mesh to mesh; "broadcast", "scatter" on to a mesh; "fetch", "gather",
 // "reduce" off it.
 const char* boxing_kind(const Spread& from, const Spread& to);
 
+// A conversion from row to row. REQUIRES: as box().
+Shards box_row(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Row& from,
+               const Row& to);
+
+// On rows of devices, one conversion. To, from and between meshes of several axes, the steps of layout_paths.h.
+//
 // Makes the nodes; each carries the device on which it runs. REQUIRES: `builder` is the current executor.
 Shards box(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Spread& from,
            const Spread& to);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 
+#include "compiler/boxing_path.h"
 #include "compiler/pass.h"
 #include "graph/ops/global.h"
 #include "graph/rewriter.h"
@@ -26,18 +27,25 @@ int index_of(SbpPlan& plan, const DeviceMesh& mesh) {
   return static_cast<int>(plan.meshes.size()) - 1;
 }
 
+NdSbp without_sums(NdSbp sbp) {
+  for (int k = 0; k < sbp.size(); ++k)
+    if (sbp[k].kind == Sbp::Kind::kPartialSum) sbp[k] = Sbp::broadcast();
+  return sbp;
+}
+
 // The places in which a variable may lie.
 struct Residence {
   int mesh = Lay::kOff;
   bool chosen = false;  // by to_global, or by its first reader
-  Sbp sbp;
+  NdSbp sbp;
 };
 
 // Makes the nodes of the plan's graph, and says where each lies as it does.
 class Inference final : public graph::GraphBuilder {
  public:
-  Inference(SbpPlan& plan, graph::Graph& graph, int depth)
-      : GraphBuilder(graph, DeviceId{}), plan_(plan), depth_(depth) {}
+  using Prices = std::map<std::string, double>;  // of conversions on several axes
+  Inference(SbpPlan& plan, graph::Graph& graph, int depth, std::shared_ptr<Prices> prices)
+      : GraphBuilder(graph, DeviceId{}), plan_(plan), depth_(depth), prices_(std::move(prices)) {}
 
   // The places in which the outputs of the next top-level call have to be in the end; a call with a wish is not taken
   // apart.
@@ -48,6 +56,9 @@ class Inference final : public graph::GraphBuilder {
     open_.resize(plan_.values.size(), false);
     open_[variable] = residence.mesh >= 0 && !residence.chosen;
     plan_.values[variable] = {residence.mesh, residence.sbp};
+    if (open_[variable])
+      plan_.values[variable].sbp =
+          NdSbp::filled(static_cast<int>(plan_.meshes[residence.mesh].axes().size()), Sbp::broadcast());
   }
 
   std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) override {
@@ -57,7 +68,8 @@ class Inference final : public graph::GraphBuilder {
     for (const Value& input : inputs) node.inputs.push_back(id(input));
     if (is_to_global(op)) {
       const auto [mesh, sbp] = ops::placement_of(attrs);
-      next_ = {index_of(plan_, mesh), {{sbp}, {sbp}}};
+      next_ = {index_of(plan_, mesh), {}};
+      for (const Sbp& along : sbp.axes()) next_.rows.push_back({{along}, {along}});
     } else if (&op == &ops::global_like_op()) {
       next_ = like(lay(node.inputs[0]), lay(node.inputs[1]));
     } else {
@@ -74,28 +86,28 @@ class Inference final : public graph::GraphBuilder {
     const Node& node = graph_.nodes()[index];
     for (size_t i = 0; i < node.inputs.size() && next_.mesh >= 0; ++i) {
       const ValueId input = node.inputs[i];
-      if (input == kNoValue || i >= next_.row.inputs.size()) continue;
-      settle(input, next_.row.inputs[i]);
-      plan_.bytes += price(graph_.type(input), lay(input), next_.row.inputs[i]);
+      if (input == kNoValue || i >= next_.rows[0].inputs.size()) continue;
+      settle(input, next_.input(i));
+      plan_.bytes += price(graph_.type(input), lay(input), next_.input(i));
     }
-    for (size_t o = 0; o < node.outputs.size(); ++o)
-      add({next_.mesh, next_.mesh >= 0 ? next_.row.outputs[o] : Sbp::broadcast()});
-    if (next_.mesh < 0) next_.row = {};
+    for (size_t o = 0; o < node.outputs.size(); ++o) add({next_.mesh, next_.mesh >= 0 ? next_.output(o) : NdSbp()});
+    if (next_.mesh < 0) next_.rows = {};
     plan_.calls.push_back(next_);
   }
 
  private:
   const Lay& lay(ValueId value) const { return plan_.values[value]; }
   bool open(ValueId value) const { return value < static_cast<ValueId>(open_.size()) && open_[value]; }
-  int size(int mesh) const { return plan_.meshes[mesh].size(); }
 
   // The gradient of to_global: back on the devices of `like`, unless it is there already.
   SplitCall like(const Lay& x, const Lay& like) const {
-    Sbp sbp = x.sbp;
-    if (like.on_mesh() && x.on_mesh() && like.mesh != x.mesh)
-      sbp = like.sbp.kind == Sbp::Kind::kPartialSum ? Sbp::broadcast() : like.sbp;
-    const int mesh = like.on_mesh() && x.on_mesh() ? like.mesh : x.mesh;
-    return {mesh, {{sbp, like.sbp}, {sbp}}};
+    const bool moves = like.on_mesh() && x.on_mesh() && like.mesh != x.mesh;
+    const NdSbp sbp = moves ? without_sums(like.sbp) : x.sbp;
+    SplitCall call{moves ? like.mesh : x.mesh, {}};
+    // `like` is not read: it stays as it is.
+    for (int k = 0; k < sbp.size(); ++k)
+      call.rows.push_back({{sbp[k], like.mesh == call.mesh ? like.sbp[k] : Sbp::broadcast()}, {sbp[k]}});
+    return call;
   }
 
   int mesh_of(const Node& node) const {
@@ -120,20 +132,30 @@ class Inference final : public graph::GraphBuilder {
   }
 
   // Bytes that an operand costs when it is to lie so on next_.mesh. A value from outside has to come in any case.
-  double price(const TensorType& type, const Lay& from, const Sbp& to) const {
+  double price(const TensorType& type, const Lay& from, const NdSbp& to) {
     if (!from.on_mesh()) return 0;
-    const int n = size(from.mesh), m = size(next_.mesh);
-    return boxing_bytes(static_cast<double>(bytes_of(type)), from.sbp, n, to, m, from.mesh != next_.mesh);
+    const DeviceMesh &source = plan_.meshes[from.mesh], &target = plan_.meshes[next_.mesh];
+    if (from.sbp.size() == 1 && to.size() == 1)
+      return boxing_bytes(static_cast<double>(bytes_of(type)), from.sbp[0], source.size(), to[0], target.size(),
+                          from.mesh != next_.mesh);
+    if (from.mesh == next_.mesh && from.sbp == to) return 0;
+    const auto key =
+        fmt::format("{} {} on {} to {} on {}", type.str(), from.sbp.str(), source.str(), to.str(), target.str());
+    const auto [known, fresh] = prices_->emplace(key, 0.0);
+    if (fresh)
+      for (const BoxingStep& step : boxing_path(type, spread_over(source, from.sbp), spread_over(target, to)))
+        known->second += step.bytes;
+    return known->second;
   }
 
   // An undecided variable lies as its first reader wants it.
-  void settle(ValueId value, const Sbp& wanted) {
+  void settle(ValueId value, const NdSbp& wanted) {
     if (!open(value)) return;
     open_[value] = false;
-    plan_.values[value].sbp = wanted.kind == Sbp::Kind::kPartialSum ? Sbp::broadcast() : wanted;
+    plan_.values[value].sbp = without_sums(wanted);
   }
 
-  // Sets next_.row; returns the bytes it moves.
+  // Sets next_.rows; returns the bytes they move.
   double choose(const Node& node) {
     const size_t count = node.inputs.size();
     std::vector<TensorType> types(count);
@@ -142,46 +164,97 @@ class Inference final : public graph::GraphBuilder {
       present[i] = node.inputs[i] != kNoValue;
       if (present[i]) types[i] = graph_.type(node.inputs[i]);
     }
-    const std::vector<TensorType> outputs = infer_types(*node.op, types, {present.get(), count}, node.attrs);
-    const WholeCall whole{*node.op, node.attrs, types, {present.get(), count}, outputs};
+    const std::span<const bool> are_present{present.get(), count};
+    const std::vector<TensorType> outputs = infer_types(*node.op, types, are_present, node.attrs);
+    next_.rows.clear();
+    double bytes = 0;
+    // What the axes before this one have left: all calls that differ. The first is that of the first device.
+    std::vector<LocalCall> left = {{node.attrs, std::move(types), outputs}};
+    const MeshShape shape = shape_of(plan_.meshes[next_.mesh]);
+    for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis) {
+      const int n = shape[static_cast<size_t>(axis)];
+      bytes += choose_along(node, axis, n, left, are_present);
+      if (axis + 1 < static_cast<int>(shape.size())) left = shards_of(node, left, are_present, next_.rows.back(), n);
+    }
+    return shape.size() == 1 ? bytes : bytes_of_rows(node, outputs);
+  }
+
+  // The row along one axis.
+  double choose_along(const Node& node, int axis, int n, const std::vector<LocalCall>& left,
+                      std::span<const bool> present) {
+    const LocalCall& first = left.front();
     double best = std::numeric_limits<double>::infinity();
     int fewest = 0;
-    for (const SbpRow& row : node.op->sbp(types, node.attrs)) {
-      if (!can_split(whole, row, size(next_.mesh))) continue;
+    SbpRow chosen;
+    for (const SbpRow& row : node.op->sbp(first.inputs, first.attrs)) {
+      const bool fits = std::all_of(left.begin(), left.end(), [&](const LocalCall& call) {
+        return can_split({*node.op, call.attrs, call.inputs, present, call.outputs}, row, n);
+      });
+      if (!fits) continue;
       double bytes = 0;
       int converted = 0;
       bool any_split = false;
+      const auto price_here = [&](const TensorType& type, const Sbp& from, const Sbp& to) {
+        return boxing_bytes(static_cast<double>(bytes_of(type)), from, n, to, n, false);
+      };
       const auto convert = [&](const TensorType& type, const Sbp& from, const Sbp& to) {
         if (from == to) return;
-        bytes += price(type, {next_.mesh, from}, to);
+        bytes += price_here(type, from, to);
         ++converted;
       };
-      for (size_t i = 0; i < count; ++i) {
+      for (size_t i = 0; i < present.size(); ++i) {
         if (!present[i] || !lay(node.inputs[i]).on_mesh() || open(node.inputs[i])) continue;
-        convert(types[i], lay(node.inputs[i]).sbp, row.inputs[i]);
-        any_split = any_split || lay(node.inputs[i]).sbp.kind == Sbp::Kind::kSplit;
+        const Sbp& lies = lay(node.inputs[i]).sbp[axis];
+        convert(first.inputs[i], lies, row.inputs[i]);
+        any_split = any_split || lies.kind == Sbp::Kind::kSplit;
       }
-      for (size_t o = 0; o < outputs.size(); ++o) {
+      for (size_t o = 0; o < first.outputs.size(); ++o) {
         if (o < wishes.size() && wishes[o] && wishes[o]->mesh == next_.mesh)
-          convert(outputs[o], row.outputs[o], wishes[o]->sbp);
+          convert(first.outputs[o], row.outputs[o], wishes[o]->sbp[axis]);
         else if (!any_split && row.outputs[o].kind == Sbp::Kind::kSplit)  // what lay whole will be wanted whole
-          bytes += price(outputs[o], {next_.mesh, row.outputs[o]}, Sbp::broadcast());
+          bytes += price_here(first.outputs[o], row.outputs[o], Sbp::broadcast());
       }
       if (bytes > best || (bytes == best && converted >= fewest)) continue;
       best = bytes;
       fewest = converted;
-      next_.row = row;
+      chosen = row;
     }
     SLUICE_CHECK_KIND(kUnsupported, best < std::numeric_limits<double>::infinity(),
                       "{}: no placement row fits its operands; an op must at least take broadcast ones", node.op->name);
+    next_.rows.push_back(std::move(chosen));
     return best;
+  }
+
+  // What one more axis leaves of calls.
+  static std::vector<LocalCall> shards_of(const Node& node, const std::vector<LocalCall>& calls,
+                                          std::span<const bool> present, const SbpRow& row, int n) {
+    std::vector<LocalCall> shards;
+    for (const LocalCall& call : calls)
+      for (int i = 0; i < n; ++i) {
+        LocalCall shard = local_call({*node.op, call.attrs, call.inputs, present, call.outputs}, row, n, i);
+        if (std::find(shards.begin(), shards.end(), shard) == shards.end()) shards.push_back(std::move(shard));
+      }
+    return shards;
+  }
+
+  // What next_.rows move, by the paths that conversions on several axes take.
+  double bytes_of_rows(const Node& node, const std::vector<TensorType>& outputs) {
+    double bytes = 0;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNoValue || open(node.inputs[i])) continue;
+      bytes += price(graph_.type(node.inputs[i]), lay(node.inputs[i]), next_.input(i));
+    }
+    for (size_t o = 0; o < outputs.size() && o < wishes.size(); ++o)
+      if (wishes[o] && wishes[o]->mesh == next_.mesh)
+        bytes += price(outputs[o], {next_.mesh, next_.output(o)}, wishes[o]->sbp);
+    return bytes;
   }
 
   bool better_taken_apart(const Node& node, double bytes) const {
     if (depth_ >= kDeepest || !node.op->decompose || !wishes.empty()) return false;
     SbpPlan scratch;
     scratch.meshes = plan_.meshes;
-    Inference trial(scratch, scratch.graph, depth_ + 1);
+    Inference trial(scratch, scratch.graph, depth_ + 1, prices_);
     const ExecutorScope scope(trial);
     std::vector<Value> inputs;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -206,8 +279,9 @@ class Inference final : public graph::GraphBuilder {
 
   SbpPlan& plan_;
   int depth_;
-  SplitCall next_;          // of the node being made
-  std::vector<bool> open_;  // variables on a mesh that nobody has read yet
+  SplitCall next_;                  // of the node being made
+  std::shared_ptr<Prices> prices_;  // shared with trials
+  std::vector<bool> open_;          // variables on a mesh that nobody has read yet
 };
 
 // The places in which variables may lie: on the mesh on which all their readers are.
@@ -248,9 +322,9 @@ std::vector<Residence> residences(const graph::Graph& graph, SbpPlan& plan, cons
                    : Residence{index_of(plan, component->second.mesh), true, component->second.sbp};
   }
   for (size_t v = 0; v < homes.size(); ++v)
-    SLUICE_CHECK(homes[v].mesh < 0 || homes[v].sbp.kind != Sbp::Kind::kPartialSum,
-                 "to_global: variable '{}' is asked to lie as P; a variable must lie as S or B",
-                 graph.variables()[v].name);
+    SLUICE_CHECK(homes[v].mesh < 0 || !homes[v].sbp.any(Sbp::Kind::kPartialSum),
+                 "to_global: variable '{}' is asked to lie as {}; a variable must lie as S or B",
+                 graph.variables()[v].name, homes[v].sbp.str());
   return homes;
 }
 
@@ -263,7 +337,7 @@ bool is_global(const graph::Graph& graph) {
 SbpPlan infer_sbp(graph::Graph source, const Components* components) {
   SbpPlan plan;
   graph::Rewriter rewriter(source);
-  Inference inference(plan, rewriter.target(), 0);
+  Inference inference(plan, rewriter.target(), 0, std::make_shared<Inference::Prices>());
   const ExecutorScope scope(inference);
   const std::vector<Residence> homes = residences(source, plan, components);
   plan.values.assign(rewriter.target().values().size(), Lay{});

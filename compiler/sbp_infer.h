@@ -15,7 +15,7 @@ struct Lay {
   static constexpr int kOff = -1;   // on one device, outside the meshes
   static constexpr int kFree = -2;  // depends on nothing: made wherever it is read
   int mesh = kOff;
-  Sbp sbp;
+  NdSbp sbp;
   bool on_mesh() const { return mesh >= 0; }
   bool operator==(const Lay&) const = default;
 };
@@ -23,7 +23,9 @@ struct Lay {
 // How a node on a mesh is split.
 struct SplitCall {
   int mesh = Lay::kOff;
-  SbpRow row;  // one entry per input and output of the node
+  std::vector<SbpRow> rows;  // one per axis of the mesh; each with one entry per input and output of the node
+  NdSbp input(size_t i) const;
+  NdSbp output(size_t o) const;
 };
 
 struct SbpPlan {
@@ -42,7 +44,9 @@ bool is_global(const graph::Graph& graph);
 // when it `moves`, on m others.
 double boxing_bytes(double bytes, const Sbp& from, int n, const Sbp& to, int m, bool moves);
 
-// The type of part `i` of `n`. Throws kValue when there are fewer elements than parts.
+// The type of the part of device `i` of a mesh, and of part `i` of `n`. Throws kValue when there are fewer elements
+// than parts.
+TensorType local_type(const TensorType& type, const MeshShape& mesh, const NdSbp& sbp, int i);
 TensorType local_type(const TensorType& type, const Sbp& sbp, int n, int i);
 
 // A call as a whole: what its inputs and outputs are. Absent inputs have a default type.
@@ -55,13 +59,25 @@ struct WholeCall {
 };
 // Attributes of shard `i` of `n`. Throws when the op does not make its part of the outputs from its part of the inputs.
 Attrs local_attrs(const WholeCall& call, const SbpRow& row, int n, int i);
+// The same on a mesh: the row of an axis is of what the axes before it have left.
+Attrs local_attrs(const WholeCall& call, const MeshShape& mesh, const std::vector<SbpRow>& rows, int i);
 // Does every shard make its part.
 bool can_split(const WholeCall& call, const SbpRow& row, int n);
 
-// For each node the op's row that moves the fewest bytes, then the one that converts the fewest operands, then the
-// first; or the op's decomposition, where that moves fewer. A variable that is read on one mesh alone lies there, as
-// to_global says or as its first reader wants it. Throws kValue naming the user's line where operands lie on different
-// meshes, or a variable would rest as partial sums.
+// A call as one shard sees it, or one of several axes after the axes before.
+struct LocalCall {
+  Attrs attrs;
+  std::vector<TensorType> inputs, outputs;
+  bool operator==(const LocalCall&) const = default;
+};
+// Of shard `i` of `n`. Throws as local_attrs().
+LocalCall local_call(const WholeCall& call, const SbpRow& row, int n, int i);
+
+// For each node, and along each axis of its mesh in turn, the op's row that moves the fewest bytes, then the one that
+// converts the fewest operands, then the first; or the op's decomposition, where that moves fewer. What moves along an
+// axis is priced for this axis alone. A variable that is read on one mesh alone lies there, as to_global says or as its
+// first reader wants it. Throws kValue naming the user's line where operands lie on different meshes, or a variable
+// would rest as partial sums.
 //
 // In a job of several ranks (`components` given), what is there a component lies so; other variables are each rank's.
 using Components = std::map<std::string, GlobalPlacement>;

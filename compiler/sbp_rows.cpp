@@ -30,6 +30,44 @@ TensorType local_type(const TensorType& type, const Sbp& sbp, int n, int i) {
   return local;
 }
 
+TensorType local_type(const TensorType& type, const MeshShape& mesh, const NdSbp& sbp, int i) {
+  if (sbp.size() == 1) return local_type(type, sbp[0], mesh[0], i);
+  const Spans spans = spans_of(type.shape, mesh, sbp, i);
+  TensorType local = type;
+  for (int d = 0; d < type.shape.rank(); ++d)
+    local.shape[d] = spans[static_cast<size_t>(d)].second - spans[static_cast<size_t>(d)].first;
+  return local;
+}
+
+NdSbp SplitCall::input(size_t i) const {
+  std::vector<Sbp> axes;
+  for (const SbpRow& row : rows) axes.push_back(row.inputs[i]);
+  return NdSbp(std::move(axes));
+}
+NdSbp SplitCall::output(size_t o) const {
+  std::vector<Sbp> axes;
+  for (const SbpRow& row : rows) axes.push_back(row.outputs[o]);
+  return NdSbp(std::move(axes));
+}
+
+LocalCall local_call(const WholeCall& call, const SbpRow& row, int n, int i) {
+  LocalCall local{local_attrs(call, row, n, i), {call.inputs.begin(), call.inputs.end()}, {}};
+  for (size_t k = 0; k < local.inputs.size(); ++k)
+    if (call.present[k]) local.inputs[k] = local_type(local.inputs[k], row.inputs[k], n, i);
+  for (size_t k = 0; k < call.outputs.size(); ++k)
+    local.outputs.push_back(local_type(call.outputs[k], row.outputs[k], n, i));
+  return local;
+}
+
+Attrs local_attrs(const WholeCall& call, const MeshShape& mesh, const std::vector<SbpRow>& rows, int i) {
+  const MeshShape at = coordinates(mesh, i);
+  if (rows.size() == 1) return local_attrs(call, rows[0], mesh[0], i);
+  LocalCall local{call.attrs, {call.inputs.begin(), call.inputs.end()}, {call.outputs.begin(), call.outputs.end()}};
+  for (size_t k = 0; k < rows.size(); ++k)
+    local = local_call({call.op, local.attrs, local.inputs, call.present, local.outputs}, rows[k], mesh[k], at[k]);
+  return local.attrs;
+}
+
 Attrs local_attrs(const WholeCall& call, const SbpRow& row, int n, int i) {
   std::vector<TensorType> inputs(call.inputs.begin(), call.inputs.end()), outputs;
   for (size_t k = 0; k < inputs.size(); ++k)

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/device.h"
 #include "base/tensor_spec.h"
@@ -14,10 +15,17 @@ struct Shard {
   std::string name, whole;  // what the plan calls it, and what the graph calls all of it
   DeviceId device;
   TensorType type;  // of the shard
-  int axis = -1;    // it is [start, start + type.shape[axis]) of that axis; -1: a copy of the whole
-  int64_t start = 0;
+  // It is [start, start + type.shape[axis]) of these axes, which ascend, and all of the others.
+  struct Cut {
+    int axis = 0;
+    int64_t start = 0;
+    bool operator==(const Cut&) const = default;
+  };
+  std::vector<Cut> cuts = {};
+  std::string lies = {};  // on a mesh of several axes: how the whole lies, as in "S(0),B on sim:0-3 (2, 2)"
+  int64_t start(int axis) const;
   bool operator==(const Shard&) const = default;
-  std::string str() const;  // "'w@1/sim:0', [8, 16) of dimension 0 of 'w'"
+  std::string str() const;  // "'w@1/sim:0', [8, 16) of dimension 0 of 'w'"; "..., [0, 2) of dimension 1 of 'w'"
 };
 
 using ShardsByName = std::map<std::string, Shard>;

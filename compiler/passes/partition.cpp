@@ -2,7 +2,7 @@
 #include <map>
 #include <tuple>
 
-#include "compiler/boxing.h"
+#include "compiler/boxing_path.h"
 #include "compiler/pass.h"
 #include "compiler/sbp_infer.h"
 #include "graph/ops/global.h"
@@ -15,7 +15,7 @@ using graph::kNoValue;
 using graph::Node;
 using graph::ValueId;
 
-constexpr Lay kOff{};
+const Lay kOff{};
 
 class Partitioner {
  public:
@@ -62,20 +62,25 @@ class Partitioner {
   }
 
  private:
-  using Key = std::tuple<int, Sbp::Kind, int, int>;  // a Lay, and how often it is made of a variable; 0: of no other
+  using Key = std::tuple<int, std::string, int>;  // a Lay, and how often it is made of a variable; 0: of no other
   const graph::Graph& source() const { return plan_.graph; }
 
   // Two lays have one key if they put the same bytes in the same places: on a single device every sbp is a broadcast,
   // and an axis counts only for a split. So nothing is converted that lies as it is wanted already.
   Key key_of(const Lay& lay) const {
-    const bool one = !lay.on_mesh() || plan_.meshes[lay.mesh].size() == 1;
-    const bool split = !one && lay.sbp.kind == Sbp::Kind::kSplit;
-    return {lay.mesh, one ? Sbp::Kind::kBroadcast : lay.sbp.kind, split ? lay.sbp.axis : 0, 0};
+    if (!lay.on_mesh()) return {lay.mesh, "B", 0};
+    NdSbp sbp = lay.sbp;
+    for (int k = 0; k < sbp.size(); ++k)
+      if (plan_.meshes[lay.mesh].axes()[static_cast<size_t>(k)].size == 1) sbp[k] = Sbp::broadcast();
+    return {lay.mesh, sbp.str(), 0};
+  }
+  Lay everywhere(int mesh) const {
+    const size_t axes = mesh >= 0 ? plan_.meshes[mesh].axes().size() : 1;
+    return {mesh, NdSbp::filled(static_cast<int>(axes), Sbp::broadcast())};
   }
   Spread spread(const Lay& lay) const {
     return lay.on_mesh() ? spread_over(plan_.meshes[lay.mesh], lay.sbp) : off_mesh_;
   }
-  static int rank_of(const std::optional<DeviceId>& device) { return device ? device->rank : 0; }
   // Names the part on one device of a value that has one part per device.
   static std::string name_at(const std::string& name, const std::optional<DeviceId>& device) {
     return device ? fmt::format("{}@{}", name, device->str()) : name;
@@ -84,13 +89,19 @@ class Partitioner {
 
   plan::Shard shard_of(const std::string& name, ValueId value, const Lay& lay, const Spread& where, int i) const {
     const TensorType& type = source().type(value);
-    const int n = where.size();
-    plan::Shard shard{name_at(name, where.devices[i]), name, where.devices[i].value_or(DeviceId{}),
-                      local_type(type, lay.sbp, n, i)};
-    if (lay.sbp.kind == Sbp::Kind::kSplit && n > 1) {
-      shard.axis = lay.sbp.axis;
-      shard.start = part_of(type.shape[shard.axis], n, i).first;
+    plan::Shard shard{name_at(name, where.devices[i]), name, where.devices[i].value_or(DeviceId{}), type};
+    if (!lay.on_mesh()) return shard;
+    const MeshShape mesh = where.shape();
+    const Spans spans = spans_of(type.shape, mesh, lay.sbp, i);
+    for (int d = 0; d < type.shape.rank(); ++d) {
+      const auto [start, stop] = spans[static_cast<size_t>(d)];
+      shard.type.shape[d] = stop - start;
+      bool cut = false;
+      for (int k = 0; k < lay.sbp.size(); ++k)
+        cut = cut || (lay.sbp[k] == Sbp::split(d) && mesh[static_cast<size_t>(k)] > 1);
+      if (cut) shard.cuts.push_back({d, start});
     }
+    if (mesh.size() > 1) shard.lies = where.str();
     return shard;
   }
 
@@ -126,7 +137,7 @@ class Partitioner {
     if (plan_.values[value].mesh == Lay::kFree) return make_free(value, wanted);
     // It is converted as often as it is there; a variable, as often as it is read.
     const int reader = builder_.context.every, there = source().every(value);
-    if (there == 0) std::get<3>(key) = reader;
+    if (there == 0) std::get<2>(key) = reader;
     if (const auto it = known.find(key); it != known.end()) return it->second;
     // The conversion runs as often as its source is made, not as often as its first reader runs: later readers may run
     // more often.
@@ -141,22 +152,30 @@ class Partitioner {
 
   // Notes the conversion and the bytes that it moves, for the report on the partition.
   void report(const TensorType& type, const Lay& from, const Lay& to) {
-    const Spread source = spread(from), target = spread(to);
+    Spread source = spread(from);
+    const Spread target = spread(to);
+    const auto add = [&](const Spread& step, double bytes) {
+      pass_.partition.boxings.push_back(
+          {boxing_kind(source, step), builder_.context.module, source.str(), step.str(), bytes});
+      source = step;
+    };
     const double bytes = static_cast<double>(bytes_of(type));
-    pass_.partition.boxings.push_back(
-        {boxing_kind(source, target), builder_.context.module, source.str(), target.str(),
-         boxing_bytes(bytes, source.sbp, source.size(), target.sbp, target.size(), from.mesh != to.mesh)});
+    if (source.sbp.size() == 1 && target.sbp.size() == 1)
+      return add(target,
+                 boxing_bytes(bytes, source.sbp[0], source.size(), target.sbp[0], target.size(), from.mesh != to.mesh));
+    for (const BoxingStep& step : boxing_path(type, source, target)) add(step.to, step.bytes);
   }
 
   // A value that depends on nothing is made where it is read, whole.
   Shards make_free(ValueId value, const Lay& wanted) {
-    const Lay whole{wanted.mesh, Sbp::broadcast()};
+    const Lay whole = everywhere(wanted.mesh);
     const Node& node = source().nodes()[source().values()[value].index];
     auto& known = made_[value];
     if (!known.contains(key_of(whole))) {
       const graph::NodeContext outer = builder_.context;
       builder_.context = graph::Rewriter::context_of(node);
-      split(node, {wanted.mesh, {std::vector<Sbp>(node.inputs.size()), std::vector<Sbp>(node.outputs.size())}});
+      const SbpRow row{std::vector<Sbp>(node.inputs.size()), std::vector<Sbp>(node.outputs.size())};
+      split(node, {wanted.mesh, std::vector(static_cast<size_t>(whole.sbp.size()), row)});
       builder_.context = outer;
     }
     const Shards shards = known.at(key_of(whole));
@@ -166,15 +185,14 @@ class Partitioner {
 
   // Makes the shards of a node's outputs.
   void split(const Node& node, const SplitCall& call) {
-    const auto lay = [&](const Sbp& sbp) { return Lay{call.mesh, sbp}; };
-    const auto in = [&](size_t i) { return call.mesh >= 0 ? lay(call.row.inputs[i]) : kOff; };
-    const auto out = [&](size_t o) { return call.mesh >= 0 ? lay(call.row.outputs[o]) : kOff; };
+    const auto in = [&](size_t i) { return call.mesh >= 0 ? Lay{call.mesh, call.input(i)} : kOff; };
+    const auto out = [&](size_t o) { return call.mesh >= 0 ? Lay{call.mesh, call.output(o)} : kOff; };
     // These ops compute nothing: their result is their operand, converted.
     if (node.op == &ops::to_global_op() || node.op == &ops::global_like_op()) {
       made_[node.outputs[0]][key_of(out(0))] = get(node.inputs[0], in(0));
       return;
     }
-    const Spread where = spread(lay({}));
+    const Spread where = spread(everywhere(call.mesh));
     const int n = where.size();
     std::vector<Shards> inputs(node.inputs.size()), outputs(node.outputs.size());
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -189,14 +207,14 @@ class Partitioner {
         device->rank = rank_of(where.devices[shard]);
       std::vector<Value> operands;
       for (const Shards& shards : inputs) operands.push_back(shards.empty() ? Value() : shards[shard]);
-      const Attrs attrs = call.mesh >= 0 ? attrs_of(node, call.row, n, shard) : node.attrs;
+      const Attrs attrs = call.mesh >= 0 ? attrs_of(node, call, where.shape(), shard) : node.attrs;
       const std::vector<Value> results = builder_.call(*node.op, operands, attrs);
       for (size_t o = 0; o < results.size(); ++o) outputs[o].push_back(results[o]);
     }
     for (size_t o = 0; o < outputs.size(); ++o) made_[node.outputs[o]][key_of(out(o))] = std::move(outputs[o]);
   }
 
-  Attrs attrs_of(const Node& node, const SbpRow& row, int n, int shard) const {
+  Attrs attrs_of(const Node& node, const SplitCall& call, const MeshShape& mesh, int shard) const {
     std::vector<TensorType> inputs, outputs;
     const std::unique_ptr<bool[]> present(new bool[node.inputs.size() + 1]);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -204,7 +222,7 @@ class Partitioner {
       inputs.push_back(present[i] ? source().type(node.inputs[i]) : TensorType{});
     }
     for (ValueId output : node.outputs) outputs.push_back(source().type(output));
-    return local_attrs({*node.op, node.attrs, inputs, {present.get(), inputs.size()}, outputs}, row, n, shard);
+    return local_attrs({*node.op, node.attrs, inputs, {present.get(), inputs.size()}, outputs}, mesh, call.rows, shard);
   }
 
   const SbpPlan plan_;

@@ -3,7 +3,7 @@
 #include <span>
 
 #include "base/device_mesh.h"
-#include "base/sbp.h"
+#include "base/nd_sbp.h"
 #include "graph/op_def.h"
 
 namespace sluice::ops {
@@ -13,7 +13,7 @@ Attrs to_global_attrs(const GlobalPlacement& placement);
 GlobalPlacement placement_of(const Attrs& attrs);
 
 // The same logical tensor, lying on `mesh` as `sbp` says. Its gradient comes back to where x lies.
-Value to_global(const Value& x, const DeviceMesh& mesh, const Sbp& sbp);
+Value to_global(const Value& x, const DeviceMesh& mesh, const NdSbp& sbp);
 
 // For passes, which act on these ops by identity.
 const OpDef& to_global_op();

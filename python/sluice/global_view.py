@@ -45,13 +45,10 @@ def local_to_global(input: Tensor, placement: Any = None, sbp: Any = None, check
 
 def global_to_global(input: Tensor, placement: Any = None, sbp: Any = None, grad_sbp: Any = None, check_meta: bool = True,
                      copy: bool = False) -> Tensor:
-    """A global tensor, lying another way. grad_sbp must be left out: how gradients lie is decided by what reads them."""
+    """A global tensor, lying another way; inside nn.Graph, its gradient as grad_sbp says."""
     if not input.is_global:
         raise ValueError("global_to_global: the input is local; use local_to_global")
-    if grad_sbp is not None:
-        raise NotImplementedError("global_to_global: grad_sbp: how gradients lie follows from what reads them; call "
-                                  "to_global() on them")
-    return (input.clone() if copy else input).to_global(placement=placement, sbp=sbp)
+    return (input.clone() if copy else input).to_global(placement=placement, sbp=sbp, grad_sbp=grad_sbp)
 
 
 def __getattr__(name: str) -> object:

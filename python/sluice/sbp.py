@@ -5,6 +5,8 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
+from sluice import _C
+
 
 class sbp:
     """One of split(dim), broadcast, partial_sum. Compares by value."""
@@ -48,16 +50,32 @@ broadcast = sbp("broadcast")
 partial_sum = sbp("partial_sum")
 
 
-def one(value: Any) -> sbp:
-    """`value`, an sbp or a sequence of one."""
-    if isinstance(value, (list, tuple)) and len(value) == 1:
-        value = value[0]
-    if not isinstance(value, sbp):
+def each(value: Any, axes: Any, where: Any) -> tuple[sbp, ...]:
+    """One for each of the `axes` of a placement, which are its names: of an sbp, or broadcast alone for all of them, or a
+    sequence, or a dict by the axes' names, in which what is left out is broadcast. `where` is the placement, for errors."""
+    if isinstance(value, dict):
+        unknown = [name for name in value if name is None or name not in axes]
+        if unknown:
+            known = ", ".join(repr(name) for name in axes if name) or "none has a name"
+            raise _C.ValueError(f"sbp: {where} has no axis {unknown[0]!r}; its axes: {known}")
+        value = tuple(value.get(name, broadcast) for name in axes)
+    if isinstance(value, sbp) and (len(axes) == 1 or value == broadcast):
+        value = (value,) * len(axes)
+    if isinstance(value, (list, tuple)) and len(value) == len(axes) and all(isinstance(one, sbp) for one in value):
+        return tuple(value)
+    if len(axes) == 1:
         raise TypeError(f"sbp: got {value!r}; must be sluice.sbp.split(dim), broadcast or partial_sum, one for the one axis of "
                         "a placement")
-    return value
+    raise TypeError(f"sbp: got {value!r}; must be {len(axes)} of sluice.sbp.split(dim), broadcast and partial_sum, one for each "
+                    f"axis of {where}, or a dict by their names")
 
 
-def parse(text: str) -> sbp:
-    """Parses the result of sbp.text()."""
-    return split(int(text[2:-1])) if text.startswith("S") else broadcast if text == "B" else partial_sum
+def text(value: tuple[sbp, ...], ndim: int) -> str:
+    """As graphs print it, of a tensor of `ndim` dims: "S(0),B"."""
+    return ",".join(one.text(ndim) for one in value)
+
+
+def parse(text: str) -> tuple[sbp, ...]:
+    """Parses the result of text()."""
+    return tuple(split(int(one[2:-1])) if one.startswith("S") else broadcast if one == "B" else partial_sum
+                 for one in text.split(","))

@@ -29,7 +29,7 @@ void read_option(nb::handle given, std::vector<Pattern>& value) {
 }
 void read_option(nb::handle given, PlacementByName& value) {
   for (const auto& [name, lay] : nb::cast<std::map<std::string, std::pair<std::string, std::string>>>(given))
-    value[name] = {parse_mesh(lay.first), parse_sbp(lay.second)};
+    value[name] = {parse_mesh(lay.first), parse_nd_sbp(lay.second)};
 }
 
 // The key of an option in Python's dict. Python names the file of a machine, not what is in it.

@@ -96,6 +96,14 @@ nb::list passes_of(const CompileResult& result) {
   return list;
 }
 
+// What is brought from lying one way to lying another: (kind, module, from, to, bytes), in the order of the program.
+nb::list conversions_of(const GraphSession& session) {
+  nb::list list;
+  for (const Boxing& b : session.compiled().partition.boxings)
+    list.append(nb::make_tuple(b.kind, b.module, b.from, b.to, b.bytes));
+  return list;
+}
+
 // The layout of each traced node's first output: ("S(0)", its devices), without devices where it is on one.
 nb::list layouts_of(const GraphSession& session) {
   const compiler::SbpPlan plan = session.layouts();

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "bindings.h"
+#include "compiler/boxing_path.h"
 #include "exchange.h"
 #include "graph/calls/call_fix.h"
 #include "graph/ops/creation.h"
@@ -152,7 +153,7 @@ Value with_global(const Tensor& t, std::shared_ptr<const GlobalTensor> global, c
 Value to_global(const Tensor& t, const std::string& mesh, const std::string& sbp, const std::optional<Shape>& whole) {
   const bool present = true;
   const TensorType type{t.dtype(), whole.value_or(t.shape())};
-  GlobalTensor global{{parse_mesh(mesh), parse_sbp(sbp)}, std::nullopt};
+  GlobalTensor global{{parse_mesh(mesh), parse_nd_sbp(sbp)}, std::nullopt};
   infer_types(ops::to_global_op(), {&type, 1}, {&present, 1}, ops::to_global_attrs(global));  // checks both
   if (whole) global.component = t.spec();
   return with_global(t, std::make_shared<GlobalTensor>(std::move(global)), type);
@@ -337,6 +338,42 @@ void bind_meshes(nb::module_& m) {
         return names;
       },
       nb::arg("mesh"));
+  m.def(
+      "mesh_axes",
+      [](const std::string& mesh) {
+        std::vector<std::pair<std::string, int>> axes;
+        const DeviceMesh devices = parse_mesh(mesh);
+        for (const DeviceMesh::Axis& axis : devices.axes()) axes.emplace_back(axis.name, axis.size);
+        return axes;
+      },
+      nb::arg("mesh"), "The name, \"\" for none, and the size of each axis.");
+  m.def(
+      "layout_spans",
+      [](const Shape& shape, const std::string& mesh, const std::string& sbp) {
+        const DeviceMesh devices = parse_mesh(mesh);
+        std::vector<Spans> spans;
+        for (int i = 0; i < devices.size(); ++i)
+          spans.push_back(spans_of(shape, shape_of(devices), parse_nd_sbp(sbp), i));
+        return spans;
+      },
+      nb::arg("shape"), nb::arg("mesh"), nb::arg("sbp"), "What each device has: start and end of each dim.");
+  m.def(
+      "boxing_path",
+      [](const Shape& shape, const std::pair<std::string, std::string>& from,
+         const std::pair<std::string, std::string>& to) {
+        const auto spread = [&](const std::pair<std::string, std::string>& lies) {
+          const DeviceMesh mesh = parse_mesh(lies.first);
+          const NdSbp sbp = parse_nd_sbp(lies.second);
+          check_layout(shape, mesh, sbp, "a tensor of shape " + shape.str());
+          return compiler::spread_over(mesh, sbp);
+        };
+        nb::list path;
+        for (const auto& step : compiler::boxing_path({DType::kInt8, shape}, spread(from), spread(to)))
+          path.append(nb::make_tuple(step.to.mesh.str(), step.to.sbp.str(), step.bytes));
+        return path;
+      },
+      nb::arg("shape"), nb::arg("source"), nb::arg("target"),
+      "The cheapest steps from lying (mesh, sbp) to lying so: mesh, sbp, and elements that travel.");
 }
 
 }  // namespace

@@ -29,8 +29,23 @@ std::string shards_text(const plan::Shards& shards) {
   json::object text;
   each_kind([&](const char* kind, plan::ShardsByName plan::Shards::*of_kind) {
     json::object& all = text[kind].emplace_object();
-    for (const auto& [name, s] : shards.*of_kind)
-      all[name] = json::object{{"of", s.whole}, {"device", s.device.str()}, {"axis", s.axis}, {"start", s.start}};
+    for (const auto& [name, s] : shards.*of_kind) {
+      json::object& shard = all[name].emplace_object();
+      shard = {{"of", s.whole}, {"device", s.device.str()}};
+      if (s.cuts.size() > 1) {
+        json::array axes, starts;
+        for (const plan::Shard::Cut& cut : s.cuts) {
+          axes.emplace_back(cut.axis);
+          starts.emplace_back(cut.start);
+        }
+        shard["axis"] = std::move(axes);
+        shard["start"] = std::move(starts);
+      } else {
+        shard["axis"] = s.cuts.empty() ? -1 : s.cuts[0].axis;
+        shard["start"] = s.cuts.empty() ? 0 : s.cuts[0].start;
+      }
+      if (!s.lies.empty()) shard["lies"] = s.lies;
+    }
   });
   return json::serialize(text);
 }
@@ -43,6 +58,22 @@ std::map<std::string, TensorType> types_in(const plan::Plan& plan, const std::st
   for (const plan::Output& o : plan.outputs) kind == "outputs" ? add(o.name, o.view.spec) : void();
   for (const plan::Variable& v : plan.variables) kind == "variables" ? add(v.name, v.spec) : void();
   return types;
+}
+
+// One axis and where the part begins, -1 for a copy of the whole; or a list of each. Nothing where they are bad.
+std::optional<std::vector<plan::Shard::Cut>> cuts_of(const json::value& axis, const json::value& start, int64_t rank) {
+  const auto listed = [](const json::value& value) { return value.is_array() ? value.as_array() : json::array{value}; };
+  const json::array axes = listed(axis), starts = listed(start);
+  if (axis.is_array() != start.is_array() || axes.size() != starts.size()) return std::nullopt;
+  std::vector<plan::Shard::Cut> cuts;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (!axes[i].is_int64() || !starts[i].is_int64()) return std::nullopt;
+    const int64_t a = axes[i].as_int64(), s = starts[i].as_int64();
+    const int64_t least = cuts.empty() ? axis.is_array() ? 0 : -1 : cuts.back().axis + 1;
+    if (a < least || a >= rank || s < 0 || s >= int64_t{1} << 48) return std::nullopt;
+    if (a >= 0) cuts.push_back({static_cast<int>(a), s});
+  }
+  return cuts;
 }
 
 plan::Shards parse_shards(const std::string& path, const std::string& text, const plan::Plan& plan) {
@@ -72,16 +103,18 @@ plan::Shards parse_shards(const std::string& path, const std::string& text, cons
         const json::value* found = pair.value().is_object() ? pair.value().as_object().if_contains(key) : nullptr;
         return found != nullptr ? *found : json::value();
       };
-      const json::value of = field("of"), device = field("device"), axis = field("axis"), start = field("start");
+      const json::value of = field("of"), device = field("device"), lies = field("lies");
       const int64_t rank = type->second.shape.rank();
-      SLUICE_CHECK(of.is_string() && device.is_string() && axis.is_int64() && start.is_int64() &&
-                       axis.as_int64() >= -1 && axis.as_int64() < rank && start.as_int64() >= 0 &&
-                       start.as_int64() < int64_t{1} << 48,
+      const std::optional<std::vector<plan::Shard::Cut>> cuts = cuts_of(field("axis"), field("start"), rank);
+      SLUICE_CHECK(of.is_string() && device.is_string() && cuts && (lies.is_null() || lies.is_string()),
                    "{}: '{}': {}; must have of, device, axis (-1 to {}) and start", where, name,
                    json::serialize(pair.value()), rank - 1);
-      (shards.*of_kind)[name] = {
-          name,         std::string(of.as_string()),       device_of(std::string(device.as_string()), name),
-          type->second, static_cast<int>(axis.as_int64()), start.as_int64()};
+      (shards.*of_kind)[name] = {name,
+                                 std::string(of.as_string()),
+                                 device_of(std::string(device.as_string()), name),
+                                 type->second,
+                                 *cuts,
+                                 lies.is_string() ? std::string(lies.as_string()) : std::string()};
     }
   });
   return shards;

@@ -78,9 +78,16 @@ class Finder {
     return "";
   }
 
+  static bool copies(const Ports::Input& port) {
+    for (auto shard = port.shards.begin(); shard != port.shards.end(); ++shard)
+      if (std::any_of(port.shards.begin(), shard, [&](const auto& known) { return known.cuts == shard->cuts; }))
+        return true;
+    return false;
+  }
+
   std::string input(const Ports::Input& port) const {
-    const bool whole = port.shards.front().axis < 0;
-    if (whole && port.shards.size() > 1) return "several registers get all of it";
+    if (!port.shards.front().cuts.empty() && copies(port)) return "several registers get the same part of it";
+    if (port.shards.front().cuts.empty() && port.shards.size() > 1) return "several registers get all of it";
     if (port.info.type.shape.rank() == 0 && port.parts > 1) return "several firings get all of it";
     TensorSpec part = TensorSpec::contiguous(port.info.type);
     if (port.parts > 1) part.shape[0] /= port.parts;

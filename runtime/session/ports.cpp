@@ -9,17 +9,32 @@ namespace {
 
 // Puts a further shard of the same whole beside those the port has.
 void extend(const plan::Plan& plan, Ports::Input& port, plan::Shard shard) {
-  Shape &whole = port.info.type.shape, rest = shard.type.shape;
+  Shape& whole = port.info.type.shape;
+  const Shape& part = shard.type.shape;
   const plan::Shard& first = port.shards.front();
-  bool fits = shard.axis == first.axis && shard.type.dtype == port.info.type.dtype && rest.rank() == whole.rank();
-  if (fits && shard.axis >= 0) {
-    shard.start -= first.start;
-    fits = shard.start == whole[shard.axis];
-    whole[shard.axis] += rest[shard.axis];
-    rest[shard.axis] = whole[shard.axis];
+  bool fits =
+      shard.cuts.size() == first.cuts.size() && shard.type.dtype == port.info.type.dtype && part.rank() == whole.rank();
+  std::vector<bool> cut(kMaxRank, false);
+  for (size_t c = 0; fits && c < shard.cuts.size(); ++c) {
+    fits = shard.cuts[c].axis == first.cuts[c].axis && shard.cuts[c].axis < part.rank();
+    if (!fits) break;
+    shard.cuts[c].start -= first.cuts[c].start;
+    cut[static_cast<size_t>(shard.cuts[c].axis)] = true;
   }
-  SLUICE_CHECK(fits && rest == whole,
-               "plan '{}': input {}: it does not fit to '{}'; shards are copies, or parts in order", plan.name,
+  const bool again = fits && std::any_of(port.shards.begin(), port.shards.end(), [&](const plan::Shard& known) {
+                       bool same = known.type == shard.type;
+                       for (const plan::Shard::Cut& c : shard.cuts)
+                         same = same && known.start(c.axis) - (&known == &first ? first.start(c.axis) : 0) == c.start;
+                       return same;
+                     });
+  // A part begins where those before it end, or beside one of them.
+  for (int d = 0; fits && !again && d < whole.rank(); ++d) {
+    const int64_t start = shard.start(d);
+    fits = cut[static_cast<size_t>(d)] ? start >= 0 && start <= whole[d] : part[d] == whole[d];
+    if (fits && shard.cuts.size() == 1 && cut[static_cast<size_t>(d)]) fits = start == whole[d];
+    if (fits) whole[d] = std::max(whole[d], start + part[d]);
+  }
+  SLUICE_CHECK(fits, "plan '{}': input {}: it does not fit to '{}'; shards are copies, or parts in order", plan.name,
                shard.str(), first.name);
   port.shards.push_back(std::move(shard));
 }
@@ -62,7 +77,7 @@ Ports ports_of(const plan::Plan& plan, const plan::FiringCounts& counts, const p
     const plan::Input& input = plan.inputs[i];
     const TensorType type{input.spec.dtype, input.spec.shape};
     const plan::Shard* known = plan::find_shard(shards.inputs, input.name);
-    plan::Shard shard = known != nullptr ? *known : plan::Shard{input.name, input.name, {}, {}, -1, 0};
+    plan::Shard shard = known != nullptr ? *known : plan::Shard{input.name, input.name, {}, {}};
     shard.type = type;
     const auto port = std::find_if(ports.inputs.begin(), ports.inputs.end(), [&](const Ports::Input& p) {
       return known != nullptr && p.info.name == shard.whole;
@@ -75,7 +90,7 @@ Ports ports_of(const plan::Plan& plan, const plan::FiringCounts& counts, const p
     }
   }
   for (Ports::Input& port : ports.inputs) {
-    port.shards.front().start = 0;  // what this process has begins here
+    for (plan::Shard::Cut& cut : port.shards.front().cuts) cut.start = 0;  // what this process has begins here
     port.parts = plan.actors[plan.registers[plan.inputs[port.of_plan.front()].reg].producer].starts;
     for (const int i : port.of_plan) {
       const int starts = plan.actors[plan.registers[plan.inputs[i].reg].producer].starts;
@@ -95,7 +110,7 @@ Ports ports_of(const plan::Plan& plan, const plan::FiringCounts& counts, const p
       continue;
     }
     const plan::Shard* known = plan::find_shard(shards.outputs, output.name);
-    SLUICE_CHECK_KIND(kUnsupported, known == nullptr || known->axis < 0,
+    SLUICE_CHECK_KIND(kUnsupported, known == nullptr || known->cuts.empty(),
                       "plan '{}': output {}: it is a part; outputs must be whole", plan.name, known->str());
     const bool told = known != nullptr && std::any_of(ports.outputs.begin(), ports.outputs.end(),
                                                       [&](const PortInfo& port) { return port.name == name; });

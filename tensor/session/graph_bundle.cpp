@@ -49,7 +49,7 @@ BundleTensor GraphSession::Impl::whole_of(const std::string& name, const TensorT
       const plan::Window window = plan::window_of(shard, whole.spec);
       strided_copy(static_cast<std::byte*>(whole.storage->data()) + window.offset, window.spec, part.data(), spec);
     }
-    if (shard.axis < 0) break;  // copies are equal
+    if (shard.cuts.empty()) break;  // copies are equal
   }
   return whole;
 }
@@ -58,7 +58,7 @@ Bundle GraphSession::without_weights() const {
   Impl& impl = *impl_;
   const std::string& name = impl.result.plan.name;
   for (const auto& [input, component] : impl.options.compile.components) {
-    SLUICE_CHECK_KIND(kUnsupported, impl.world == nullptr || component.sbp.kind != Sbp::Kind::kPartialSum,
+    SLUICE_CHECK_KIND(kUnsupported, impl.world == nullptr || !component.sbp.any(Sbp::Kind::kPartialSum),
                       "graph '{}': '{}' lies as {}; what a bundle is fed must be whole, or split", name, input,
                       component.str());
   }
@@ -137,22 +137,24 @@ void GraphSession::Impl::adopt(Bundle& bundle) {
   options.compile.ranks = plan::rank_count(result.plan);
   if (world != nullptr && (world->size() == 1 || options.compile.ranks == 1)) world = nullptr;
   if (world == nullptr) return;
-  std::map<std::string, std::pair<std::vector<DeviceId>, int>> lies;  // by the graph's name: devices, axis
+  std::map<std::string, std::pair<std::vector<DeviceId>, NdSbp>> lies;  // by the graph's name, on rows of devices
   const auto add = [&](const plan::Shard* shard) {
     if (shard == nullptr) return;
+    if (!shard->lies.empty()) {
+      options.compile.components.insert_or_assign(shard->whole, parse_placement(shard->lies));
+      return;
+    }
     lies[shard->whole].first.push_back(shard->device);
-    lies[shard->whole].second = shard->axis;
+    lies[shard->whole].second = shard->cuts.empty() ? Sbp::broadcast() : Sbp::split(shard->cuts[0].axis);
   };
   for (const plan::Input& input : result.plan.inputs) {
     // Copies are taken from local tensors, too.
     const plan::Shard* shard = plan::find_shard(shards.inputs, input.name);
-    if (shard != nullptr && shard->axis >= 0) add(shard);
+    if (shard != nullptr && !shard->cuts.empty()) add(shard);
   }
   for (const plan::Shard& shard : result.partition.shards) add(&shard);
-  for (auto& [name, where] : lies) {
-    options.compile.components[name] = {DeviceMesh(std::move(where.first)),
-                                        where.second < 0 ? Sbp::broadcast() : Sbp::split(where.second)};
-  }
+  for (auto& [name, where] : lies)
+    options.compile.components[name] = {DeviceMesh(std::move(where.first)), where.second};
   for (const plan::Shard& shard : result.partition.shards) {
     const auto whole = captured.variables.find(shard.whole);
     if (shard.device.rank != world->rank() || whole == captured.variables.end()) continue;

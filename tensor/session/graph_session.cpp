@@ -209,7 +209,7 @@ void GraphSession::Impl::bind_variables(VariableBindings& bindings) {
       whole_of[name] = shard.whole;
       continue;
     }
-    if (world != nullptr) shard.axis = -1;  // the tensor holds no more than this
+    if (world != nullptr) shard.cuts.clear();  // the tensor holds no more than this
     shard.device = homes.at(name);
     of[shard.whole].push_back(std::move(shard));
   }

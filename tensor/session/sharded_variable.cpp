@@ -1,32 +1,26 @@
 #include "tensor/session/sharded_variable.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "runtime/session/engine.h"
+#include "runtime/session/strided_copy.h"
 #include "streams/stream.h"
 #include "tensor/eager.h"
 
 namespace sluice {
 namespace {
 
-// Copies rows of a part to or from their places in the whole.
+// Copies a part to or from its place in the whole.
 void copy_rows(const TensorType& whole, const plan::Shard& shard, std::byte* in_whole, std::byte* in_part,
                bool to_whole) {
-  uint64_t outer = 1, inner = dtype_size(whole.dtype);
-  for (int i = 0; i < whole.shape.rank(); ++i) {
-    if (i < shard.axis) outer *= static_cast<uint64_t>(whole.shape[i]);
-    if (i > shard.axis) inner *= static_cast<uint64_t>(whole.shape[i]);
-  }
-  const bool split = shard.axis >= 0;
-  const uint64_t run = split ? static_cast<uint64_t>(shard.type.shape[shard.axis]) * inner : inner;
-  const uint64_t pitch = split ? static_cast<uint64_t>(whole.shape[shard.axis]) * inner : inner;
-  for (uint64_t row = 0; row < outer; ++row) {
-    std::byte* place = in_whole + row * pitch + (split ? static_cast<uint64_t>(shard.start) * inner : 0);
-    std::byte* piece = in_part + row * run;
-    std::memcpy(to_whole ? place : piece, to_whole ? piece : place, run);
-  }
+  const TensorSpec part = TensorSpec::contiguous(shard.type);
+  const plan::Window window = plan::window_of(shard, TensorSpec::contiguous(whole));
+  std::byte* place = in_whole + window.offset;
+  if (to_whole)
+    strided_copy(place, window.spec, in_part, part);
+  else
+    strided_copy(in_part, part, place, window.spec);
 }
 
 }  // namespace
@@ -37,7 +31,7 @@ ShardedVariable::ShardedVariable(std::shared_ptr<Storage> whole, const TensorTyp
 std::shared_ptr<ShardedVariable> ShardedVariable::of(EagerExecutor& eager, EagerImpl& tensor,
                                                      const std::vector<plan::Shard>& shards) {
   const auto same = [](const Part& part, const plan::Shard& shard) {
-    return part.shard.device == shard.device && part.shard.axis == shard.axis && part.shard.start == shard.start;
+    return part.shard.device == shard.device && part.shard.cuts == shard.cuts;
   };
   std::erase_if(tensor.sharded, [](const auto& known) { return known.expired(); });
   for (const auto& weak : tensor.sharded) {
@@ -96,7 +90,7 @@ void ShardedVariable::gather() {
   if (!stale_) return;
   for (const Part& part : parts_) {
     copy_part(part, true);
-    if (part.shard.axis < 0) break;  // copies are equal
+    if (part.shard.cuts.empty()) break;  // copies are equal
   }
   stale_ = false;
 }

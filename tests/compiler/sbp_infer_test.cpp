@@ -99,9 +99,9 @@ TEST(SbpInfer, ColumnThenRowIsOneAllReduce) {
   EXPECT_EQ(travels(split(body + "  output \"y\" = %12\n")), "all_reduce 192");
   for (const plan::Shard& shard : split(body).shards) {
     const int axis = shard.whole == "down" ? 1 : shard.whole == "down.bias" ? -1 : 0;
-    EXPECT_EQ(shard.axis, axis) << shard.name;  // biases lie as their first reader wants them
+    EXPECT_EQ(shard.cuts.empty() ? -1 : shard.cuts[0].axis, axis) << shard.name;  // biases: as their first reader wants
     if (shard.name != "down@sim:1") continue;
-    EXPECT_EQ(shard.start, 4);
+    EXPECT_EQ(shard.start(1), 4);
     EXPECT_EQ(shard.type.str(), "float32(6, 4)");
   }
 }
@@ -155,6 +155,51 @@ TEST(SbpInfer, AGradientComesBackToWhereItsValueLay) {
   %4 = global_like(%3, %1) : float32(4, 3)
 )ir"),
             "S(0) on sim:0-1");
+}
+
+// A batch along one axis, layers along the other.
+TEST(SbpInfer, EachAxisHasARowOfItsOwn) {
+  const std::string mesh = "mesh = [\"sim:0-3 (dp=2, tp=2)\"]";
+  const std::string body = fmt::format(R"ir(
+  %0 = input "x" : float32(4, 6)
+  %1 = variable "up" : float32(8, 6)
+  %2 = variable "up.bias" : float32(8,)
+  %3 = variable "down" : float32(6, 8)
+  %4 = to_global(%0) {{{0}, sbp = "S(0),B", axis = 0}} : float32(4, 6)
+  %5 = to_global(%1) {{{0}, sbp = "B,S(0)", axis = 0}} : float32(8, 6)
+  %6 = to_global(%3) {{{0}, sbp = "B,S(1)", axis = 0}} : float32(6, 8)
+  %7 = linear(%4, %5, %2) : float32(4, 8)
+  %8 = relu(%7) : float32(4, 8)
+  %9 = linear(%8, %6, none) : float32(4, 6)
+  %10 = reshape(%9) {{shape = [2, 2, 6]}} : float32(2, 2, 6)
+)ir",
+                                       mesh);
+  const SbpPlan plan = infer_sbp(parse(body));
+  const auto lies = [&](size_t value) { return plan.values[value].sbp.str(); };
+  EXPECT_EQ(lies(2), "B,S(0)");  // the bias, as its reader wants it
+  EXPECT_EQ(lies(7), "S(0),S(1)");
+  EXPECT_EQ(lies(9), "S(0),P");
+  EXPECT_EQ(last_lay(body), "S(0),P on sim:0-3 (dp=2, tp=2)");
+  EXPECT_EQ(plan.bytes, 0);
+  const Partition made = split(body + "  output \"y\" = %10\n");
+  EXPECT_EQ(travels(made), "reduce_scatter 96");  // 48 on each of two lines; the parts are brought off the mesh
+  for (const plan::Shard& shard : made.shards) {
+    EXPECT_EQ(shard.lies, shard.whole == "down" ? "B,S(1) on sim:0-3 (dp=2, tp=2)" : "B,S(0) on sim:0-3 (dp=2, tp=2)");
+    if (shard.name != "down@sim:3") continue;
+    EXPECT_EQ(shard.str(), "'down@sim:3', [4, 8) of dimension 1 of 'down'");
+  }
+}
+
+TEST(SbpInfer, PartsMayBeCutAlongTwoDimensions) {
+  const Partition made = split(R"ir(
+  %0 = variable "w" : float32(5, 4)
+  %1 = to_global(%0) {mesh = ["sim:0-3 (2, 2)"], sbp = "S(0),S(1)", axis = 0} : float32(5, 4)
+  %2 = neg(%1) : float32(5, 4)
+  output "y" = %2
+)ir");
+  ASSERT_EQ(made.shards.size(), 4u);
+  EXPECT_EQ(made.shards[3].str(), "'w@sim:3', [3, 5) of dimension 0, [2, 4) of dimension 1 of 'w'");
+  EXPECT_EQ(made.shards[3].type.str(), "float32(2, 2)");
 }
 
 TEST(BoxingBytes, AreThoseOfTheTextbook) {

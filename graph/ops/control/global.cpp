@@ -12,14 +12,8 @@ namespace {
 Values same(std::span<const Value> in, const Attrs&) { return {copy(in[0])}; }
 
 std::vector<TensorType> infer_to_global(Types in, Present, const Attrs& attrs) {
-  const auto& [mesh, sbp] = placement_of(attrs);
-  if (sbp.kind != Sbp::Kind::kSplit) return {in[0]};
-  const Shape& shape = in[0].shape;
-  SLUICE_CHECK(sbp.axis < shape.rank(), "sbp: {} of a tensor of rank {}: {}; the axis must be below the rank",
-               sbp.str(), shape.rank(), in[0].str());
-  SLUICE_CHECK(shape[sbp.axis] >= mesh.size(),
-               "sbp: {} of {} over {} devices: axis {} has {} elements; each device must get at least one", sbp.str(),
-               in[0].str(), mesh.size(), sbp.axis, shape[sbp.axis]);
+  const GlobalPlacement placement = placement_of(attrs);
+  check_layout(in[0].shape, placement.mesh, placement.sbp, in[0].str());
   return {in[0]};
 }
 
@@ -43,7 +37,9 @@ const OpDef to_global_def{
     .name = "to_global",
     .doc =
         "The same logical tensor, lying on the devices of `mesh` as `sbp` says: \"split\" each holds a part along "
-        "`axis`, \"broadcast\" each holds all, \"partial_sum\" what they hold adds up. oneflow.Tensor.to_global.",
+        "`axis`, \"broadcast\" each holds all, \"partial_sum\" what they hold adds up. A mesh of several axes is one "
+        "text, "
+        "as in \"sim:0-3 (2, 2)\", and `sbp` has a word for each axis, as in \"S(0),B\". oneflow.Tensor.to_global.",
     .inputs = {"x"},
     .params = {{.name = "mesh", .default_value = Strings(), .required = true},
                {.name = "sbp", .default_value = std::string(), .required = true},
@@ -58,7 +54,8 @@ const OpDef to_global_def{
     .samples = {{{{.shape = {4, 3}}}, {Strings{"sim:0", "sim:1"}, std::string("split"), int64_t{0}}},
                 {{{.shape = {4, 5}}}, {Strings{"sim:0", "sim:2", "sim:3"}, std::string("split"), int64_t{1}}},
                 {{{.shape = {}}}, {Strings{"sim:0"}, std::string("broadcast"), int64_t{0}}},
-                {{{.shape = {2, 3}}}, {Strings{"sim:0", "sim:1"}, std::string("partial_sum"), int64_t{0}}}}};
+                {{{.shape = {2, 3}}}, {Strings{"sim:0", "sim:1"}, std::string("partial_sum"), int64_t{0}}},
+                {{{.shape = {4, 3}}}, {Strings{"sim:0-3 (dp=2, tp=2)"}, std::string("S(0),B"), int64_t{0}}}}};
 
 }  // namespace
 
@@ -77,7 +74,7 @@ GlobalPlacement placement_of(const Attrs& attrs) {
   return sluice::placement_of(attr<Strings>(attrs, 0), attr<std::string>(attrs, 1), attr<int64_t>(attrs, 2));
 }
 
-Value to_global(const Value& x, const DeviceMesh& mesh, const Sbp& sbp) {
+Value to_global(const Value& x, const DeviceMesh& mesh, const NdSbp& sbp) {
   return call1(to_global_def, {x}, to_global_attrs({mesh, sbp}));
 }
 

@@ -45,17 +45,23 @@ class Zero:
                              "sbp.broadcast) first")
         loads: dict[Any, dict[int, int]] = {}
         for p in params:
-            if not p.is_global or p.sbp[0] != broadcast or len(p.placement.ranks) == 1:
+            axis = self._axis_of_copies(p) if p.is_global else None
+            if axis is None:
                 continue
-            home, sbp = p.placement, split(0)
+            home, sbp = p.placement, None
             if self.mode == "non_distributed":
+                if len(home.shape) > 1:
+                    raise ValueError(f"enable_zero: mode is 'non_distributed', and a parameter lies on {home}; must be a row of devices, "
+                                     "or 'distributed_split'")
                 load = loads.setdefault(p.placement, dict.fromkeys(p.placement.ranks, 0))
                 rank = min(load, key=load.get)
                 load[rank] += p.numel() * p.element_size()
                 home, sbp = placement(home.type, [rank]), broadcast
                 optim.homes[p] = home
-            elif not self._worth_splitting(p):
-                continue
+            else:
+                sbp = self._parts(p, axis)
+                if sbp is None:
+                    continue
             if self.stage == 3:
                 p.data = p.data.to_global(sbp=sbp)
                 p.rests_split = True
@@ -64,9 +70,18 @@ class Zero:
                 if isinstance(t, Tensor) and t._shape == p._shape:
                     state[name] = place(t, home, sbp)
 
-    def _worth_splitting(self, p: Tensor) -> bool:
-        n = len(p.placement.ranks)
-        return p.ndim > 0 and p._shape[0] >= n and math.prod(p._shape) // n >= self.min_size
+    @staticmethod
+    def _axis_of_copies(p: Tensor) -> int | None:
+        """The first axis of the parameter's placement along which all devices have the same of it."""
+        return next((k for k, n in enumerate(p.placement.shape) if n > 1 and p.sbp[k] == broadcast), None)
+
+    def _parts(self, p: Tensor, axis: int) -> Any:
+        """How it lies in parts along `axis`: by the first dim, or the next that no other axis splits; None if not worth it."""
+        n, taken = p.placement.shape[axis], {one.dim for one in p.sbp}
+        dim = next((d for d in range(p.ndim) if d not in taken), None)
+        if dim is None or p._shape[dim] < n or math.prod(p._shape) // p.placement.size() < self.min_size:
+            return None
+        return (*p.sbp[:axis], split(dim), *p.sbp[axis + 1:])
 
     @contextlib.contextmanager
     def restored(self, blocks: Iterable[Any]) -> Iterator[None]:

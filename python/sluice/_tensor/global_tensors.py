@@ -10,7 +10,8 @@ from typing import Any
 
 from sluice import _C, sbp as _sbp
 from sluice._C import Tensor
-from sluice._tensor.creation import lay_alike_by, zeros, zeros_like
+from sluice._tensor.components import combine, convert, lay
+from sluice._tensor.creation import lay_alike_by
 from sluice._tensor.methods import method
 
 
@@ -22,44 +23,92 @@ def _job() -> Any:
     return state.world if state.world is not None and state.world.size > 1 else None
 
 
-class placement:
-    """A row of devices: placement("sim", [0, 1]), placement(type="cpu", ranks=[0]).
+def _grid(ranks: Any) -> tuple[list[int], list[int]]:
+    """The numbers in nested lists, and the sizes of the block that they make."""
+    if isinstance(ranks, Integral) and not isinstance(ranks, bool):
+        return [int(ranks)], []
+    if isinstance(ranks, (str, bytes, dict)) or not hasattr(ranks, "__iter__"):
+        raise TypeError
+    parts = [_grid(part) for part in ranks]
+    if not parts or any(shape != parts[0][1] for _, shape in parts):
+        raise TypeError
+    return [rank for flat, _ in parts for rank in flat], [len(parts), *parts[0][1]]
 
-    Numbers are the job's devices: of one process its own; of several ranks each drives the one of its number.
+
+class placement:
+    """A row of devices, or a block of several axes: placement("sim", [0, 1]), placement("cpu", [[0, 1], [2, 3]],
+    names=("dp", "tp")).
+
+    Numbers are the job's devices: of one process its own; of several ranks each drives the one of its number. Axes without
+    names are counted. Placements are equal if they have the same devices in the same block.
     """
 
-    __slots__ = ("type", "ranks", "_mesh")
+    __slots__ = ("type", "ranks", "shape", "names", "_mesh", "_flat")
 
-    def __init__(self, type: str, ranks: Any) -> None:
-        ranks = list(ranks)
-        if not ranks or not all(isinstance(r, Integral) and not isinstance(r, bool) and r >= 0 for r in ranks):
-            raise _C.ValueError(f"placement: ranks are {ranks!r}; must be a list of device numbers, like [0, 1]")
-        ranks = [int(r) for r in ranks]
+    def __init__(self, type: str, ranks: Any, names: Any = None) -> None:
+        try:
+            flat, shape = _grid(ranks)
+            if not shape or min(flat) < 0:
+                raise TypeError
+        except TypeError:
+            raise _C.ValueError(f"placement: ranks are {ranks!r}; must be a list of device numbers, like [0, 1], or lists of one "
+                                "length, like [[0, 1], [2, 3]]") from None
+        if names is not None and (isinstance(names, str) or len(names) != len(shape)):
+            raise _C.ValueError(f"placement: names are {names!r}; must be {len(shape)}, one for each axis of {shape}")
         job = _job()
         if job is None:
-            names = [f"{type}:{r}" for r in ranks]
-        elif max(ranks) < job.size:
-            names = [f"{r}/{type}:{job.local_ranks[r] if type == 'cuda' else 0}" for r in ranks]
+            devices = [f"{type}:{r}" for r in flat]
+        elif max(flat) < job.size:
+            devices = [f"{r}/{type}:{job.local_ranks[r] if type == 'cuda' else 0}" for r in flat]
         else:
-            raise _C.ValueError(f"placement: rank {max(ranks)}; the job has ranks 0 to {job.size - 1}")
-        self._mesh = _C.parse_mesh(",".join(names))
-        self.type, self.ranks = type, tuple(ranks)
+            raise _C.ValueError(f"placement: rank {max(flat)}; the job has ranks 0 to {job.size - 1}")
+        sizes = [f"{name}={n}" for name, n in zip(names, shape)] if names is not None else list(map(str, shape))
+        axes = f" ({', '.join(sizes)})" if len(shape) > 1 or names is not None else ""
+        self._keep(_C.parse_mesh(",".join(devices) + axes), type, flat)
+
+    def _keep(self, mesh: str, type: str, flat: list[int]) -> None:
+        axes = _C.mesh_axes(mesh)
+        self._mesh, self.type, self._flat = mesh, type, tuple(flat)
+        self.shape, self.names = tuple(n for _, n in axes), tuple(name or None for name, _ in axes)
+        nested: Any = flat
+        for n in reversed(self.shape[1:]):
+            nested = [tuple(nested[i:i + n]) for i in range(0, len(nested), n)]
+        self.ranks = tuple(nested)
 
     def __eq__(self, other: Any) -> bool:
-        return isinstance(other, placement) and self._mesh == other._mesh
+        return isinstance(other, placement) and (self._row, self.shape) == (other._row, other.shape)
 
     def __hash__(self) -> int:
-        return hash(self._mesh)
+        return hash((self._row, self.shape))
+
+    @property
+    def _row(self) -> str:
+        return self._mesh.partition(" (")[0]
+
+    def axis(self, name: str) -> int:
+        """The number of the axis of this name."""
+        if name is None or name not in self.names:
+            known = ", ".join(repr(known) for known in self.names if known) or "none has a name"
+            raise _C.ValueError(f"placement: {self} has no axis {name!r}; its axes: {known}")
+        return self.names.index(name)
+
+    def size(self, name: str | None = None) -> int:
+        """The number of devices, or of those along the axis of a name."""
+        return len(self._flat) if name is None else self.shape[self.axis(name)]
 
     def __repr__(self) -> str:
-        return f"sluice.placement(type='{self.type}', ranks={list(self.ranks)})"
+        def lists(nested: Any) -> Any:
+            return [lists(part) for part in nested] if isinstance(nested, tuple) else nested
+
+        names = f", names={self.names}" if any(self.names) else ""
+        return f"sluice.placement(type='{self.type}', ranks={lists(self.ranks)}{names})"
 
     def __str__(self) -> str:
         return self._mesh
 
 
 def _lies(t: Any, what: str) -> Any:
-    """(placement, sbp) of a tensor that says so; None of a local one."""
+    """(placement, sbp of each of its axes) of a tensor that says so; None of a local one."""
     if not t._traced:
         return t._global and (_placement_of(t._global[0]), _sbp.parse(t._global[1]))
     known = getattr(t, "_laid", None)
@@ -73,50 +122,54 @@ def _placement_of(mesh: str) -> placement:
     devices = [(int(rank or 0), *name.split(":")) for rank, _, name in (d.rpartition("/") for d in _C.mesh_devices(mesh))]
     several = any(rank for rank, _, _ in devices)
     made = placement.__new__(placement)
-    made._mesh, made.type = mesh, devices[0][1]
-    made.ranks = tuple(rank if several else int(index) for rank, _, index in devices)
+    made._keep(mesh, devices[0][1], [rank if several else int(index) for rank, _, index in devices])
     return made
 
 
 @method
-def to_global(self, placement=None, sbp=None) -> Tensor:
+def to_global(self, placement=None, sbp=None, *, grad_sbp=None) -> Tensor:
     """The same logical tensor, over the devices of `placement` as `sbp` says; what is left out stays as it is.
 
-    Eager tensors remember how graphs are to lay them; inside nn.Graph the compiler moves them. The memory of an eager one
-    holds the whole; in a job of several ranks, what this rank has of it. There all ranks must make the call: a local
-    tensor becomes this rank's component (the part of split, an addend of partial_sum; broadcast gives all ranks what the
-    placement's first one has), and a global one is brought from lying one way to lying another.
+    `sbp` is one for each axis of the placement: sbp.split(0) on a row, (sbp.split(0), sbp.broadcast) on a block of two axes, or
+    a dict by the names of axes. An axis cuts what the axes before it have left. Eager tensors remember how graphs are to lay
+    them; inside nn.Graph the compiler moves them. The memory of an eager one holds the whole; in a job of several ranks, what
+    this rank has of it. There all ranks must make the call: a local tensor becomes this rank's component (the part of split, an
+    addend of partial_sum; broadcast gives all ranks what the placement's first one along that axis has), and a global one is
+    brought from lying one way to lying another.
+
+    `grad_sbp`, inside nn.Graph: the gradient of the result is laid so on its way back. It changes no value.
     """
     if placement is None or sbp is None:
         now = _lies(self, "to_global")
         if not now:
             raise _C.ValueError("to_global: a local tensor needs both placement= and sbp=")
+        if placement is not None and len(now[0].shape) != len(placement.shape):
+            raise _C.ValueError(f"to_global: sbp is left out, and {placement} has other axes than {now[0]}; give one for each axis")
         placement, sbp = placement or now[0], sbp or now[1]
     if not isinstance(placement, _Placement):
         raise TypeError(f"to_global: placement is {placement!r}; must be a sluice.placement")
-    text = _sbp.one(sbp).text(self.ndim)
+    lies = _sbp.each(sbp, placement.names, placement)
+    text = _sbp.text(lies, self.ndim)
     if _C.touches_graph(self):
         lies = _sbp.parse(text)
-        result = _C.ops.to_global(self, mesh=_C.mesh_devices(placement._mesh), sbp=lies.kind, axis=lies.dim or 0)
+        row = len(lies) == 1
+        result = _C.ops.to_global(self, mesh=_C.mesh_devices(placement._mesh) if row else [placement._mesh],
+                                  sbp=lies[0].kind if row else text, axis=lies[0].dim or 0 if row else 0)
         result._laid = (placement, lies)
+        if grad_sbp is not None and result.requires_grad:
+            way = _sbp.each(grad_sbp, placement.names, placement)
+            _sbp.text(way, self.ndim)
+            result.register_hook(lambda grad: grad.to_global(placement, way))
         return result
+    if grad_sbp is not None:
+        raise NotImplementedError("to_global: grad_sbp: eager code has no gradients of global tensors; call it inside nn.Graph")
     job = _job()  # a constant, inside nn.Graph, too
     if job is None:
         return self._to_global(placement._mesh, text)
-    return (_convert if self._global else _combine)(job, self, placement, _sbp.parse(text)).requires_grad_(self.requires_grad)
+    return (convert if self._global else combine)(job, self, placement, text).requires_grad_(self.requires_grad)
 
 
 _Placement = placement
-
-
-def _lay(job: Any, component: Tensor, placement: Any, sbp: Any, shape: Any) -> Tensor:
-    """The logical tensor of `shape` of which each rank of the placement gives its component."""
-    text = sbp.text(len(shape))
-    if job.rank not in placement.ranks:
-        component = zeros(0, dtype=component.dtype)
-    elif sbp == _sbp.broadcast:
-        return component._to_global(placement._mesh, text)
-    return component.contiguous()._to_global(placement._mesh, text, shape)
 
 
 def lie_like(local: Tensor, like: Tensor) -> Tensor:
@@ -125,15 +178,9 @@ def lie_like(local: Tensor, like: Tensor) -> Tensor:
     job = _job()
     if job is None:
         return local._to_global(*like._global)
-    sbp = like.sbp[0]
-    if sbp == _sbp.partial_sum:
-        return _lay(job, local, like.placement, _sbp.broadcast, like._shape).to_global(sbp=sbp)
-    return _lay(job, local, like.placement, sbp, like._shape)
-
-
-def _span(size: int, n: int, i: int) -> tuple[int, int]:
-    """Start and length of part i of `size` elements in n: the first ones have one more where it does not divide evenly."""
-    return size // n * i + min(i, size % n), size // n + (i < size % n)
+    whole = tuple(_sbp.broadcast if one == _sbp.partial_sum else one for one in like.sbp)
+    laid = lay(job, local, like.placement, _sbp.text(whole, len(like._shape)), like._shape)
+    return laid if whole == like.sbp else laid.to_global(sbp=like.sbp)
 
 
 def place(x: Tensor, placement: Any, sbp: Any) -> Tensor:
@@ -146,59 +193,6 @@ def fill(target: Tensor, source: Tensor) -> None:
     if target._global and _job():
         source, target = place(source, target.placement, target.sbp).to_local(), target.detach().to_local()
     target.copy_(source)
-
-
-def _combine(job: Any, local: Tensor, placement: Any, sbp: Any) -> Tensor:
-    """The logical tensor of the ranks' local ones."""
-    if not local.is_leaf:
-        raise NotImplementedError("to_global: the tensor is the result of ops that record gradients; call to_global on a "
-                                  "leaf, or inside nn.Graph")
-    local = local.detach()
-    types = [text.split() for text in job.all_gather_text(" ".join([local.dtype.name, *map(str, local._shape)]))]
-    first, n = placement.ranks[0], len(placement.ranks)
-    dtype, shape = types[first][0], [int(size) for size in types[first][1:]]
-    parts = [shape] * n
-    if sbp.kind == "split":
-        if len(shape) > sbp.dim:
-            shape = [*shape]
-            shape[sbp.dim] = sum(int(types[r][1 + sbp.dim]) for r in placement.ranks if len(types[r]) == len(types[first]))
-        parts = [[_span(size, n, i)[1] if d == sbp.dim else size for d, size in enumerate(shape)] for i in range(n)]
-    for rank, part in zip(placement.ranks, parts):
-        if types[rank] != [dtype, *map(str, part)]:
-            raise _C.ValueError(f"to_global: rank {rank} has {types[rank][0]} ({', '.join(types[rank][1:])}); it must be "
-                                f"{dtype} ({', '.join(map(str, part))}), for {sbp!r} of {tuple(shape)} over ranks {list(placement.ranks)}")
-    if sbp == _sbp.broadcast:
-        local = local.clone() if job.rank in placement.ranks else zeros(shape, dtype=getattr(_C, dtype))
-        job.broadcast(local, first)
-    return _lay(job, local, placement, sbp, shape)
-
-
-def _convert(job: Any, x: Tensor, placement: Any, sbp: Any) -> Tensor:
-    """A global tensor, lying another way."""
-    (old,), shape, component = x.sbp, x._shape, x.to_local()
-    if x.placement == placement and old == sbp:
-        return x
-    # The part that this rank needs is cut out of the whole.
-    if old == _sbp.broadcast and set(placement.ranks) <= set(x.placement.ranks):
-        whole = component
-    elif old == _sbp.partial_sum:
-        whole = component.clone() if job.rank in x.placement.ranks else zeros(shape, dtype=x.dtype)
-        job.all_reduce(whole, "sum")
-    else:
-        owners = x.placement.ranks if old.kind == "split" else x.placement.ranks[:1]
-        whole = zeros(shape, dtype=x.dtype)
-        for i, rank in enumerate(owners):
-            place = whole.narrow(old.dim, *_span(shape[old.dim], len(owners), i)) if old.kind == "split" else whole
-            piece = (component if rank == job.rank else place).clone()
-            job.broadcast(piece, rank)
-            place.copy_(piece)
-    if job.rank in placement.ranks:
-        i = placement.ranks.index(job.rank)
-        if sbp.kind == "split":
-            whole = whole.narrow(sbp.dim, *_span(shape[sbp.dim], len(placement.ranks), i)).clone()
-        elif sbp == _sbp.partial_sum and i > 0:
-            whole = zeros_like(whole)
-    return _lay(job, whole, placement, sbp, shape)
 
 
 @method
@@ -232,7 +226,7 @@ def _of_global(name: str, index: int) -> property:
         lies = _lies(self, name)
         if lies is None:
             raise RuntimeError(f"{name}: the tensor is local; only global tensors have one (see to_global)")
-        return (lies[1],) if name == "sbp" else lies[index]
+        return lies[index]
 
     return property(get)
 

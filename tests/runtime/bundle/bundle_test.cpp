@@ -60,13 +60,13 @@ TEST_F(BundleTest, RoundTripsAndRuns) {
 // The weights of a graph over devices are whole, and the plan's variables parts of them.
 TEST_F(BundleTest, ShardsAreCutFromTheWeights) {
   Bundle bundle{plain_plan(), "graph text\n", {{"whole", tensor({0, 1, 2, 3, 4, 5})}}, {}};
-  bundle.shards.variables["w"] = {"w", "whole", {1, DeviceKind::kSim, 0}, {DType::kFloat32, {kN}}, 0, 2};
+  bundle.shards.variables["w"] = {"w", "whole", {1, DeviceKind::kSim, 0}, {DType::kFloat32, {kN}}, {{0, 2}}};
   save_bundle(dir_.string(), bundle);
   EXPECT_EQ(load_bundle(dir_.string()).shards.variables, bundle.shards.variables);
   Engine engine;
   Session session = load_session(engine, dir_.string());
   EXPECT_EQ(values(submit(session, filled(5)).outputs()[1]), (Floats{2, 3, 4, 5}));
-  bundle.shards.variables["w"].start = 3;
+  bundle.shards.variables["w"].cuts[0].start = 3;
   save_bundle(dir_.string(), bundle);
   EXPECT_THAT(error_of([&] { load_session(engine, dir_.string()); }),
               HasSubstr("shard 'w', [3, 7) of dimension 0 of 'whole': it is float32(4,), of float32(6,); it must lie "

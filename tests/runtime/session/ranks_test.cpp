@@ -679,12 +679,12 @@ TEST(RanksInOneProcess, ShardsAreOneToCallers) {
   Engine engine(options);
   SessionOptions session_options = with_functions();
   plan::Shards& shards = session_options.shards;
-  shards.inputs = {{"x0", {"x0", "x", {}, {}, 0, 0}}, {"x1", {"x1", "x", {1}, {}, 0, kN}}};
-  shards.outputs = {{"y0", {"y0", "y", {}, {}, -1, 0}}, {"y1", {"y1", "y", {1}, {}, -1, 0}}};
+  shards.inputs = {{"x0", {"x0", "x", {}, {}, {{0, 0}}}}, {"x1", {"x1", "x", {1}, {}, {{0, kN}}}}};
+  shards.outputs = {{"y0", {"y0", "y", {}, {}, {}}}, {"y1", {"y1", "y", {1}, {}, {}}}};
   Session session = Session::load(engine, all_reduce_plan(2, {"copy"}), {}, session_options);
   EXPECT_EQ(names_of(session.inputs()) + names_of(session.outputs()), "x(8,) y(4,) ");
   EXPECT_EQ(result(submit(session, {1, 2, 3, 4, 10, 20, 30, 40})), (Floats{11, 22, 33, 44}));
-  shards.inputs.at("x1").start = 5;
+  shards.inputs.at("x1").cuts[0].start = 5;
   EXPECT_EQ(
       error_of([&] { Session::load(engine, all_reduce_plan(2, {"copy"}), {}, session_options); }),
       "value: plan 'ranks': input 'x1', [5, 9) of dimension 0 of 'x': it does not fit to 'x0'; shards are copies, "

@@ -1,0 +1,9 @@
+"""One model over a mesh of devices: meshes with named axes, layouts of parameters by plan, layers that say how they are split,
+and what the compiler made of it."""
+
+from sluice.parallel._layers import Linear
+from sluice.parallel._mesh import mesh, part, stages
+from sluice.parallel._plan import Strategy, parallelize
+from sluice.parallel._report import conversions, visualize_sharding
+
+__all__ = ["Linear", "Strategy", "conversions", "mesh", "parallelize", "part", "stages", "visualize_sharding"]

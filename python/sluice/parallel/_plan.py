@@ -1,0 +1,188 @@
+"""How the parameters of a model lie on a mesh, by a plan of words as the models of transformers carry one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any, Iterable, Mapping
+
+from sluice import sbp as _sbp
+from sluice._tensor.global_tensors import place, placement
+from sluice.nn.modules.module import Module
+from sluice.nn.parameter import Parameter
+
+#: transformers' words, and what becomes of a weight: split along the features that come out, or along those that go in. Where
+#: inputs and outputs lie follows from the weights, so words that differ in nothing else are the same.
+COLUMNS = {"colwise", "colwise_rep", "colwise_gather_output", "local_colwise", "packed_colwise", "local_packed_colwise"}
+ROWS = {"rowwise", "rowwise_rep", "rowwise_split_input", "local_rowwise", "packed_rowwise", "local_packed_rowwise",
+        "embedding_rowwise"}
+WHOLE = {"replicate", "replicated", "sequence_parallel", "local", "gather", "replicated_with_grad_allreduce"}
+
+
+class Strategy:
+    """How each parameter and buffer of a model lies: what parallelize() has done, as a table and as a file."""
+
+    def __init__(self, mesh: placement, lies: Mapping[str, tuple[Any, ...]], shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.mesh, self.lies, self.shapes = mesh, dict(lies), dict(shapes)
+
+    def __getitem__(self, name: str) -> tuple[Any, ...]:
+        return self.lies[name]
+
+    def __str__(self) -> str:
+        rows = [(name, str(tuple(self.shapes[name])), _sbp.text(sbp, len(self.shapes[name]))) for name, sbp in self.lies.items()]
+        rows.insert(0, ("name", "shape", f"on {self.mesh}"))
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+    def save(self, path: Any) -> None:
+        """Writes it as JSON, in place of what was there once all of it is written."""
+        text = {"axes": [[name or "", n] for name, n in zip(self.mesh.names, self.mesh.shape)],
+                "parameters": {name: _sbp.text(sbp, len(self.shapes[name])) for name, sbp in self.lies.items()}}
+        beside = f"{os.fspath(path)}.new"
+        with open(beside, "w", encoding="utf-8") as file:
+            json.dump(text, file, indent=1)
+            file.write("\n")
+        os.replace(beside, path)
+
+
+def _read(path: Any, mesh: placement) -> dict[str, tuple[Any, ...]]:
+    """The layouts in a file that Strategy.save() wrote, for a mesh with the same axes."""
+    where = os.fspath(path)
+    with open(path, encoding="utf-8") as file:
+        try:
+            text = json.load(file)
+            axes = [(str(name), int(n)) for name, n in text["axes"]]
+            lies = {str(name): _parse(one) for name, one in text["parameters"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{where}: no strategy: {type(error).__name__}: {error}; Strategy.save() writes one") from None
+    here = [(name or "", n) for name, n in zip(mesh.names, mesh.shape)]
+    if [name for name, _ in axes] != [name for name, _ in here]:
+        raise ValueError(f"{where}: is for the axes {[name for name, _ in axes]}; the mesh has {[name for name, _ in here]}")
+    for name, one in lies.items():
+        if len(one) != len(axes):
+            raise ValueError(f"{where}: '{name}' has {len(one)} sbp; must have {len(axes)}, one for each axis")
+    return lies
+
+
+def _parse(text: Any) -> tuple[Any, ...]:
+    if not isinstance(text, str) or not re.fullmatch(r"(B|S\(\d+\))(,(B|S\(\d+\)))*", text):
+        raise ValueError(f"an sbp is {text!r}; must be of S(dim) and B")
+    return _sbp.parse(text)
+
+
+def _pattern(key: str) -> re.Pattern[str]:
+    """'layers.*.mlp.up_proj' as what it says of the names of modules, in whichever module the model is; '*' is a number."""
+    return re.compile(r"(.*\.)?" + re.escape(key).replace(r"\*", r"\d+"))
+
+
+def _plan_of(model: Any) -> dict[str, str]:
+    """What the model itself says, as transformers' models do."""
+    plan = dict(getattr(model, "_tp_plan", None) or {})
+    return plan or dict(getattr(getattr(model, "config", None), "base_model_tp_plan", None) or {})
+
+
+def _transposed(module: Any) -> bool:
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf")  # transformers', whose weight is (in, out)
+
+
+def _split(module: Any, word: str, key: str) -> dict[str, int]:
+    """By the names of the module's own parameters: the dim that is split."""
+    if word in WHOLE:
+        return {}
+    if word not in COLUMNS | ROWS:
+        known = ", ".join(sorted(COLUMNS | ROWS | WHOLE))
+        raise ValueError(f"parallelize: '{key}' is to be {word!r}; must be one of {known}")
+    own = dict(module.named_parameters(recurse=False))
+    weight = own.get("weight")
+    if weight is None or weight.ndim != 2:
+        raise ValueError(f"parallelize: '{key}' is to be {word!r}, and is a {type(module).__name__}; must have a weight of 2 dims")
+    # A table's columns are what a row of it has; its rows have no order that a device could look up in.
+    out, into = (1, 1) if hasattr(module, "num_embeddings") else (1, 0) if _transposed(module) else (0, 1)
+    return {"weight": into} if word in ROWS else {"weight": out, **({"bias": 0} if own.get("bias") is not None and out != into else {})}
+
+
+def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | None = None, *, dp: str = "dp", tp: str = "tp",
+                strategy: Any = None) -> Strategy:
+    """Lays the parameters and buffers of `model` over `mesh`, and returns how each lies.
+
+    `tp_plan`: words by names of modules, such as {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}; left
+    out, the one that the model carries, as those of transformers do. What it names is split along the axis `tp`; all the rest
+    is everywhere, and along the axis `dp` everything is. `strategy`: a file that Strategy.save() wrote, or a dict of sbp by
+    parameter, which go before the plan.
+
+    It changes no value: losses and gradients are those of one device but for the order of sums. Batches are split by the
+    caller: x.to_global(mesh, {"dp": sbp.split(0)}).
+    """
+    if not isinstance(mesh, placement):
+        raise TypeError(f"parallelize: mesh is {mesh!r}; must be a sluice.placement or sluice.parallel.mesh(...)")
+    if tp_plan is not None and tp not in mesh.names:
+        mesh.axis(tp)  # says which there are
+    for name in mesh.names:
+        if name is None or (name not in (dp, tp)):
+            raise ValueError(f"parallelize: axis {name!r} of {mesh} is neither dp={dp!r} nor tp={tp!r}; a pipeline's stages have a "
+                             "mesh each (sluice.parallel.stages)")
+    splits = _splits(model, (_plan_of(model) if tp_plan is None else dict(tp_plan)) if tp in mesh.names else {})
+    chosen = _chosen(model, mesh, strategy)
+    lies: dict[str, tuple[Any, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, t in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
+        way = chosen.get(name) or _sbp.each({tp: _sbp.split(splits[name])} if name in splits else {}, mesh.names, mesh)
+        lies[name], shapes[name] = way, tuple(t.shape)
+        _check(name, t, way, mesh)
+    done: dict[int, Any] = {}
+    for name, module in model.named_modules():
+        for table in (module._parameters, module._buffers):
+            for own, t in table.items():
+                if t is None:
+                    continue
+                way = lies[f"{name}.{own}" if name else own]
+                if id(t) in done and done[id(t)] != way:
+                    raise ValueError(f"parallelize: '{name}.{own}' is tied to a parameter that lies otherwise; name both alike in the plan")
+                if id(t) not in done:
+                    _lay(table, own, t, mesh, way)
+                done[id(t)] = done[id(table[own])] = way
+    return Strategy(mesh, lies, shapes)
+
+
+def _lay(table: Any, own: str, t: Any, mesh: placement, way: tuple[Any, ...]) -> None:
+    if isinstance(t, Parameter):
+        t.data = place(t.data, mesh, way)
+    else:
+        table[own] = place(t, mesh, way)
+
+
+def _splits(model: Module, plan: Mapping[str, str]) -> dict[str, int]:
+    splits: dict[str, int] = {}
+    unused = {key: _pattern(key) for key in plan}
+    for key, pattern in list(unused.items()):
+        for name, module in model.named_modules():
+            if pattern.fullmatch(name):
+                unused.pop(key, None)
+                splits.update({f"{name}.{own}": dim for own, dim in _split(module, plan[key], name).items()})
+    if unused:
+        raise ValueError(f"parallelize: the plan names {', '.join(map(repr, unused))}; the model has no such module")
+    return splits
+
+
+def _chosen(model: Module, mesh: placement, strategy: Any) -> dict[str, tuple[Any, ...]]:
+    if strategy is None:
+        return {}
+    given: Iterable[tuple[str, Any]] = (strategy.lies if isinstance(strategy, Strategy) else strategy).items() \
+        if isinstance(strategy, (dict, Strategy)) else _read(strategy, mesh).items()
+    chosen = {name: _sbp.each(way, mesh.names, mesh) for name, way in given}
+    known = {name for name, _ in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]}
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise ValueError(f"parallelize: the strategy names {', '.join(map(repr, unknown))}; the model has no such parameter or buffer")
+    return chosen
+
+
+def _check(name: str, t: Any, way: tuple[Any, ...], mesh: placement) -> None:
+    """Before anything is moved: a device must get at least one element of what is split."""
+    for one, n, axis in zip(way, mesh.shape, mesh.names):
+        if one == _sbp.partial_sum:
+            raise ValueError(f"parallelize: '{name}' is to lie as partial_sum along {axis!r}; must be split or broadcast")
+        if one.kind == "split" and (not one.dim < t.ndim or t.shape[one.dim] < n):
+            raise ValueError(f"parallelize: '{name}' is {tuple(t.shape)}; cannot be split along dim {one.dim} over the {n} devices of axis "
+                             f"{axis!r}: each must get at least one element")

@@ -1,0 +1,50 @@
+"""What lies where, in text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluice import _C, sbp as _sbp
+from sluice._tensor.global_tensors import placement
+
+
+def _located(t: Any) -> tuple[placement, str, list[list[tuple[int, int]]]]:
+    if not t.is_global:
+        raise RuntimeError("visualize_sharding: the tensor is local; only global tensors lie on several devices (see to_global)")
+    where, text = t.placement, _sbp.text(t.sbp, len(t.shape))
+    return where, text, _C.layout_spans(list(t.shape), where._mesh, text)
+
+
+def visualize_sharding(t: Any, *, width: int = 9) -> str:
+    """Which part of a global tensor is on which device, as text: of a tensor of one or two dims a grid of its parts with the
+    numbers of the devices that have them; of others a line for each device. Copies and addends stand in one part."""
+    where, text, spans = _located(t)
+    ranks = where._flat
+    title = f"{tuple(t.shape)} {text} on {where}"
+    if _sbp.partial_sum in t.sbp:
+        title += ", of which devices in one part have addends" if len(ranks) > 1 else ""
+    if not 1 <= len(t.shape) <= 2:
+        lines = [f"{where.type} {rank}: [{', '.join(f'{start}:{end}' for start, end in span)}]" for rank, span in zip(ranks, spans)]
+        return "\n".join([title, *lines])
+    two = [[(0, 1), *span] if len(span) == 1 else span for span in spans]
+    rows, columns = (sorted({span[dim] for span in two}) for dim in (0, 1))
+    cells = [[f"{where.type} " + ",".join(str(rank) for rank, span in zip(ranks, two) if tuple(span) == (row, column))
+              for column in columns] for row in rows]
+    width = max(width, *(len(cell) + 2 for line in cells for cell in line))
+    rule = "+".join(["", *("-" * width for _ in columns), ""])
+    lines = [title, rule]
+    for line in cells:
+        lines += ["|".join(["", *(cell.center(width) for cell in line), ""]), rule]
+    return "\n".join(lines)
+
+
+def conversions(graph: Any) -> str:
+    """What a compiled graph brings from lying one way to lying another, as a table: the kind, the module that wants it, from
+    where to where, and the bytes that travel between devices in a call; and their sum."""
+    found = graph._call.session.conversions()
+    rows = [("kind", "module", "from", "to", "bytes")]
+    rows += [(kind, module or "(graph)", old, new, f"{bytes:,.0f}") for kind, module, old, new, bytes in found]
+    rows.append(("all", "", "", "", f"{sum(bytes for *_, bytes in found):,.0f}"))
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    return "\n".join("  ".join(cell.rjust(w) if i == 4 else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip()
+                     for row in rows)
