@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+import zlib
 
 import numpy as np
 import pytest
@@ -545,6 +546,39 @@ def test_memory_is_known_before_the_first_batch(folder):
     for _ in range(40):
         next(batches)
     assert resident() - before < 8 << 20
+
+
+def test_large_images_and_bombs_take_no_more_than_was_told(tmp_path):
+    (tmp_path / "all" / "0").mkdir(parents=True)
+    y, x = np.mgrid[:2400, :3000]
+    large = Image.fromarray(np.stack([x % 251, y % 241, (x + y) % 239], -1).astype(np.uint8))
+    head = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13)
+    ihdr = b"IHDR" + struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
+    bombs = [head + ihdr + struct.pack(">I", zlib.crc32(ihdr)), jpeg(1)[:20] + bytes(1 << 20)]
+    for i in range(3):
+        large.save(tmp_path / "all" / "0" / f"{i}.jpg", quality=60, progressive=i == 0)
+    for i, bomb in enumerate(bombs):
+        (tmp_path / "all" / "0" / f"bomb{i}.{'png' if i == 0 else 'jpg'}").write_bytes(bomb)
+    del large, x, y
+    code = f"""
+import pathlib
+from sluice import data
+
+def most():
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+
+pipeline = data.images({str(tmp_path / 'all')!r}).repeat(2).batch(2).decode(64).normalize(0.5, 0.5).on_error("skip")
+told, before = pipeline.memory(), most()
+rows = sum(len(y) for _, y in pipeline)
+assert rows == 6 and pipeline.errors.total == 4, (rows, pipeline.errors.names)
+grown = most() - before
+assert grown < told["total"] + (24 << 20), (grown, told)
+print(grown, told)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
 
 
 def resident():
