@@ -507,6 +507,29 @@ def test_stages_are_part_of_a_training_plan(folder):
     assert sl.equal(Training(resumed)()[1], want[2][0])
 
 
+def test_bad_files_are_counted_inside_of_a_plan_too(bad_folder):
+    source, bad = bad_folder
+    for most, wrong in ((3, False), (2, True)):
+        pipeline = source.batch(12, drop_last=True).decode(8).on_error("replace", most=most)
+        graph, told = Training(pipeline), []
+        for _ in range(3):
+            try:
+                assert np.isfinite(graph()[0].item())
+            except RuntimeError as error:
+                told.append(str(error))
+        graph.close()
+        assert pipeline.errors.total == 3 and {name.split(": ")[0] for name in pipeline.errors.names} == set(map(str, bad))
+        assert bool(told) == wrong and all("on_error() allows 2" in text for text in told)
+
+
+def test_pipelines_of_one_source_do_not_disturb_each_other():
+    base = data.dataset(Squares()).map(lambda sample: (sample[0], sample[1]))
+    one, two = iter(base.shuffle().batch(3)), iter(base.batch(4))
+    got = [next(batches)[1].tolist() for _ in range(3) for batches in (one, two)]
+    assert got[1::2] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert got[::2] == [y.tolist() for _, y in base.shuffle().batch(3)][:3]
+
+
 @pytest.mark.parametrize(("make", "error", "text"), [
     (lambda f: data.images(f).batch(8).decode(8)(), TypeError, "called inside of a graph's build"),
     (lambda f: Training(data.images(f).batch(8).decode(8))(), ValueError, "the last batch is smaller"),
