@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+import zlib
 
 import numpy as np
 import pytest
@@ -506,6 +507,29 @@ def test_stages_are_part_of_a_training_plan(folder):
     assert sl.equal(Training(resumed)()[1], want[2][0])
 
 
+def test_bad_files_are_counted_inside_of_a_plan_too(bad_folder):
+    source, bad = bad_folder
+    for most, wrong in ((3, False), (2, True)):
+        pipeline = source.batch(12, drop_last=True).decode(8).on_error("replace", most=most)
+        graph, told = Training(pipeline), []
+        for _ in range(3):
+            try:
+                assert np.isfinite(graph()[0].item())
+            except RuntimeError as error:
+                told.append(str(error))
+        graph.close()
+        assert pipeline.errors.total == 3 and {name.split(": ")[0] for name in pipeline.errors.names} == set(map(str, bad))
+        assert bool(told) == wrong and all("on_error() allows 2" in text for text in told)
+
+
+def test_pipelines_of_one_source_do_not_disturb_each_other():
+    base = data.dataset(Squares()).map(lambda sample: (sample[0], sample[1]))
+    one, two = iter(base.shuffle().batch(3)), iter(base.batch(4))
+    got = [next(batches)[1].tolist() for _ in range(3) for batches in (one, two)]
+    assert got[1::2] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert got[::2] == [y.tolist() for _, y in base.shuffle().batch(3)][:3]
+
+
 @pytest.mark.parametrize(("make", "error", "text"), [
     (lambda f: data.images(f).batch(8).decode(8)(), TypeError, "called inside of a graph's build"),
     (lambda f: Training(data.images(f).batch(8).decode(8))(), ValueError, "the last batch is smaller"),
@@ -545,6 +569,39 @@ def test_memory_is_known_before_the_first_batch(folder):
     for _ in range(40):
         next(batches)
     assert resident() - before < 8 << 20
+
+
+def test_large_images_and_bombs_take_no_more_than_was_told(tmp_path):
+    (tmp_path / "all" / "0").mkdir(parents=True)
+    y, x = np.mgrid[:2400, :3000]
+    large = Image.fromarray(np.stack([x % 251, y % 241, (x + y) % 239], -1).astype(np.uint8))
+    head = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13)
+    ihdr = b"IHDR" + struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
+    bombs = [head + ihdr + struct.pack(">I", zlib.crc32(ihdr)), jpeg(1)[:20] + bytes(1 << 20)]
+    for i in range(3):
+        large.save(tmp_path / "all" / "0" / f"{i}.jpg", quality=60, progressive=i == 0)
+    for i, bomb in enumerate(bombs):
+        (tmp_path / "all" / "0" / f"bomb{i}.{'png' if i == 0 else 'jpg'}").write_bytes(bomb)
+    del large, x, y
+    code = f"""
+import pathlib
+from sluice import data
+
+def most():
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+
+pipeline = data.images({str(tmp_path / 'all')!r}).repeat(2).batch(2).decode(64).normalize(0.5, 0.5).on_error("skip")
+told, before = pipeline.memory(), most()
+rows = sum(len(y) for _, y in pipeline)
+assert rows == 6 and pipeline.errors.total == 4, (rows, pipeline.errors.names)
+grown = most() - before
+assert grown < told["total"] + (24 << 20), (grown, told)
+print(grown, told)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
 
 
 def resident():

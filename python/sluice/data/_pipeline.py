@@ -43,7 +43,7 @@ class _Feed:
 
     def __init__(self, pipeline: Pipeline, place: _Place) -> None:
         self.__name__ = "input"
-        self._pipeline = pipeline
+        self._pipeline, self._source = pipeline, copy.copy(pipeline._source)  # which may be in the middle of batches elsewhere
         self.start(place)
 
     def start(self, place: _Place) -> None:
@@ -51,7 +51,7 @@ class _Feed:
         p, self.place = self._pipeline, place
         self._walk = Walk(p._order, place.epoch, place.position)
         self._left = p._left(place)
-        p._source.begin(self._coming(copy.copy(self._walk), self._left))
+        self._source.begin(self._coming(copy.copy(self._walk), self._left))
 
     def reset(self) -> None:
         """The next pass, when a graph begins anew."""
@@ -79,7 +79,7 @@ class _Feed:
         size = self._pipeline._size
         whole = np.full(size, -1, np.int64)
         whole[:len(ids)] = ids
-        return (*self._pipeline._source.read(ids, size), padded(keys, size), whole)
+        return (*self._source.read(ids, size), padded(keys, size), whole)
 
 
 class Errors:
@@ -333,8 +333,23 @@ class Pipeline:
             raise ValueError("data: the last batch is smaller, and plans have fixed sizes; use batch(n, drop_last=True) or repeat()")
         if self._policy == "skip":
             raise ValueError("data: on_error('skip') makes batches smaller, and plans have fixed sizes; use 'replace'")
-        values = self._traced(_Feed(self, self._place))[:-3 if self._decodes else -1]
+        values = self._traced(_Feed(self, self._place))
+        if self._policy == "replace" and self._decodes:
+            host_function(self._tallied, values[-3], values[-1], out=((), _C.int64))
+        values = values[:-3 if self._decodes else -1]
         return values[0] if len(values) == 1 else tuple(values)
+
+    def _count(self, status: Any, ids: Any) -> None:
+        """Takes the bad samples of a batch into account."""
+        for row in np.flatnonzero(status > 1).tolist():
+            self.errors.add(_CAUSES[int(status[row])], self._source.name(int(ids[row])))
+        if self._most is not None and self.errors.total > self._most:
+            raise ValueError(f"data: {self.errors.total} bad samples, the last {self.errors.names[-1]}; on_error() allows {self._most}")
+
+    def _tallied(self, status: Any, ids: Any) -> Any:
+        """The same, as a host function of a plan."""
+        self._count(status, ids)
+        return np.int64(0)
 
     def __iter__(self) -> Iterator[Any]:
         """Batches of the next pass: of tensors, or tuples of tensors. A new iterator takes the place of an older one."""
@@ -429,17 +444,10 @@ class _Iterator:
         rows = int((ids.numpy() >= 0).sum())
         if p._decodes:
             *values, status, source = values
-            self._count(status.numpy(), ids.numpy())
+            p._count(status.numpy(), ids.numpy())
             rows = int((source.numpy() >= 0).sum())
         if rows == 0:
             return None
         if rows < p._size:
             values = [value[:rows] for value in values]
         return values[0] if len(values) == 1 else tuple(values)
-
-    def _count(self, status: Any, ids: Any) -> None:
-        p = self._pipeline
-        for row in np.flatnonzero(status > 1).tolist():
-            p.errors.add(_CAUSES[int(status[row])], p._source.name(int(ids[row])))
-        if p._most is not None and p.errors.total > p._most:
-            raise ValueError(f"data: {p.errors.total} bad samples, the last {p.errors.names[-1]}; on_error() allows {p._most}")
