@@ -88,13 +88,16 @@ for list in "${requirements[@]}"; do
 done
 case "$wanted" in demo|serving|docs) exit 0 ;; esac
 
-# torchvision lies beside the environment, not in it: its library is built for one build of torch, and beside another one
-# every package that imports torchvision where it finds it fails. Its models are Python, and that is all that tests use.
-models=.venv/torchvision
-if ! cmp -s requirements-models.txt "$models/requirements.stamp"; then
-  run .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target "$models" -r requirements-models.txt
-  run cp requirements-models.txt "$models/requirements.stamp"
-fi
+# Packages of models lie beside the environment, not in it: torchvision's library is built for one build of torch, and beside another
+# one every package that imports torchvision where it finds it fails; the others bring versions of what is in the environment.
+# Their Python is all that tests use.
+beside() {  # FOLDER LIST
+  cmp -s "$2" "$1/requirements.stamp" && return
+  run .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target "$1" -r "$2"
+  run cp "$2" "$1/requirements.stamp"
+}
+beside .venv/torchvision requirements-models.txt
+beside .venv/ecosystem requirements-ecosystem.txt
 
 # Where CUDA's headers are, those of its libraries belong beside them.
 cuda=.venv/cuda/include

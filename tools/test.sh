@@ -22,7 +22,7 @@ tests_of() {  # NAME ARGUMENTS: of pytest
 }
 
 phase cpp ctest --test-dir "$build" --output-on-failure --output-junit "$report/cpp.xml" -j "$jobs"
-tests_of python -n "$jobs" tests/python
+tests_of python -n "$jobs" tests/python tests/ecosystem
 tests_of programs tests/distributed tests/serving/python
 tests_of packaging -n "$jobs" --dist loadfile tests/packaging
 

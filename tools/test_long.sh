@@ -44,6 +44,7 @@ jobs_of_2() {
   for flags in "--n 40 --graph" "--n 40 --global" "--n 20 --decomp"; do
     echo "autotest_${flags##*--} .venv/bin/python -m sluice.testing.autotest --ops all --seed 7 $flags"
   done
+  echo "ecosystem .venv/bin/python -W ignore -m pytest -q -m soak tests/ecosystem"
   for level in baseline avx2 avx512 nudged; do
     echo "isas_$level tools/check_isas.sh $build $level"
   done

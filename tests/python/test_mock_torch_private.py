@@ -144,3 +144,35 @@ def test_classes_are_in_the_modules_dict():
         import torch.distributions as ours
 
         assert vars(ours)["Normal"] is sl.distributions.Normal
+
+
+def test_a_class_that_wraps_an_optimizer_needs_no_hooks_of_its_own():
+    """As accelerate's, whose __init__ is not the base's."""
+    class Wrapped(sl.optim.Optimizer):
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def step(self, closure=None):
+            return self.optimizer.step(closure)
+
+    p = sl.nn.Parameter(sl.ones(2))
+    p.sum().backward()
+    Wrapped(sl.optim.SGD([p], lr=0.5)).step()
+    assert p.tolist() == [0.5, 0.5]
+
+
+def test_a_models_config_can_be_asked_as_a_mapping():
+    net = sl.nn.Linear(1, 1)
+    net.config.stage_id = 2
+    assert net.config.get("stage_id") == 2 and net.config.get("model_type", "custom") == "custom"
+
+
+def test_checks_of_values_and_forms_of_to():
+    with sl.mock_torch():
+        import torch
+
+        torch._assert_async(torch.ones(1))
+        with pytest.raises(RuntimeError, match="nothing is one"):
+            torch._assert_async(torch.zeros(1), "nothing is one")
+        assert torch._C._nn._parse_to("cpu", torch.float16, non_blocking=True) == (sl.device("cpu"), sl.float16, True, None)
+        assert torch._shape_as_tensor(torch.zeros(2, 3)).tolist() == [2, 3]

@@ -57,7 +57,8 @@ def register_optimizer_step_post_hook(hook: Any) -> RemovableHandle:
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._in_step:  # of a subclass, which called this one
+        # Within the step of a subclass, which called this one; or of a class that wraps an optimizer and has no hooks of its own.
+        if self._in_step or "_pre_hooks" not in self.__dict__:
             return step(self, *args, **kwargs)
         self._in_step, given = True, (self, *args)
         try:

@@ -31,6 +31,16 @@ def _check(condition: Any, message: Any = None) -> None:
         raise RuntimeError("Expected cond to be True, but got False." if message is None else message())
 
 
+def _assert_async(condition: Any, message: str = "Expected Tensor with single nonzero value, but got zero") -> None:
+    """Raises for a value that is zero. A graph does not ask: its values are not there while it is traced."""
+    if not _C.touches_graph(condition) and not condition:
+        raise RuntimeError(message)
+
+
+def _shape_as_tensor(t: Any) -> Any:
+    return creation.tensor(list(t.shape))
+
+
 def _standard_normal(shape: Any, dtype: Any, device: Any) -> Any:
     return creation.randn(shape, dtype=dtype, device=device)
 
@@ -54,7 +64,8 @@ PRIVATE: dict[str, Any] = {
 
 # Names of modules that Sluice has.
 MEMBERS: dict[str, dict[str, Any]] = {
-    "torch": {**REFUSED["torch"], "_assert": _assert, "_check": _check},
+    "torch": {**REFUSED["torch"], "_assert": _assert, "_check": _check, "_assert_async": _assert_async,
+              "_shape_as_tensor": _shape_as_tensor},
     "torch.distributions.transforms": {"_InverseTransform": transforms._Inverse},
     "torch.distributions.utils": {"_sum_rightmost": sum_rightmost, "_standard_normal": _standard_normal},
 }

@@ -33,5 +33,6 @@ for _name in list(MODULES):  # those above, which have nothing but modules
     while _name.count(".") > 1:
         _name = _name.rpartition(".")[0]
         MODULES.setdefault(_name, refused_module(_name))
-MEMBERS = {"torch.distributed": REFUSED["torch.distributed"]}
+_NO = ("is_torchelastic_launched", "is_mpi_available", "is_nccl_available", "is_ucc_available", "is_xccl_available")
+MEMBERS = {"torch.distributed": {**REFUSED["torch.distributed"], **{name: lambda: False for name in _NO}}}
 del MODULES["torch._C"]

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any, Callable, List
 
 from sluice import compiler
+from sluice._base.device import device
+from sluice._tensor.methods import parse_to
 from sluice.mock_torch._private.made import Nothing, marks, module, same
 from sluice.mock_torch._private.refused import REFUSED, refused_module
 
@@ -35,6 +37,12 @@ class _DynamoConfig(SimpleNamespace):
 
     def patch(self, *args: Any, **settings: Any) -> Any:
         return Nothing()
+
+
+def _parse_to(*args: Any, **kwargs: Any) -> Any:
+    """The device, dtype, non_blocking and memory format that arguments of to() say."""
+    place, dtype = parse_to(args, dict(kwargs))
+    return None if place is None else device(place), dtype, bool(kwargs.get("non_blocking", False)), kwargs.get("memory_format")
 
 
 def _plain(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -72,8 +80,12 @@ MODULES.update({
     "torch._dynamo.utils": module("torch._dynamo.utils", is_compile_supported=lambda device: False),
     "torch._C": module("torch._C", DisableTorchFunctionSubclass=Nothing, _ExcludeDispatchKeyGuard=Nothing, DispatchKey=_Keys(),
                        DispatchKeySet=_Keys, _log_api_usage_once=lambda name: None, _get_tracing_state=lambda: None,
-                       _disabled_torch_function_impl=_plain),
-    "torch._jit_internal": module("torch._jit_internal", _copy_to_script_wrapper=same, _overload=same, _overload_method=same),
+                       _are_functorch_transforms_active=lambda: False, _disabled_torch_function_impl=_plain),
+    "torch._jit_internal": module("torch._jit_internal", _copy_to_script_wrapper=same, _overload=same,
+                                  _overload_method=same),
+    "torch._C._nn": module("torch._C._nn", _parse_to=_parse_to),
+    "torch._C._functorch": module("torch._C._functorch", is_legacy_batchedtensor=lambda t: False, is_batchedtensor=lambda t: False,
+                                  is_gradtrackingtensor=lambda t: False),
     "torch._custom_ops": module("torch._custom_ops"),
     "torch.jit.annotations": module("torch.jit.annotations", **{f"BroadcastingList{n}": _Annotation for n in range(1, 7)}, List=List),
     "torch.jit.mobile": refused_module("torch.jit.mobile"),

@@ -51,6 +51,10 @@ class ModuleConfig:
         self.stage_id = stage_id
         self._placement = placement
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """What is set under a name, as a mapping has it: packages ask a model's config so, whatever kind it is of."""
+        return getattr(self, name, default)
+
     @staticmethod
     def of(module: Any) -> ModuleConfig:
         known = module.__dict__.get("_graph_config")

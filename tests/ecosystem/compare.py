@@ -1,0 +1,182 @@
+"""A model on both torches: the same state, the same inputs; results, gradients, and both as graphs."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
+
+import numpy as np
+import torch
+
+import sluice as sl
+
+STEPS = ("forward", "gradient", "graph", "training")  # what is asked of a model, in this order
+RATE = 0.25
+# Of the largest value: what float32 may differ by, whose sums are in another order; in float64 what is beyond that must be right.
+TOLERANCE = {"float32": 1e-3, "float64": 1e-6}
+
+
+class Slow(Exception):
+    """A model that took longer than it may."""
+
+
+@contextmanager
+def at_most(seconds: int) -> Iterator[None]:
+    def stop(*args: Any) -> None:
+        raise Slow(f"took more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def tensors_of(value: Any) -> list[Any]:
+    """The floating tensors of a result, in order: of lists, dicts, and objects of fields."""
+    if hasattr(value, "is_floating_point") and hasattr(value, "dtype"):
+        return [value] if value.dtype.is_floating_point else []
+    if isinstance(value, Mapping):
+        return [t for v in value.values() for t in tensors_of(v)]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in tensors_of(v)]
+    if dataclasses.is_dataclass(value):
+        return [t for f in dataclasses.fields(value) for t in tensors_of(getattr(value, f.name))]
+    return []
+
+
+def on(lib: Any, value: Any, dtype: str = "float32") -> Any:
+    """Arrays as tensors of a library; floats in this dtype."""
+    if isinstance(value, np.ndarray):
+        made = (torch.from_numpy if lib is torch else sl.tensor)(value.copy())
+        return made.to(getattr(lib, dtype)) if value.dtype.kind == "f" else made
+    if isinstance(value, dict):
+        return {key: on(lib, v, dtype) for key, v in value.items()}
+    return type(value)(on(lib, v, dtype) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def as_if_trained(model: Any) -> None:
+    """Statistics of batch norms that are not those of a new one, so that it counts whether they are used."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.running_mean is not None:
+            module.running_mean.uniform_(-0.1, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+
+
+def loss_of(lib: Any, outputs: Any) -> Any:
+    """A number that each element of the results moves by another amount."""
+    total = None
+    for t in tensors_of(outputs):
+        weights = np.cos(np.arange(t.numel(), dtype=np.float64)).reshape(tuple(t.shape)) / max(t.numel(), 1)
+        part = (t * on(lib, weights, str(t.dtype).rpartition(".")[2])).sum()
+        total = part if total is None else total + part
+    return total
+
+
+def differ(got: list[Any], expected: list[Any]) -> str:
+    """How two lists of arrays differ; "" where they do not."""
+    if [g.shape for g in got] != [e.shape for e in expected]:
+        return f"shapes {[g.shape for g in got]}, torch's {[e.shape for e in expected]}"[:200]
+    scale = max((np.abs(e[np.isfinite(e)]).max(initial=0) for e in expected), default=0)
+    for i, (g, e) in enumerate(zip(got, expected)):
+        tolerance = TOLERANCE[e.dtype.name] * (scale or 1)
+        if not np.array_equal(np.isfinite(g), np.isfinite(e)):
+            return f"value {i} is not finite where torch's is, or the other way about"
+        worst = np.abs(np.where(np.isfinite(e), g - e, 0)).max(initial=0)
+        if worst > tolerance:
+            return f"value {i} differs by {worst / (scale or 1):.2g} of the largest"
+    return ""
+
+
+def arrays(values: Any) -> list[np.ndarray]:
+    return [v.detach().numpy().copy() for v in tensors_of(values)]
+
+
+class _Train(sl.nn.Graph):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(sl.optim.SGD(model.parameters(), lr=RATE))
+
+    def build(self, args: Any, kwargs: Any) -> Any:
+        loss = loss_of(sl, self.model(*args, **kwargs))
+        loss.backward()
+        return loss
+
+
+class Pair:
+    """A model of both torches with one state."""
+
+    def __init__(self, ours: Callable[[], Any], theirs: Callable[[], Any], dtype: str) -> None:
+        torch.manual_seed(0)
+        self.theirs = theirs().eval().to(getattr(torch, dtype))
+        as_if_trained(self.theirs)
+        self.ours = ours().eval().to(getattr(sl, dtype))
+        self.ours.load_state_dict({k: v.detach().numpy() for k, v in self.theirs.state_dict().items()})
+        self.dtype = dtype
+
+    def results(self, lib: Any, args: Any, kwargs: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The results, and the gradient of each parameter."""
+        model = self.theirs if lib is torch else self.ours
+        model.zero_grad()
+        with torch.enable_grad():
+            out = model(*on(lib, args, self.dtype), **on(lib, kwargs, self.dtype))
+            values = arrays(out)
+            loss = loss_of(lib, out)
+            if loss is not None and loss.requires_grad:
+                loss.backward()
+        zeros = [(np.zeros(tuple(p.shape), self.dtype) if p.grad is None else p.grad.numpy().copy()) for p in model.parameters()]
+        return values, zeros
+
+    def check(self, args: Any, kwargs: Any) -> dict[str, str]:
+        """By step, what is wrong; "" where nothing is."""
+        found = dict.fromkeys(STEPS, "")
+        with torch.no_grad():  # as below: some models keep what they have computed in their first call
+            self.theirs(*on(torch, args, self.dtype), **on(torch, kwargs, self.dtype))
+        expected, gradients = self.results(torch, args, kwargs)
+
+        def step(name: str, compute: Callable[[], str]) -> None:
+            try:
+                found[name] = compute()
+            except Slow:
+                raise
+            except Exception as error:  # of any kind: it is what is told
+                found[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:240]
+
+        def forward() -> str:
+            with sl.no_grad():
+                return differ(arrays(self.ours(*on(sl, args, self.dtype), **on(sl, kwargs, self.dtype))), expected)
+
+        def graph() -> str:
+            with sl.no_grad():
+                traced = sl.nn.Graph.trace(self.ours)
+                return differ(arrays(traced(*on(sl, args, self.dtype), **on(sl, kwargs, self.dtype))), expected)
+
+        def training() -> str:
+            before = [p.detach().numpy().copy() for p in self.ours.parameters()]
+            _Train(self.ours)(on(sl, args, self.dtype), on(sl, kwargs, self.dtype))
+            moved = [(b - p.detach().numpy()) / RATE for b, p in zip(before, self.ours.parameters())]
+            coarse = max((np.abs(b).max(initial=0) for b in before), default=0) * 1e-6  # what subtracting loses
+            said = differ(moved, gradients)
+            return said if said and max(np.abs(m - g).max(initial=0) for m, g in zip(moved, gradients)) > coarse else ""
+
+        step("forward", forward)
+        step("gradient", lambda: differ(self.results(sl, args, kwargs)[1], gradients))
+        step("graph", graph)
+        step("training", training)
+        return found
+
+
+def check(ours: Callable[[], Any], theirs: Callable[[], Any], args: Any, kwargs: Any = None, seconds: int = 240) -> dict[str, str]:
+    """What is wrong with a model, by step. Where float32 is too coarse to tell, float64 says it."""
+    with at_most(seconds):
+        found = Pair(ours, theirs, "float32").check(args, kwargs or {})
+        if any("differs by" in said for said in found.values()):
+            with_more = Pair(ours, theirs, "float64").check(args, kwargs or {})
+            found = {step: with_more[step] if "differs by" in said else said for step, said in found.items()}
+    return found

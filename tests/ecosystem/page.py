@@ -1,0 +1,77 @@
+"""Writes docs/ecosystem.md from what is known (results.json)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ecosystem.compare import STEPS
+from ecosystem.results import read
+
+FILE = Path(__file__).resolve().parents[2] / "docs/ecosystem.md"
+_HEAD = """# Other people's packages
+
+Packages that are written for torch run on Sluice unchanged: within `sluice.mock_torch`, their `import torch` gets Sluice.
+
+```text
+import sluice as sl
+
+with sl.mock_torch(lazy=True):
+    import timm                                   # on Sluice
+net = timm.create_model("resnet18", num_classes=10)
+```
+
+A whole script runs with `python -m sluice.mock_torch --lazy script.py`. torchvision's and timm's names are in `sluice.vision`, too:
+`sluice.vision.models`, `transforms`, `datasets`, `ops`, `create_model`, and `load_state_dict_from_url`, which downloads a file once, checks
+it, and keeps it. With `lazy`, modules of torch that Sluice lacks can be imported; what is taken from them refuses when it is used, and says
+what to use instead. Give the packages without their torch: `pip install --no-deps timm`.
+
+`tests/ecosystem` tries what this page says, a part in `make test` and all of it in `make test-long`. The page is made by
+`.venv/bin/python -m ecosystem`; do not edit it.
+"""
+
+
+def _why(reasons: dict[str, str]) -> list[str]:
+    """Reasons, each with how often and where first."""
+    by: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        by.setdefault(why, []).append(name)
+    return [f"{len(names)} x {why} ({names[0]})".replace("|", "\\|") for why, names in sorted(by.items(), key=lambda item: -len(item[1]))]
+
+
+def _packages(results: dict[str, Any]) -> list[str]:
+    lines = ["## Packages", "", "Modules that import, of those that import beside torch, and whether the package's first example "
+             "(`tests/ecosystem/scripts`) has torch's results.", "", "| package | version | modules | example | the rest |", "|---|---|---|---|---|"]
+    for name, found in sorted(results["packages"].items()):
+        example = {None: "", "": "right"}.get(results["examples"].get(name), "see below")
+        lines.append(f"| {name} | {found['version']} | {found['import']} of {found['of']} | {example} | {'; '.join(_why(found['lacking'])[:3])} |")
+    wrong = {name: why for name, why in results["examples"].items() if why}
+    return lines + ["", *(f"- The example of {name}: {why}" for name, why in sorted(wrong.items()))]
+
+
+def _zoo(name: str, cases: dict[str, dict[str, str]]) -> list[str]:
+    known = len(cases)
+    right = {step: sum(step not in found and "all" not in found for found in cases.values()) for step in STEPS}
+    lines = ["", f"## Models of {name}", "", f"{known} models, each against torch with the same state: results, gradients of all parameters, "
+             "results as a graph, a step of SGD as a graph.", "", "| asked | right |", "|---|---|"]
+    lines += [f"| {step} | {n} of {known} |" for step, n in right.items()]
+    wrong = {case: found for case, found in sorted(cases.items()) if found}
+    if wrong:
+        lines += ["", "| model | what is not right |", "|---|---|"]
+        for case, found in wrong.items():
+            same = set(found.values())
+            said = f"{', '.join(found)}: {same.pop()}" if len(same) == 1 else "; ".join(f"{step}: {why}" for step, why in found.items())
+            lines.append(f"| {case} | {said} |".replace("\n", " "))
+    return lines
+
+
+def text() -> str:
+    results = read()
+    lines = _packages(results)
+    for name, cases in sorted(results["zoos"].items()):
+        lines += _zoo(name, cases)
+    return _HEAD + "\n" + "\n".join(lines) + "\n"
+
+
+def write() -> None:
+    FILE.write_text(text())

@@ -1,0 +1,77 @@
+"""Answers about packages do not become worse: a pinned part is tried again here, all of it in `make test-long`."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ecosystem import beside, examples, imports, page, results
+from ecosystem.packages import PACKAGES
+
+pytestmark = pytest.mark.skipif(not beside.INSTALLED, reason="the packages do not lie beside the environment: tools/setup.sh puts them there")
+PINNED = [("timm", "resnet"), ("timm", "mambaout"), ("timm", "vision_transformer_relpos"), ("timm", "mobilenetv3"),
+          ("torchvision", "squeezenet1_1")]
+KNOWN = results.read()
+
+
+def test_the_page_says_what_is_known():
+    assert page.FILE.read_text() == page.text()
+
+
+def test_what_is_known_is_of_the_pinned_versions():
+    for name, found in KNOWN["packages"].items():
+        assert found["version"] == imports.version(name), f"{name}: run `python -m ecosystem imports:{name}`"
+    assert set(KNOWN["packages"]) <= set(PACKAGES)
+
+
+@pytest.mark.parametrize("zoo,case", PINNED)
+def test_models_are_right(zoo, case):
+    assert not results.tried(zoo, case)
+
+
+@pytest.mark.parametrize("name", ["einops"])
+def test_examples_have_torchs_results(name):
+    assert examples.tried(name) == ""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("zoo", sorted(results.ZOOS))
+def test_all_models(zoo, repetitions, count):
+    cases = list(results.ZOOS[zoo][0])
+    worse = {}
+    some = cases[:: repetitions(len(cases), 1)]
+    for case in some:
+        before = KNOWN["zoos"].get(zoo, {}).get(case, {})
+        found = results.tried(zoo, case)
+        if found.keys() - before.keys():
+            worse[case] = found
+    count(f"models of {zoo}", len(some), "models")
+    assert not worse
+
+
+@pytest.mark.soak
+def test_all_examples(repetitions, count):
+    names = sorted(examples.NAMES)[: repetitions(1, len(examples.NAMES))]
+    worse = {name: why for name in names if (why := examples.tried(name)) and not KNOWN["examples"].get(name)}
+    count("examples of packages", len(names), "examples")
+    assert not worse
+
+
+@pytest.mark.soak
+def test_all_imports(repetitions, count):
+    names = ["einops", *sorted(PACKAGES)][: repetitions(1, len(PACKAGES) + 1)]
+    worse = {}
+    for name in names:
+        found = imports.counted(name)
+        if new := found["lacking"].keys() - KNOWN["packages"].get(name, {"lacking": {}})["lacking"].keys():
+            worse[name] = {module: found["lacking"][module] for module in new}
+    count("packages imported", len(names), "packages")
+    assert not worse
+
+
+def test_the_command_names_what_it_takes():
+    done = subprocess.run([sys.executable, "-m", "ecosystem", "--help"], capture_output=True, text=True, timeout=300,
+                          cwd=beside.ROOT / "tests", check=False)
+    assert done.returncode == 0 and "imports:NAME" in done.stdout, done.stderr
+    assert json.loads(results.FILE.read_text()).keys() == {"packages", "zoos", "examples"}
