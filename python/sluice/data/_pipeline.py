@@ -11,7 +11,6 @@ from typing import Any, Callable, Iterator
 import numpy as np
 
 from sluice import _C
-from sluice._C import Tensor
 from sluice._base.trace import running
 from sluice._tensor.functions import get_num_threads
 from sluice._tensor.host_function import host_function

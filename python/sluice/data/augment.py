@@ -11,18 +11,23 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-import sluice as sl
 from sluice import _C
+from sluice._C import fn
+from sluice._tensor import creation
 from sluice.data._order import mixed
+from sluice.nn import functional as F
 
 __all__ = ["colour_jitter", "cutmix", "flip", "gaussian_blur", "gaussian_noise", "grayscale", "mixup", "pad", "random_crop",
-           "random_erasing"]
+           "random_erasing", "uniform"]
 
 _GRAY = (0.299, 0.587, 0.114)
 
 
-def _numbers(keys: Any, count: int, name: str, salt: int) -> Any:
-    """Uniform in [0, 1), (N, count), of this augmentation alone."""
+def uniform(keys: Any, count: int = 1, *, name: str = "", salt: int = 0) -> Any:
+    """Numbers in [0, 1), float32 (N, count), of keys, int64 (N,): each row comes of its key alone.
+
+    name, salt: functions that differ in one of them draw numbers that have nothing to do with each other.
+    """
     return _C.ops.numbers_of_keys(keys, count=count, salt=mixed(*name.encode(), salt) >> 1)
 
 
@@ -31,7 +36,7 @@ def _per_image(values: Any) -> Any:
 
 
 def _floats(x: Any) -> Any:
-    return x.float() / 255 if x.dtype == sl.uint8 else x
+    return x.float() / 255 if x.dtype == _C.uint8 else x
 
 
 def _probability(where: str, p: float) -> float:
@@ -56,7 +61,7 @@ def _luma(x: Any) -> Any:
 def flip(p: float = 0.5, *, vertical: bool = False, salt: int = 0) -> Callable[..., Any]:
     """Flips images left to right, or upside down, with probability p; torchvision's RandomHorizontalFlip and RandomVerticalFlip."""
     p = _probability("flip", p)
-    return _with(lambda x, keys: sl.where(_per_image(_numbers(keys, 1, f"flip{vertical}", salt)) < p, x.flip(2 if vertical else 3), x))
+    return _with(lambda x, keys: fn.where(_per_image(uniform(keys, 1, name=f"flip{vertical}", salt=salt)) < p, x.flip(2 if vertical else 3), x))
 
 
 def grayscale(p: float = 0.1, *, salt: int = 0) -> Callable[..., Any]:
@@ -65,7 +70,7 @@ def grayscale(p: float = 0.1, *, salt: int = 0) -> Callable[..., Any]:
 
     def apply(x: Any, keys: Any) -> Any:
         x = _floats(x)
-        return sl.where(_per_image(_numbers(keys, 1, "grayscale", salt)) < p, _luma(x).expand(x.shape), x)
+        return fn.where(_per_image(uniform(keys, 1, name="grayscale", salt=salt)) < p, _luma(x).expand(x.shape), x)
 
     return _with(apply)
 
@@ -75,18 +80,18 @@ def _shifted_hue(x: Any, by: Any) -> Any:
     r, g, b = x[:, 0:1], x[:, 1:2], x[:, 2:3]
     most, least = x.amax(1, keepdim=True), x.amin(1, keepdim=True)
     range_ = most - least
-    safe = sl.where(range_ == 0, 1.0, range_)
-    hue = sl.where(most == r, (g - b) / safe, sl.where(most == g, 2 + (b - r) / safe, 4 + (r - g) / safe))
+    safe = fn.where(range_ == 0, 1.0, range_)
+    hue = fn.where(most == r, (g - b) / safe, fn.where(most == g, 2 + (b - r) / safe, 4 + (r - g) / safe))
     hue = hue / 6 + by
     hue = (hue - hue.floor()) * 6
-    saturation = range_ / sl.where(most == 0, 1.0, most)
+    saturation = range_ / fn.where(most == 0, 1.0, most)
 
     def channel(n: float) -> Any:
         k = hue + n
         k = k - (k / 6).floor() * 6
-        return most * (1 - saturation * sl.minimum(k, 4 - k).clamp(0, 1))
+        return most * (1 - saturation * fn.minimum(k, 4 - k).clamp(0, 1))
 
-    return sl.cat([channel(5), channel(3), channel(1)], 1)
+    return fn.cat([channel(5), channel(3), channel(1)], 1)
 
 
 def colour_jitter(brightness: float = 0, contrast: float = 0, saturation: float = 0, hue: float = 0, *, salt: int = 0) -> Callable[..., Any]:
@@ -100,7 +105,7 @@ def colour_jitter(brightness: float = 0, contrast: float = 0, saturation: float 
             raise ValueError(f"colour_jitter: {name}: {value}; must be in [0, {most}]")
 
     def apply(x: Any, keys: Any) -> Any:
-        x, u = _floats(x), _numbers(keys, 4, "colour", salt)
+        x, u = _floats(x), uniform(keys, 4, name="colour", salt=salt)
 
         def factor(i: int, v: float) -> Any:
             least = max(0.0, 1 - v)
@@ -126,16 +131,16 @@ def gaussian_blur(size: int, sigma: tuple[float, float] = (0.1, 2.0), *, p: floa
         raise ValueError(f"gaussian_blur: size {size}, sigma {sigma}; must be an odd number of pixels, and positive numbers in order")
 
     def apply(x: Any, keys: Any) -> Any:
-        x, u, half = _floats(x), _numbers(keys, 2, "blur", salt), size // 2
+        x, u, half = _floats(x), uniform(keys, 2, name="blur", salt=salt), size // 2
         width = (sigma[0] + u[:, 0] * (sigma[1] - sigma[0])).reshape(-1, 1)
-        at = sl.arange(size).float() - half
-        weights = sl.exp(-0.5 * (at / width) ** 2)
+        at = creation.arange(size).float() - half
+        weights = fn.exp(-0.5 * (at / width) ** 2)
         weights = weights / weights.sum(1, keepdim=True)
-        padded = sl.nn.functional.pad(x, (half, half, half, half), mode="reflect")
+        padded = F.pad(x, (half, half, half, half), mode="reflect")
         high, wide = x.shape[2], x.shape[3]
         rows = sum(padded[:, :, i:i + high] * _per_image(weights[:, i]) for i in range(size))
         both = sum(rows[:, :, :, i:i + wide] * _per_image(weights[:, i]) for i in range(size))
-        return sl.where(_per_image(u[:, 1]) < p, both, x)
+        return fn.where(_per_image(u[:, 1]) < p, both, x)
 
     return _with(apply)
 
@@ -148,8 +153,8 @@ def gaussian_noise(std: float, *, salt: int = 0) -> Callable[..., Any]:
     def apply(x: Any, keys: Any) -> Any:
         x = _floats(x)
         n = math.prod(x.shape[1:])
-        u = _numbers(keys, 2 * n, "noise", salt)
-        noise = sl.sqrt(-2 * sl.log(1 - u[:, :n])) * sl.cos(2 * math.pi * u[:, n:])
+        u = uniform(keys, 2 * n, name="noise", salt=salt)
+        noise = fn.sqrt(-2 * fn.log(1 - u[:, :n])) * fn.cos(2 * math.pi * u[:, n:])
         return (x + std * noise.reshape(x.shape)).clamp(0, 1)
 
     return _with(apply)
@@ -161,9 +166,9 @@ def random_erasing(p: float = 0.5, scale: tuple[float, float] = (0.02, 0.33), ra
     p = _probability("random_erasing", p)
 
     def apply(x: Any, keys: Any) -> Any:
-        inside = _rectangle(x, _numbers(keys, 5, "erasing", salt), scale, ratio)
-        chosen = _per_image(_numbers(keys, 5, "erasing", salt)[:, 4]) < p
-        return sl.where(sl.logical_and(chosen, inside), sl.full((), value, dtype=x.dtype), x)
+        inside = _rectangle(x, uniform(keys, 5, name="erasing", salt=salt), scale, ratio)
+        chosen = _per_image(uniform(keys, 5, name="erasing", salt=salt)[:, 4]) < p
+        return fn.where(fn.logical_and(chosen, inside), creation.full((), value, dtype=x.dtype), x)
 
     return _with(apply)
 
@@ -172,14 +177,14 @@ def _rectangle(x: Any, u: Any, scale: tuple[float, float], ratio: tuple[float, f
     """Which pixels lie in a random rectangle: bool (N, 1, height, width)."""
     high, wide = x.shape[2], x.shape[3]
     area = (scale[0] + u[:, 0] * (scale[1] - scale[0])) * (high * wide)
-    shape = sl.exp(math.log(ratio[0]) + u[:, 1] * (math.log(ratio[1]) - math.log(ratio[0])))  # of height to width
-    h = sl.sqrt(area * shape).round().clamp(1, high)
-    w = sl.sqrt(area / shape).round().clamp(1, wide)
+    shape = fn.exp(math.log(ratio[0]) + u[:, 1] * (math.log(ratio[1]) - math.log(ratio[0])))  # of height to width
+    h = fn.sqrt(area * shape).round().clamp(1, high)
+    w = fn.sqrt(area / shape).round().clamp(1, wide)
     return _between(high, (u[:, 2] * (high - h + 1)).floor(), h, 2) & _between(wide, (u[:, 3] * (wide - w + 1)).floor(), w, 3)
 
 
 def _between(n: int, begin: Any, length: Any, axis: int) -> Any:
-    at = sl.arange(n).float().reshape(*(-1 if axis == d else 1 for d in range(4)))
+    at = creation.arange(n).float().reshape(*(-1 if axis == d else 1 for d in range(4)))
     return (at >= _per_image(begin)) & (at < _per_image(begin + length))
 
 
@@ -201,7 +206,7 @@ def _alpha(where: str, alpha: float) -> float:
 
 def _soft(y: Any, classes: int, part: Any) -> Any:
     """Labels as probabilities, of which each sample's partner has the rest."""
-    hot = sl.nn.functional.one_hot(y, classes).float()
+    hot = F.one_hot(y, classes).float()
     part = part.reshape(-1, 1)
     return hot * part + hot.flip(0) * (1 - part)
 
@@ -214,7 +219,7 @@ def mixup(classes: int, alpha: float = 0.2, *, salt: int = 0) -> Callable[..., A
     alpha = _alpha("mixup", alpha)
 
     def apply(x: Any, y: Any, keys: Any) -> Any:
-        x, part = _floats(x), _beta(_numbers(keys, 64, "mixup", salt), alpha)
+        x, part = _floats(x), _beta(uniform(keys, 64, name="mixup", salt=salt), alpha)
         share = _per_image(part)
         return x * share + x.flip(0) * (1 - share), _soft(y, classes, part)
 
@@ -226,13 +231,13 @@ def cutmix(classes: int, alpha: float = 1.0, *, salt: int = 0) -> Callable[..., 
     alpha = _alpha("cutmix", alpha)
 
     def apply(x: Any, y: Any, keys: Any) -> Any:
-        u = _numbers(keys, 66, "cutmix", salt)
+        u = uniform(keys, 66, name="cutmix", salt=salt)
         high, wide = x.shape[2], x.shape[3]
-        side = sl.sqrt(1 - _beta(u[:, :64], alpha))
+        side = fn.sqrt(1 - _beta(u[:, :64], alpha))
         h, w = (side * high).floor(), (side * wide).floor()
         inside = _between(high, (u[:, 64] * (high - h + 1)).floor(), h, 2) & _between(wide, (u[:, 65] * (wide - w + 1)).floor(), w, 3)
         part = 1 - h * w / (high * wide)
-        return sl.where(inside, x.flip(0), x), _soft(y, classes, part)
+        return fn.where(inside, x.flip(0), x), _soft(y, classes, part)
 
     return apply
 
@@ -243,7 +248,7 @@ def pad(pixels: int, value: float = 0, mode: str = "constant") -> Callable[..., 
         raise ValueError(f"pad: {pixels} pixels; must not be negative")
     options = {"value": value} if mode == "constant" else {}
     sides = (pixels,) * 4
-    return _with(lambda x, keys: sl.nn.functional.pad(x, sides, mode=mode, **options))
+    return _with(lambda x, keys: F.pad(x, sides, mode=mode, **options))
 
 
 def random_crop(size: Any, padding: int = 0, *, salt: int = 0) -> Callable[..., Any]:
@@ -251,13 +256,13 @@ def random_crop(size: Any, padding: int = 0, *, salt: int = 0) -> Callable[..., 
     height, width = (size, size) if isinstance(size, int) else size
 
     def apply(x: Any, keys: Any) -> Any:
-        x = sl.nn.functional.pad(x, (padding,) * 4) if padding else x
+        x = F.pad(x, (padding,) * 4) if padding else x
         n, c, high, wide = x.shape
         if height > high or width > wide:
             raise ValueError(f"random_crop: {height} x {width} of images of {high} x {wide}; must not be larger")
-        u = _numbers(keys, 2, "crop", salt)
-        rows = (u[:, 0] * (high - height + 1)).floor().long().reshape(-1, 1) + sl.arange(height)
-        columns = (u[:, 1] * (wide - width + 1)).floor().long().reshape(-1, 1) + sl.arange(width)
+        u = uniform(keys, 2, name="crop", salt=salt)
+        rows = (u[:, 0] * (high - height + 1)).floor().long().reshape(-1, 1) + creation.arange(height)
+        columns = (u[:, 1] * (wide - width + 1)).floor().long().reshape(-1, 1) + creation.arange(width)
         x = x.gather(2, rows.reshape(n, 1, height, 1).expand(n, c, height, wide))
         return x.gather(3, columns.reshape(n, 1, 1, width).expand(n, c, height, width))
 
