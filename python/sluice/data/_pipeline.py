@@ -121,7 +121,7 @@ class _Plan:
         while self.flying:
             try:
                 self.flying.popleft()[-1].numpy()
-            except Exception:  # noqa: BLE001, S110: told to whoever would have asked
+            except Exception:  # noqa: BLE001, S110 told to whoever would have asked
                 pass
         self.feed.start(place)
 
