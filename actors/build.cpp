@@ -6,6 +6,7 @@
 #include "actors/branches.h"
 #include "kernels/kernel.h"
 #include "kernels/meeting.h"
+#include "plan/time/cores.h"
 #include "streams/stream.h"
 
 namespace sluice::actors {
@@ -68,9 +69,6 @@ class Operands {
   const int actor_;
   NodeProgram& program_;
 };
-
-// Kernels that take less than this cost less than to wake a thread for them.
-constexpr double kTinyNs = 2000;
 
 // The time that the node's kernels are predicted to take; it is endless where one of them, or a neighbour, may make the
 // node wait.
@@ -337,7 +335,7 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
   }
   program->touches_variables |= program->writes_variables;
   const double cost_ns = timely_ns(plan, bindings, *program);
-  program->tiny = cost_ns <= kTinyNs;
+  program->tiny = cost_ns <= plan::kTinyNs;
   program->brief = cost_ns <= bindings.inline_ns;
   program->sink_outputs = static_cast<uint32_t>(program->pointers.size());
   if (own_async && bindings.chains)

@@ -41,6 +41,11 @@ Bottleneck find_bottleneck(const Plan& plan, const SimulateOptions& options) {
   found.now = simulate(plan, options);
   if (found.now.deadlocked || found.now.critical.empty()) return found;
   found.slots = slot_gains(plan, found.now, options);
+  if (options.cores > 0) {
+    SimulateOptions more = options;
+    ++more.cores;
+    found.core_period_ns = simulate(plan, more).period_ns;
+  }
   found.kernels = critical_kernels(plan, found.now);
   for (KernelGain& gain : found.kernels) {
     Plan faster = plan;

@@ -17,6 +17,7 @@ struct KernelGain {
 struct Bottleneck {
   Simulation now;
   std::vector<SlotGain> slots;      // in the order of the critical cycle
+  double core_period_ns = 0;        // with one core more for the streams of each host; 0 where cores have no limit
   std::vector<KernelGain> kernels;  // of the actors in it, by what they take; the first 8 signatures
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/shape.h"
 #include "plan/pack/ledger.h"
+#include "plan/time/cores.h"
 #include "plan/verify.h"
 #include "plan/verify/quota.h"
 
@@ -37,6 +38,8 @@ class Solver {
           busy_[plan.actors[a].stream] += plan.kernels[instr.index].cost_ns * repetitions_[a];
       }
     }
+    simulated_.cores = options.cores;
+    if (options.cores > 0) add_cores(plan);
     const int64_t periods = std::clamp<int64_t>(options.most_work / 20 / work, 8, 128);
     simulated_.steps = static_cast<int>(periods) * steps_of_period(plan, repetitions_);
     pinned_.resize(plan.registers.size());
@@ -76,6 +79,20 @@ class Solver {
   }
 
  private:
+  // What the kernels of each rank's host hold, as if all of its cores were one stream that is busy with it.
+  void add_cores(const Plan& plan) {
+    std::map<int, double> held;
+    const std::vector<int> cores = cores_of_kernels(plan);
+    for (size_t a = 0; a < plan.actors.size(); ++a) {
+      double& sum = held[plan.streams[plan.actors[a].stream].device.rank];
+      for (const Instr& instr : plan.actors[a].program) {
+        if (instr.kind != InstrKind::kRun || cores[instr.index] <= 0) continue;
+        sum += std::min(cores[instr.index], simulated_.cores) * plan.kernels[instr.index].cost_ns * repetitions_[a];
+      }
+    }
+    for (const auto& [rank, ns] : held) cores_ns_ = std::max(cores_ns_, ns / simulated_.cores);
+  }
+
   struct Tried {
     std::vector<int> quotas;
     uint64_t bytes = 0;
@@ -100,8 +117,11 @@ class Solver {
     return true;
   }
 
-  // The period is no shorter than what the busiest stream has to do in it.
-  double bound() const { return *std::max_element(busy_.begin(), busy_.end()) / steps_of_period(plan_, repetitions_); }
+  // The period is no shorter than what the busiest stream, or all cores together, have to do in it.
+  double bound() const {
+    const double busiest = std::max(cores_ns_, *std::max_element(busy_.begin(), busy_.end()));
+    return busiest / steps_of_period(plan_, repetitions_);
+  }
 
   Tried with(const Tried& from, const std::vector<int>& groups, int more) const {
     std::vector<int> added(groups_.size());
@@ -225,6 +245,7 @@ class Solver {
   const std::vector<int> groups_;
   const std::vector<int> repetitions_;
   std::vector<double> busy_;  // per stream, in a period
+  double cores_ns_ = 0;       // in a period, with all cores of a host at work
   std::vector<bool> pinned_;  // per group
   std::vector<int> least_;
   double fastest_ = std::numeric_limits<double>::infinity();

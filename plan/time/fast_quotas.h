@@ -10,6 +10,7 @@ namespace sluice::plan {
 
 struct QuotaOptions {
   std::vector<bool> fixed;        // per register: keeps its quota
+  int cores = 0;                  // SimulateOptions::cores
   uint64_t spare = UINT64_MAX;    // bytes that slots may take beyond those of the least quotas
   int64_t most_work = 2'000'000;  // firings and kernels simulated in search of better quotas
 };

@@ -1,6 +1,7 @@
 #include "plan/time/simulator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <limits>
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "plan/firing/network.h"
 #include "plan/ranks.h"
+#include "plan/time/cores.h"
 #include "plan/verify.h"
 
 namespace sluice::plan {
@@ -52,6 +54,9 @@ class Simulator {
     for (const auto& [group, ranks] : ranks_of_groups(plan)) {
       for (const int rank : ranks) groups_[group][rank];
     }
+    if (options.cores <= 0) return;
+    cores_of_kernels_ = cores_of_kernels(plan);
+    for (const Stream& stream : plan.streams) pools_.try_emplace(stream.device.rank, options.cores);
   }
 
   Simulation run() {
@@ -61,6 +66,7 @@ class Simulator {
     for (int a = 0; a < network_.actors(); ++a) enable(a, {});
     for (;;) {
       start_streams();
+      if (!pools_.empty() && (events_.empty() || events_.top().time > now_) && rest_streams()) continue;
       if (events_.empty()) break;
       const Event event = events_.top();
       events_.pop();
@@ -79,14 +85,16 @@ class Simulator {
     double enabled_ns = 0;
     Cause cause;
     size_t pc = 0;
-    int firing = -1;  // running: index in firings
-    int call = -1;    // in a collective: index in kernels
+    int firing = -1;      // running: index in firings
+    int call = -1;        // in a collective: index in kernels
+    double waits_ns = 0;  // for cores: since when
   };
   struct StreamState {
     std::deque<int> queue;
     bool busy = false;
     double free_ns = 0;
     int last = -1;  // firing
+    int held = 0;   // cores
   };
 
   void submit(int steps) {
@@ -161,10 +169,11 @@ class Simulator {
         cause.firing != stream.last) {
       cause = {CriticalHop::Reason::kStream, -1, stream.last};
     }
+    if (stream.held > 0 && pools_.at(rank_of(plan_, a)).contended()) give_cores(stream, a, stream.last);
     actor.firing = static_cast<int>(result_.firings.size());
     actor.pc = 0;
     causes_.push_back(cause);
-    result_.firings.push_back({a, rule.firings(), now_, now_});
+    result_.firings.push_back({a, rule.firings(), now_, now_, {a, actor.cause.reason, actor.cause.reg}});
     rule.begin();
     for (size_t port = 0; port < network_.adjacency().out_registers[a].size(); ++port) {
       const int r = network_.adjacency().out_registers[a][port];
@@ -186,6 +195,10 @@ class Simulator {
       if (i.kind == InstrKind::kEmit) rule.emit(network_.out_port(i.index), host);
       if (i.kind == InstrKind::kRelease) rule.release(network_.ends(i.index).in_port, host);
       if (i.kind != InstrKind::kRun) continue;
+      if (!has_cores(a, i.index)) {
+        --actor.pc;
+        return;
+      }
       const double cost = plan_.kernels[i.index].cost_ns;
       result_.kernels.push_back({i.index, actor.firing, now_, now_ + cost, now_});
       if (plan_.kernels[i.index].collective >= 0) {
@@ -226,6 +239,45 @@ class Simulator {
     for (size_t s = 0; s < plan_.actors.size(); ++s) {
       if (is_started(plan_.actors[s])) enable(static_cast<int>(s), {CriticalHop::Reason::kData, -1, firing});
     }
+  }
+
+  // Whether the actor's stream has the cores that the kernel holds. If not, the actor goes on once they are free.
+  bool has_cores(int a, int kernel) {
+    if (pools_.empty() || cores_of_kernels_[kernel] < 0) return true;
+    StreamState& stream = streams_[plan_.actors[a].stream];
+    const int need = cores_of_kernels_[kernel];
+    if (stream.held == need) return true;
+    give_cores(stream, a, actors_[a].firing);
+    if (need > 0 && !pools_.at(rank_of(plan_, a)).take(a, need)) {
+      actors_[a].waits_ns = now_;
+      return false;
+    }
+    stream.held = need;
+    return true;
+  }
+
+  // The stream of actor `a` gives back what it holds, in firing `from` or since. Who waited for that goes on.
+  void give_cores(StreamState& stream, int a, int from) {
+    const int held = std::exchange(stream.held, 0);
+    if (held == 0) return;
+    for (const auto& [actor, cores] : pools_.at(rank_of(plan_, a)).give(held)) {
+      const int s = plan_.actors[actor].stream;
+      streams_[s].held = cores;
+      result_.stream_busy_ns[s] -= now_ - actors_[actor].waits_ns;
+      late_[actors_[actor].firing].push_back({meetings_++, {CriticalHop::Reason::kCores, -1, from}});
+      events_.push({now_, order_++, Event::Kind::kContinue, actor, 0, 0});
+    }
+  }
+
+  // Streams with nothing to do, now that all messages of this moment have come, hold no cores. True if somebody goes
+  // on.
+  bool rest_streams() {
+    const size_t before = events_.size();
+    for (StreamState& stream : streams_) {
+      if (stream.held > 0 && !stream.busy && stream.queue.empty())
+        give_cores(stream, result_.firings[stream.last].actor, stream.last);
+    }
+    return events_.size() > before;
   }
 
   // `a` has come to a collective. When it is the last, all leave together, as late as the slowest of them needs.
@@ -368,6 +420,26 @@ class Simulator {
     const size_t middle = (at[pacer].size() - 1) / 2;
     size_t before_it = middle + 1;
     while (before_it + 1 < at[pacer].size() && !alike(pacer, middle, before_it)) ++before_it;
+    // Who takes turns for cores may fire twice in a turn: then the cycle goes over as many firings as keep the pace.
+    const auto paced = [&](size_t other) {
+      const SimFiring &newer = result_.firings[chain[at[pacer][middle]]],
+                      &older = result_.firings[chain[at[pacer][other]]];
+      const double ns = (newer.begin_ns - older.begin_ns) / static_cast<double>(newer.firing - older.firing);
+      return alike(pacer, middle, other) &&
+             std::abs(ns * per_step(pacer) - result_.period_ns) <= result_.period_ns / 100;
+    };
+    // A firing that waits for cores within has begun before: its wait is a hop of the cycle all the same.
+    const auto for_cores = [&](size_t from, size_t to) {
+      return std::any_of(causes.begin() + static_cast<std::ptrdiff_t>(from),
+                         causes.begin() + static_cast<std::ptrdiff_t>(to),
+                         [](const Cause& cause) { return cause.reason == CriticalHop::Reason::kCores; });
+    };
+    const bool shared = for_cores(at[pacer].front(), at[pacer].back());
+    for (size_t other = before_it; shared && other < at[pacer].size(); ++other) {
+      if (!paced(other) || !for_cores(at[pacer][middle], at[pacer][other])) continue;
+      before_it = other;
+      break;
+    }
     for (size_t i = at[pacer][before_it]; i-- > at[pacer][middle];) {
       const Cause& cause = causes[i];
       result_.critical.push_back({result_.firings[chain[i]].actor, cause.reason, cause.reg});
@@ -383,8 +455,10 @@ class Simulator {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Cause> causes_;                                   // per firing
   std::map<int, std::map<int, std::deque<int>>> groups_;        // by group and rank: actors in a call that wait
-  std::map<int, std::vector<std::pair<int64_t, Cause>>> late_;  // by firing: meetings that others came to last
-  int64_t meetings_ = 0;
+  std::map<int, std::vector<std::pair<int64_t, Cause>>> late_;  // by firing: what it waited for within
+  int64_t meetings_ = 0;                                        // and gifts of cores, which others waited for
+  std::vector<int> cores_of_kernels_;
+  std::map<int, VirtualCores> pools_;  // by rank; none: no limit
   Simulation result_;
   double now_ = 0;
   int64_t order_ = 0;
@@ -404,28 +478,6 @@ Simulation simulate(const Plan& plan, const SimulateOptions& options) {
   SLUICE_CHECK(options.steps >= 1 && options.steps <= kMost / starts, "simulate: steps is {}; must be in 1 to {}",
                options.steps, kMost / starts);
   return Simulator(plan, options).run();
-}
-
-std::string critical_str(const Plan& plan, const std::vector<CriticalHop>& critical) {
-  if (critical.empty()) return "";
-  // Each hop says what its actor waited for; the actor before it in the loop is the one waited for.
-  std::string text = fmt::format("'{}'", plan.actors[critical.back().actor].name);
-  for (const CriticalHop& hop : critical) {
-    std::string reason;
-    switch (hop.reason) {
-      case CriticalHop::Reason::kData:
-        reason = hop.reg < 0 ? "next step" : fmt::format("data '{}'", plan.registers[hop.reg].name);
-        break;
-      case CriticalHop::Reason::kCredit: reason = fmt::format("slot of '{}'", plan.registers[hop.reg].name); break;
-      case CriticalHop::Reason::kStream:
-        reason = fmt::format("stream {}", plan.streams[plan.actors[hop.actor].stream].name);
-        break;
-      case CriticalHop::Reason::kRanks: reason = fmt::format("ranks of group {}", hop.reg); break;
-      case CriticalHop::Reason::kStart: reason = "start"; break;
-    }
-    text += fmt::format(" -({})-> '{}'", reason, plan.actors[hop.actor].name);
-  }
-  return text;
 }
 
 }  // namespace sluice::plan

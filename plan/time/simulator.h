@@ -1,5 +1,6 @@
 #pragma once
 // A plan in virtual time, under the same FiringRule the runtime uses: streams are serial, kernels take their cost_ns.
+// Streams of a host take the cores that their kernels hold as the runtime's do, first come, first served.
 // Kernels of branches that a step would not take count like others: which one it takes, data say.
 // Collectives wait for all ranks of their group and then take the largest cost_ns of the calls that meet. A plan with
 // registers between ranks is simulated through what the ranks do with them: side_by_side() of plan/ranks.h.
@@ -16,25 +17,27 @@ struct SimulateOptions {
   double firing_ns = 0;   // cost of one firing besides its kernels
   double message_ns = 0;  // latency of a message that crosses streams
   int in_flight = 0;      // steps submitted and not yet at all sinks: 0 = no limit
+  int cores = 0;          // of the host of each rank, which its streams share while kernels run: 0 = no limit
+};
+
+// One hop of the critical cycle: `actor` could not fire before `reason`.
+struct CriticalHop {
+  int actor = 0;
+  enum class Reason : uint8_t { kData, kCredit, kStream, kRanks, kCores, kStart } reason = Reason::kStart;
+  int reg = -1;  // kData, kCredit: the register waited for; kRanks: the group
 };
 
 struct SimFiring {
   int actor = 0;
   uint64_t firing = 0;  // 0, 1, ... of this actor
   double begin_ns = 0, end_ns = 0;
+  CriticalHop ready = {};  // what made the actor ready: kData, kCredit or kStart, or that it still was (kStream)
 };
 struct SimKernel {
   int kernel = 0;
   int firing = 0;  // index in Simulation::firings
   double begin_ns = 0, end_ns = 0;
-  double met_ns = 0;  // of a collective: when all ranks had come; of others: begin_ns
-};
-
-// One hop of the critical cycle: `actor` could not fire before `reason`.
-struct CriticalHop {
-  int actor = 0;
-  enum class Reason : uint8_t { kData, kCredit, kStream, kRanks, kStart } reason = Reason::kStart;
-  int reg = -1;  // kData, kCredit: the register waited for; kRanks: the group
+  double met_ns = 0;  // of a collective: when all ranks had come; of others: begin_ns, when it had its cores
 };
 
 struct Simulation {
@@ -45,7 +48,7 @@ struct Simulation {
   double steady_from_ns = 0, steady_to_ns = 0;  // whole steps of it; without it all the time
   std::vector<CriticalHop> critical;   // what limits the period, in dataflow order; empty for fewer than 3 steps
   std::vector<int> peak_slots;         // per register: most slots in use at once
-  std::vector<double> stream_busy_ns;  // firings, less what collectives waited for other ranks
+  std::vector<double> stream_busy_ns;  // firings, less what they waited for cores, and collectives for other ranks
   bool deadlocked = false;             // some step could not complete
   std::string blocked;                 // what everybody waits for then
 };

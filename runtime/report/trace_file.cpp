@@ -5,19 +5,22 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "plan/record/recording.h"
 
 namespace sluice {
 
 TraceFile::TraceFile(Session& session, const std::string& path, std::chrono::milliseconds interval)
-    : session_(session), path_(path), names_(session.trace_names()), file_(path, std::ios::binary) {
+    : session_(session), path_(path), names_(session.trace_names()), json_(path.ends_with(".json")), file_(path, std::ios::binary) {
   SLUICE_CHECK_KIND(kValue, file_.is_open(), "trace: cannot write '{}'; its folder must exist and be writable", path);
   session_.set_trace(false);
   session_.set_trace(true);
   const Trace begin = session_.take_trace();
-  file_ << chrome_trace_head(names_, begin.begin_unix_ns) << chrome_trace_events(begin.events, names_);
+  file_ << (json_ ? chrome_trace_head(names_, begin.begin_unix_ns)
+                  : plan::recording_head(session_.plan(), begin, names_.rank));
+  append(begin);
   thread_ = start_thread("trace", "sluice trace", [this, interval] {
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, interval, [this] { return stop_; })) append();
+    while (!changed_.wait_for(lock, interval, [this] { return stop_; })) append(session_.take_trace());
   });
 }
 
@@ -29,9 +32,9 @@ TraceFile::~TraceFile() {
   }
 }
 
-void TraceFile::append() {
-  const Trace trace = session_.take_trace();
-  file_ << chrome_trace_events(trace.events, names_);
+void TraceFile::append(const Trace& trace) {
+  file_ << (json_ ? chrome_trace_events(trace.events, names_)
+                  : plan::recording_events(session_.plan(), trace.events));
   lost_ += trace.lost;
 }
 
@@ -44,8 +47,8 @@ void TraceFile::close() {
   changed_.notify_all();
   thread_.join();
   session_.set_trace(false);
-  append();
-  file_ << chrome_trace_tail(names_, lost_);
+  append(session_.take_trace());
+  file_ << (json_ ? chrome_trace_tail(names_, lost_) : plan::recording_tail(lost_));
   file_.close();
   SLUICE_CHECK_KIND(kRuntime, file_.good(), "trace: '{}' could not be written; the disk may be full", path_);
 }

@@ -1,5 +1,6 @@
 #pragma once
-// Writes a session's trace to a file while steps run, so that it may last longer than the streams' rings hold.
+// Writes a session's trace to a file while steps run, so that it may last longer than the streams' rings hold. A disk
+// that is full ends the recording, not the run.
 #include <chrono>
 #include <condition_variable>
 #include <fstream>
@@ -15,7 +16,8 @@ namespace sluice {
 class TraceFile {
  public:
   // Switches the session's tracing on. A thread takes what the streams have recorded every `interval` and appends it to
-  // `path` in Chrome's JSON trace format. Throws kValue when the file cannot be made.
+  // `path`: in Chrome's JSON trace format where that ends in ".json", else as a recording (plan/record/recording.h), which
+  // plan-viz reads. Throws kValue when the file cannot be made.
   // REQUIRES: `session` outlives it, and nobody else takes its trace.
   TraceFile(Session& session, const std::string& path,
             std::chrono::milliseconds interval = std::chrono::milliseconds(20));
@@ -28,11 +30,12 @@ class TraceFile {
   void close();
 
  private:
-  void append();
+  void append(const Trace& trace);
 
   Session& session_;
   const std::string path_;
   const TraceNames names_;
+  const bool json_;
   std::ofstream file_;
   uint64_t lost_ = 0;
   bool closed_ = false;

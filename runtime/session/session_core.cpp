@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/stream_executor.h"
+#include "plan/record/recording.h"
 #include "runtime/session/deadlines.h"
 #include "runtime/session/session_report.h"
 #include "runtime/session/step_starts.h"
@@ -267,7 +268,7 @@ Trace SessionCore::take_trace() {
 }
 
 TraceNames SessionCore::trace_names() const {
-  TraceNames names = trace_names_of(plan());
+  TraceNames names = sluice::plan::trace_names_of(plan());
   if (state_.loaded->world != nullptr) names.rank = state_.loaded->world->rank();
   return names;
 }

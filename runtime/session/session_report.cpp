@@ -81,19 +81,6 @@ void add_counters(SessionStats& stats, const plan::Plan& plan, const SessionMemo
   }
 }
 
-TraceNames trace_names_of(const plan::Plan& plan) {
-  TraceNames names;
-  for (const plan::Stream& stream : plan.streams) names.streams.push_back(stream.name);
-  for (const plan::Actor& actor : plan.actors) names.actors.push_back(actor.name);
-  for (const plan::Kernel& kernel : plan.kernels) {
-    names.kernels.push_back(kernel.name);
-    names.origins.push_back(kernel);
-  }
-  for (const plan::Register& r : plan.registers) names.registers.push_back(r.name);
-  for (const plan::Edge& edge : plan.edges) names.edges.push_back(plan.registers[edge.reg].name);
-  return names;
-}
-
 std::string SessionStats::str() const {
   std::string text = fmt::format("steps: {} submitted, {} finished, {} failed, {} of {} in flight; {} bytes{}\n",
                                  submitted, finished, failed, in_flight, max_in_flight, bytes,

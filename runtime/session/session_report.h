@@ -1,5 +1,5 @@
 #pragma once
-// Puts together what a session tells of itself: memory, counters, names.
+// Puts together what a session tells of itself: memory, counters.
 #include <memory>
 #include <vector>
 
@@ -18,8 +18,5 @@ SessionMemory memory_of(const plan::Plan& plan, const std::vector<bool>& arena_s
 void add_counters(SessionStats& stats, const plan::Plan& plan, const SessionMemory& memory, actors::Runner& runner,
                   const std::vector<std::shared_ptr<actors::StreamExecutor>>& streams,
                   const std::vector<const PreparedKernel*>& kernels);
-
-// Names of streams, actors and kernels, by which a trace is read.
-TraceNames trace_names_of(const plan::Plan& plan);
 
 }  // namespace sluice

@@ -9,6 +9,7 @@
 namespace sluice::fuzz {
 
 int plan_json(const uint8_t* data, size_t size);    // read, verify, write, read: equal
+int recording(const uint8_t* data, size_t size);    // read, blame, write, read: equal
 int graph_text(const uint8_t* data, size_t size);   // parse, infer, print, parse: equal
 int safetensors(const uint8_t* data, size_t size);  // read, write, read: equal; no more bytes than the file has
 int bundle_dir(const uint8_t* data, size_t size);   // a directory cut from the input
@@ -28,8 +29,9 @@ struct Target {
   int (*run)(const uint8_t* data, size_t size);
 };
 inline constexpr Target kTargets[] = {
-    {"plan_json", plan_json},     {"graph_text", graph_text},   {"safetensors", safetensors},
-    {"bundle_dir", bundle_dir},   {"shapes", shapes},           {"op_infer", op_infer},
+    {"plan_json", plan_json},     {"recording", recording},     {"graph_text", graph_text},
+    {"safetensors", safetensors}, {"bundle_dir", bundle_dir},   {"shapes", shapes},
+    {"op_infer", op_infer},
 #ifdef SLUICE_FUZZ_SERVING
     {"http_head", http_head},     {"infer_json", infer_json},   {"bytes_tensor", bytes_tensor},
     {"packed_body", packed_body}, {"config_text", config_text}, {"infer_message", infer_message},

@@ -1,0 +1,20 @@
+#pragma once
+// How long the steps of a recorded run took, from each actor that begins them to each sink that ends them.
+#include <cstdint>
+#include <vector>
+
+#include "plan/record/timeline.h"
+
+namespace sluice::plan {
+
+struct PathLatency {
+  int from = 0, to = 0;  // actors: a source or feed, and a sink that its tokens reach
+  size_t steps = 0;      // recorded at both ends
+  int64_t min_ns = 0, p50_ns = 0, p99_ns = 0, max_ns = 0;
+  double mean_ns = 0;
+};
+
+// From the begin of the first firing of a step at one end to the end of the step's last firing at the other.
+std::vector<PathLatency> latencies_of(const Plan& plan, const Timeline& timeline);
+
+}  // namespace sluice::plan
