@@ -22,7 +22,7 @@ std::optional<Spans> common(const Spans& a, const Spans& b) {
   Spans both;
   for (size_t d = 0; d < a.size(); ++d) {
     both.emplace_back(std::max(a[d].first, b[d].first), std::min(a[d].second, b[d].second));
-    if (both[d].first >= both[d].second) return std::nullopt;
+    if (a[d] != b[d] && both[d].first >= both[d].second) return std::nullopt;  // a dimension may have no elements
   }
   return both;
 }
@@ -261,6 +261,7 @@ class Mover {
     if (dim == static_cast<int>(wanted.size())) return piece(t, wanted);
     const auto d = static_cast<size_t>(dim);
     const auto [start, stop] = wanted[d];
+    if (start == stop) return assembled(t, wanted, dim + 1);
     std::set<int64_t> bounds = {start, stop};
     for (const Spans& spans : there_)
       for (const int64_t at : {spans[d].first, spans[d].second})

@@ -114,6 +114,14 @@ def test_conversions_between_meshes_keep_the_bytes(placement, target):
             assert got.numpy().tobytes() == expected, (source, way)
 
 
+def test_tensors_without_elements_cross_meshes():
+    class Cross(nn.Graph):
+        def build(self, x):
+            return (x.to_global(GRID, (B, S(1))) + 1).to_global(sl.placement("sim", [4, 5]), B) + 1
+
+    assert Cross()(sl.ones(0, 4)).shape == (0, 4)
+
+
 def textbook(source, target, n):
     """Elements that travel on a row of n devices, of a whole of 1."""
     if source == target or source == B:
