@@ -5,6 +5,7 @@
 
 import atexit as _atexit
 import math as _math
+import os as _os
 import sys as _sys
 
 from sluice import _C
@@ -129,3 +130,7 @@ _sys.modules.update({f"sluice.{_old}": _sys.modules[f"sluice.{_new}"] for _old, 
     "_device": "_base.device", "_dim": "_base.dim", "_global": "_tensor.global_tensors", "_memory_format": "_base.memory_format",
     "_pickling": "_tensor.pickling", "_size": "_base.size"}.items()})
 _atexit.register(_C.shutdown)
+if "SLUICE_TRACE" in _os.environ:  # behind shutdown(), so that the recording ends first
+    from sluice._graph.recording import begin_as_environment_says as _begin
+
+    _begin()

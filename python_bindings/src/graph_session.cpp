@@ -13,6 +13,7 @@
 #include "live_graphs.h"
 #include "plan/json/json.h"
 #include "plan/pack/ledger.h"
+#include "plan/record/blame.h"
 #include "plan/time/costs.h"
 #include "runtime/bundle/bundle_source.h"
 #include "runtime/bundle/replace_bundle.h"
@@ -75,6 +76,9 @@ nb::tuple load_members(const BundleSource& source, const nb::dict& options, cons
 }
 
 void bind_bundle_files(nb::module_& m) {
+  m.def(
+      "blame_text", [](const std::string& path) { return plan::summary_str(plan::load_recording(path)); }, Release(),
+      nb::arg("path"), "Where the time of a recorded run went, as text.");
   nb::class_<PyTraceFile>(m, "TraceFile")
       .def(
           "close", [](PyTraceFile& f) { f.file.close(); }, Release());

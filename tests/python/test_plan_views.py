@@ -25,6 +25,12 @@ FORMS = {
     "ir": ("bundle", {"name": TEXT, "nodes": COUNT, "inputs": COUNT, "outputs": COUNT, "variables": COUNT, "text": TEXT}),
     "simulate": ("bundle --steps 20", {"name": TEXT, "firings": LIST}),
     "bottleneck": ("bundle", {"name": TEXT}),
+    "svg": ("bundle", {"svg": TEXT}),
+    "diff": ("bundle bundle", {"equal": bool, "differences": LIST}),
+    "why": ("bundle inputs", {}),
+    "blame": ("run.slt", {"name": TEXT, "recorded_ns": COUNT, "rows": LIST}),
+    "trace": ("run.slt", {"name": TEXT, "events": COUNT, "streams": LIST}),
+    "latency": ("run.slt", {"name": TEXT, "paths": LIST}),
     "pareto": ("bundle", {"name": TEXT}),
     "cost": ("costs.json --plan bundle", {"name": MAYBE_TEXT, "measured": LIST}),
     "compare": ("dump_a dump_b", {}),
@@ -61,6 +67,8 @@ def files(tmp_path_factory):
     graph = Net()
     graph(sl.ones(2, 4))
     sl.save(graph, folder / "bundle")
+    with graph.record_trace(folder / "run.slt"):
+        graph(sl.ones(2, 4))
     plan = json.loads(plan_viz(folder, "json", "bundle").stdout)
     (folder / "costs.json").write_text(json.dumps({"links": [], "kernels": []}))
     queue = {"priority": 0, "places": 8, "timeout_us": 0, "delays": True}
@@ -97,4 +105,4 @@ def test_json_has_the_form_of_its_view(files, view):  # VIZ-08
     assert document, "an empty document says nothing"
     for key, kind in form.items():
         assert isinstance(document[key], kind), (key, document)
-        assert not isinstance(document[key], list) or document[key] or view == "cost", key
+        assert not isinstance(document[key], list) or document[key] or view in ("cost", "diff"), key

@@ -40,6 +40,12 @@ std::string bottleneck_text(const Plan& plan, const SimulateOptions& simulate, c
   }
   s += found.slots.empty() ? "  nothing in the cycle waits for a slot: more of them gain nothing\n"
                            : table(rows, right, options.width);
+  if (found.core_period_ns > 0) {
+    s += "\n" + paint("one more core", Color::kBold, options) + "\n" +
+         table({{"cores now", "a step then", "which is"},
+                {std::to_string(simulate.cores), time_str(found.core_period_ns), less(found.core_period_ns)}},
+               {true, true, true}, options.width);
+  }
   s += "\n" + paint("kernels twice as fast", Color::kBold, options) + "\n";
   rows = {{"kernel", "takes now", "a step then", "which is"}};
   for (const KernelGain& gain : found.kernels) {
@@ -60,7 +66,7 @@ std::string bottleneck_json(const Plan& plan, const SimulateOptions& simulate) {
                      quoted_json(plan.registers[gain.reg].name), gain.bytes, gain.period_ns);
     comma = ",";
   }
-  s += "],\n\"kernels\": [";
+  s += fmt::format("],\n\"cores\": {}, \"core_period_ns\": {},\n\"kernels\": [", simulate.cores, found.core_period_ns);
   comma = "";
   for (const KernelGain& gain : found.kernels) {
     std::string names;

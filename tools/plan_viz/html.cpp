@@ -7,6 +7,7 @@
 
 #include "plan/json/json.h"
 #include "plan/placed.h"
+#include "plan/time/cores.h"
 #include "plan/verify.h"
 #include "tools/plan_viz/page.h"
 #include "tools/plan_viz/ranks_view.h"
@@ -151,8 +152,9 @@ Drawn drawn(const Plan& simulated, bool refused) {
     for (Kernel& k : d.plan.kernels) k.cost_ns = kUnknownCost;
   }
   if (refused) return d;
-  d.sim = simulate(d.plan, {.steps = kSteps});
-  const Simulation steady = simulate(d.plan, {.steps = 8 * kSteps});
+  const int cores = cores_of_target(d.plan.target);
+  d.sim = simulate(d.plan, {.steps = kSteps, .cores = cores});
+  const Simulation steady = simulate(d.plan, {.steps = 8 * kSteps, .cores = cores});
   d.sim.period_ns = steady.period_ns;
   d.sim.critical = steady.critical;
   d.sim.peak_slots = steady.peak_slots;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -11,6 +12,7 @@
 #include "graph/graph.h"
 #include "plan/json/json.h"
 #include "plan/ranks.h"
+#include "plan/time/cores.h"
 #include "plan/time/machine.h"
 #include "plan/verify.h"
 #include "sluice/version.h"
@@ -28,13 +30,14 @@ int terminal_width() {
 }
 
 struct Arguments {
-  std::string path, output, source, costs, plan, other, trace;
+  std::string path, output, source, costs, plan, other, trace, name, by = "actor";
   plan_viz::ServedOptions served;
   double tolerance = 1e-5;
   bool json = false;
   plan_viz::TextOptions text;
   plan::SimulateOptions simulate;
   double firing_us = 0, message_us = 0;
+  int cores = -1;
 };
 
 // The graph beside the plan, parsed and printed again, so that what is shown is what the compiler reads.
@@ -126,6 +129,90 @@ int show_served(const Arguments& args) {
   return 0;
 }
 
+// Of a recording: its plan, at the costs that were measured.
+plan::Plan load(const std::string& path) {
+  if (!plan_viz::is_recording(path)) return plan::load_plan(path);
+  return plan_viz::measured_plan(plan::load_recording(path));
+}
+
+// Views of a recorded run.
+int show_recording(const std::string& view, const Arguments& args) {
+  SLUICE_CHECK(plan_viz::is_recording(args.path),
+               "{}: this is no recording; `{}` reads what SLUICE_TRACE or record_trace(\"run.slt\") has written",
+               args.path, view);
+  const plan::Recording recording = plan::load_recording(args.path);
+  if (view == "trace" && !args.output.empty()) {
+    write_file(args.output, plan_viz::chrome_text(recording));
+    return 0;
+  }
+  std::string text;
+  if (view == "trace") text = args.json ? plan_viz::trace_json(recording) : plan_viz::trace_text(recording, args.text);
+  if (view == "latency")
+    text = args.json ? plan_viz::latency_json(recording) : plan_viz::latency_text(recording, args.text);
+  if (view == "blame") {
+    const auto* const by = std::ranges::find(plan::kBlameBy, args.by);
+    const auto key = static_cast<plan::BlameBy>(by - std::begin(plan::kBlameBy));
+    text = args.json ? plan_viz::blame_json(recording, key) : plan_viz::blame_text(recording, key, args.text);
+  }
+  std::cout << text;
+  return 0;
+}
+
+// Two plans, or two texts of graphs; of two bundles both. 1 where they differ.
+int show_difference(const Arguments& args) {
+  const fs::path a = args.path, b = args.other;
+  const auto is_text = [](const fs::path& path) { return path.extension() == ".txt"; };
+  plan_viz::PlanDifference found;
+  if (!is_text(a) || !is_text(b)) {
+    const plan::Plan one = load(args.path), other = load(args.other);
+    check_structure(one, args.path);
+    check_structure(other, args.other);
+    found = plan_viz::diff_plans(one, other);
+  }
+  const fs::path text_a = is_text(a) ? a : a / "graph.txt", text_b = is_text(b) ? b : b / "graph.txt";
+  if (is_text(a) == is_text(b) && (is_text(a) || (fs::exists(text_a) && fs::exists(text_b)))) {
+    const plan_viz::PlanDifference texts =
+        plan_viz::diff_texts("graph", read_file(text_a.string()), read_file(text_b.string()));
+    found.rows.insert(found.rows.end(), texts.rows.begin(), texts.rows.end());
+  }
+  std::cout << (args.json ? plan_viz::diff_json(found) : plan_viz::diff_text(found, args.text));
+  return found.rows.empty() ? 0 : 1;
+}
+
+// Views in virtual time; "" for others, and where a picture was written instead.
+std::string forecast(const std::string& view, const plan::Plan& plan, Arguments& args) {
+  args.simulate.firing_ns = args.firing_us * 1e3;
+  args.simulate.message_ns = args.message_us * 1e3;
+  args.simulate.cores = args.cores >= 0 ? args.cores : plan::cores_of_target(plan.target);
+  if (view == "bottleneck") {
+    const plan::Plan all = simulated(plan, args);
+    return args.json ? plan_viz::bottleneck_json(all, args.simulate)
+                     : plan_viz::bottleneck_text(all, args.simulate, args.text);
+  }
+  if (view == "svg") {
+    const std::string svg = plan_viz::lanes_svg(simulated(plan, args), args.simulate);
+    if (!args.output.empty()) {
+      write_file(args.output, svg);
+      return "";
+    }
+    return args.json ? fmt::format("{{\"svg\": {}}}\n", plan::quoted_json(svg)) : svg;
+  }
+  if (view == "simulate") {
+    const plan::Plan all = simulated(plan, args);
+    return args.json ? plan_viz::simulate_json(all, args.simulate)
+                     : plan_viz::simulate_text(all, args.simulate, args.text);
+  }
+  if (view == "pareto") {
+    const plan::Plan all = simulated(plan, args);
+    if (!args.output.empty()) {
+      write_file(args.output, plan_viz::pareto_svg(all));
+      return "";
+    }
+    return args.json ? plan_viz::pareto_json(all) : plan_viz::pareto_text(all, args.text);
+  }
+  return "";
+}
+
 // 0, or 1 when the view says that the plan is wrong, or that runs differ.
 int run(const std::string& view, Arguments& args) {
   if (view == "ir") {
@@ -142,7 +229,9 @@ int run(const std::string& view, Arguments& args) {
     std::cout << (args.json ? plan_viz::compare_json(found) : plan_viz::compare_text(found, args.text));
     return found.differing.empty() ? 0 : 1;
   }
-  const plan::Plan plan = plan::load_plan(args.path);
+  if (view == "blame" || view == "trace" || view == "latency") return show_recording(view, args);
+  if (view == "diff") return show_difference(args);
+  const plan::Plan plan = load(args.path);
   if (view == "verify") {
     std::cout << (args.json ? plan_viz::verify_json(plan) : plan_viz::verify_text(plan, args.text));
     return plan::verify(plan).ok() ? 0 : 1;
@@ -173,29 +262,12 @@ int run(const std::string& view, Arguments& args) {
   if (view == "info") text = args.json ? plan_viz::info_json(plan) : plan_viz::info_text(plan, args.text);
   if (view == "stats") text = args.json ? plan_viz::stats_json(plan) : plan_viz::stats_text(plan, args.text);
   if (view == "mem") text = args.json ? plan_viz::mem_json(plan) : plan_viz::mem_text(plan, args.text);
+  if (view == "why")
+    text = args.json ? plan_viz::why_json(plan, args.name) : plan_viz::why_text(plan, args.name, args.text);
   if (view == "dot")
     text = args.json ? fmt::format("{{\"dot\": {}}}\n", plan::quoted_json(plan_viz::dot_text(plan)))
                      : plan_viz::dot_text(plan);
-  args.simulate.firing_ns = args.firing_us * 1e3;
-  args.simulate.message_ns = args.message_us * 1e3;
-  if (view == "bottleneck") {
-    const plan::Plan all = simulated(plan, args);
-    text = args.json ? plan_viz::bottleneck_json(all, args.simulate)
-                     : plan_viz::bottleneck_text(all, args.simulate, args.text);
-  }
-  if (view == "simulate") {
-    const plan::Plan all = simulated(plan, args);
-    text = args.json ? plan_viz::simulate_json(all, args.simulate)
-                     : plan_viz::simulate_text(all, args.simulate, args.text);
-  }
-  if (view == "pareto") {
-    const plan::Plan all = simulated(plan, args);
-    if (!args.output.empty()) {
-      write_file(args.output, plan_viz::pareto_svg(all));
-      return 0;
-    }
-    text = args.json ? plan_viz::pareto_json(all) : plan_viz::pareto_text(all, args.text);
-  }
+  if (text.empty()) text = forecast(view, plan, args);
   std::cout << text;
   return 0;
 }
@@ -207,6 +279,8 @@ class CommandLine {
     add_looks();
     add_forecasts();
     add_measurements();
+    add_recordings();
+    add_reviews();
     add_served();
     add_page();
     add_requests();
@@ -254,11 +328,17 @@ class CommandLine {
     CLI::App* simulate = view("simulate", "The plan in virtual time: period, critical cycle, lanes");
     CLI::App* bottleneck =
         view("bottleneck", "What limits the plan, and what one more slot or a kernel twice as fast would gain");
-    for (CLI::App* timed : {simulate, bottleneck}) {
+    CLI::App* svg = view("svg", "A picture of the plan in virtual time, a lane for each stream");
+    svg->add_option("-o,--output", args_.output, "file to write (default: standard output)");
+    for (CLI::App* timed : {simulate, bottleneck, svg}) {
       timed->add_option("--steps", args_.simulate.steps, "steps submitted")
           ->check(CLI::Range(1, 100000))
           ->capture_default_str();
       timed->add_option("--in-flight", args_.simulate.in_flight, "at most so many unfinished steps (0: no limit)")
+          ->check(CLI::Range(0, 100000));
+      timed
+          ->add_option("--cores", args_.cores,
+                       "that streams of a host share (0: no limit; default: what the target says)")
           ->check(CLI::Range(0, 100000));
       timed->add_option("--firing-us", args_.firing_us, "cost of a firing besides its kernels")
           ->check(CLI::Range(0.0, 1e9));
@@ -268,6 +348,7 @@ class CommandLine {
     simulate->add_flag("--all", args_.text.all, "every lane and register");
     add_links(simulate);
     add_links(bottleneck);
+    add_links(svg);
   }
 
   void add_measurements() {
@@ -280,6 +361,28 @@ class CommandLine {
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
     compare->add_flag("--all", args_.text.all, "every output that differs");
+  }
+
+  void add_recordings() {
+    const char* const run = "a recorded run (SLUICE_TRACE=run.slt, or record_trace)";
+    CLI::App* blame = view_of(run, "blame", "Where the time of each actor went, and for whom it waited");
+    blame->add_option("--by", args_.by, "what rows are: actor, stream, module, line or role")
+        ->check(CLI::IsMember(std::vector<std::string>(std::begin(plan::kBlameBy), std::end(plan::kBlameBy))))
+        ->capture_default_str();
+    blame->add_flag("--all", args_.text.all, "every row and wait");
+    CLI::App* trace = view_of(run, "trace", "What was recorded, by stream");
+    trace->add_option("-o,--output", args_.output, "write the events as JSON for Perfetto instead");
+    view_of(run, "latency", "How long steps took, from where they begin to where they end");
+  }
+
+  void add_reviews() {
+    CLI::App* diff =
+        view("diff", "What differs between two plans, bundles or graph texts; exit status 1 when something does");
+    diff->add_option("other", args_.other, "the other one")->required();
+    diff->add_flag("--all", args_.text.all, "whole lines, however long");
+    view("why", "Where an actor, a kernel or a register comes from, and what it depends on")
+        ->add_option("name", args_.name, "its name, as `show` lists it")
+        ->required();
   }
 
   void add_served() {
@@ -328,6 +431,10 @@ int main(int argc, char** argv) {
       "  plan-viz mem PLAN                  every byte, per memory space and arena\n"
       "  plan-viz simulate PLAN --steps 6   the predicted period and what limits it\n"
       "  plan-viz bottleneck PLAN           what one more slot or a faster kernel would gain\n"
+      "  plan-viz diff PLAN OTHER           what a change of the program changed in it\n"
+      "  plan-viz why PLAN NAME             where a kernel, actor or register comes from\n"
+      "  plan-viz blame RUN                 where the time of a recorded run went, and who was waited for\n"
+      "  plan-viz latency RUN               how long its steps took\n"
       "  plan-viz cost COSTS --plan PLAN    what its kernels took when they ran\n"
       "  plan-viz served MODELS             what serves them: queues, batcher, instances, plans\n"
       "  plan-viz requests PLAN TRACE       what a server's requests waited for, and what fired for them\n"

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "plan/json/json.h"
+#include "plan/time/cores.h"
 #include "plan/time/fast_quotas.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
@@ -22,11 +23,12 @@ Curve curve_of(const Plan& plan) {
   std::vector<bool> fixed(plan.registers.size());
   for (size_t r = 0; r < fixed.size(); ++r) fixed[r] = plan.actors[plan.registers[r].producer].role == ActorRole::kFeed;
   for (const Edge& e : plan.edges) fixed[e.reg] = fixed[e.reg] || plan.actors[e.consumer].role == ActorRole::kSink;
+  const int cores = cores_of_target(plan.target);
   Curve curve;
-  curve.points = quota_curve(plan, {.fixed = fixed});
+  curve.points = quota_curve(plan, {.fixed = fixed, .cores = cores});
   for (const Register& reg : plan.registers) curve.now.quotas.push_back(reg.quota);
   curve.now.bytes = slot_bytes(plan, slot_groups(plan), curve.now.quotas);
-  curve.now.period_ns = simulate(plan, {.steps = 128}).period_ns;
+  curve.now.period_ns = simulate(plan, {.steps = 128, .cores = cores}).period_ns;
   return curve;
 }
 

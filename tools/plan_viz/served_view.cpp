@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "plan/json/json.h"
+#include "plan/time/cores.h"
 #include "plan/time/simulator.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
@@ -55,7 +56,7 @@ int steps_in_flight(const Plan& plan) {
 double period_of(const Plan& plan) {
   double cost = 0;
   for (const Kernel& kernel : plan.kernels) cost += kernel.cost_ns;
-  return cost > 0 ? simulate(plan, {.steps = 32}).period_ns : 0;
+  return cost > 0 ? simulate(plan, {.steps = 32, .cores = cores_of_target(plan.target)}).period_ns : 0;
 }
 
 std::vector<std::string> member_row(const ServedModel::Member& member) {

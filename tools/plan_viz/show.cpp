@@ -4,6 +4,7 @@
 
 #include "plan/json/json.h"
 #include "plan/ranks.h"
+#include "plan/time/cores.h"
 #include "plan/time/fast_quotas.h"
 #include "tools/plan_viz/ranks_view.h"
 #include "tools/plan_viz/text.h"
@@ -54,14 +55,14 @@ class Tree {
  private:
   // For a plan that says what its kernels cost: what its pace depends on, and what one more slot would change.
   void limits() {
-    constexpr SimulateOptions kSteps{.steps = 16};
+    const SimulateOptions steps{.steps = 16, .cores = cores_of_target(plan_.target)};
     if (rank_count(plan_) > 1 || std::none_of(plan_.actors.begin(), plan_.actors.end(), is_started)) return;
-    const Simulation simulation = simulate(plan_, kSteps);
+    const Simulation simulation = simulate(plan_, steps);
     if (simulation.critical.empty() || simulation.period_ns <= 0) return;
     line("", "");
     line("", fmt::format("limited by {}: {} a step, predicted", critical_str(plan_, simulation.critical),
                          time_str(simulation.period_ns)));
-    const std::vector<SlotGain> gains = slot_gains(plan_, simulation, kSteps);
+    const std::vector<SlotGain> gains = slot_gains(plan_, simulation, steps);
     if (gains.empty()) line("", "  nothing waits for a slot: more of them gain nothing");
     for (const SlotGain& gain : gains) {
       line("", fmt::format("  one more slot of '{}', {} more: {} a step", plan_.registers[gain.reg].name,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "plan/record/blame.h"
 #include "plan/time/machine.h"
 #include "plan/time/simulator.h"
 #include "tools/plan_viz/served_models.h"
@@ -86,6 +87,46 @@ std::string requests_json(const plan::Plan& plan, const ServedTrace& trace);
 std::string served_text(const std::vector<ServedModel>& models, const TextOptions& options);
 std::string served_json(const std::vector<ServedModel>& models);
 std::string served_svg(const std::vector<ServedModel>& models);
+
+// Does the file begin as a recording does?
+bool is_recording(const std::string& path);
+// The plan with what its kernels took in the recorded run as their costs, as far as they were measured.
+plan::Plan measured_plan(const plan::Recording& recording);
+
+// Where the time of a recorded run went, for whom each actor waited, and whom the last one waited for in the end.
+std::string blame_text(const plan::Recording& recording, plan::BlameBy by, const TextOptions& options);
+std::string blame_json(const plan::Recording& recording, plan::BlameBy by);
+// The events of a recorded run, by stream; all of them as Chrome's JSON, which Perfetto opens.
+std::string trace_text(const plan::Recording& recording, const TextOptions& options);
+std::string trace_json(const plan::Recording& recording);
+std::string chrome_text(const plan::Recording& recording);
+// How long its steps took, from each actor that begins them to each sink.
+std::string latency_text(const plan::Recording& recording, const TextOptions& options);
+std::string latency_json(const plan::Recording& recording);
+
+// What differs between two plans: entities by name, and what of them. Empty rows: nothing.
+struct PlanDifference {
+  struct Row {
+    char kind = '~';   // '-' only in the first, '+' only in the second, '~' in both, and different
+    std::string what;  // "kernel", "actor", "register", ...
+    std::string name;
+    std::string text;  // "cost_ns: 100 -> 200"
+  };
+  std::vector<Row> rows;
+};
+PlanDifference diff_plans(const plan::Plan& a, const plan::Plan& b);
+// Of two texts of graphs, line by line.
+PlanDifference diff_texts(const std::string& what, const std::string& a, const std::string& b);
+std::string diff_text(const PlanDifference& difference, const TextOptions& options);
+std::string diff_json(const PlanDifference& difference);
+
+// What is known of an actor, a kernel or a register by that name: where it comes from, why it is where it is, what it
+// waits for. Throws kValue naming what is alike where the plan has none such.
+std::string why_text(const plan::Plan& plan, const std::string& name, const TextOptions& options);
+std::string why_json(const plan::Plan& plan, const std::string& name);
+
+// A picture of the plan in virtual time: a lane for each stream.
+std::string lanes_svg(const plan::Plan& plan, const plan::SimulateOptions& simulate);
 
 // Graphviz, clustered by device and stream.
 std::string dot_text(const plan::Plan& plan);

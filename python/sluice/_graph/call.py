@@ -9,6 +9,7 @@ from sluice._tensor.host_function import begin_anew
 from sluice._base.structure import difference
 from sluice._graph.donation import check_donated
 from sluice._graph.given import Given
+from sluice._graph.recording import made
 from sluice._graph.report import memory_report
 
 
@@ -32,6 +33,7 @@ class GraphCall:
         self.timeout_s = -1.0  # of a submission at capacity; negative: none
         self.first_steps = None  # being measured
         self.blocks: dict[str, int] = {}  # of memory that it shares with other plans: bytes by space
+        made(self)
 
     def __call__(self, given: Given) -> Any:
         return self.results.build(iter(self.submit(self.check(given))))

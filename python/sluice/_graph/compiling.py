@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from sluice import _C
+from sluice._graph import recording
 from sluice._graph.call import GraphCall, order_of
 from sluice._graph.costs import FirstSteps, use_cache
 from sluice._graph.donation import donated_leaves
@@ -48,7 +49,7 @@ def compiled(graph: Any, trace: Trace, arenas: Any = None) -> GraphCall:
     call = GraphCall(graph.name, session, structure, inputs, trace.results, trace.functions, layouts)
     call.donated = frozenset(options["donated"])
     call.timeout_s = config.submit_timeout
-    if measures and not session.costs_known(options["cost_file"]):
+    if measures and not recording.running() and not session.costs_known(options["cost_file"]):
         session.set_trace(True)
         call.first_steps = FirstSteps(session, options["cost_file"])
     return call
