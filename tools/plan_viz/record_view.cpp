@@ -55,7 +55,7 @@ Plan measured_plan(const Recording& recording) {
   const std::vector<int> streams = streams_of_kernels(plan);
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
     if (streams[k] < 0) continue;
-    const auto cost = costs.find(plan.kernels[k].name, query_of(plan.kernels[k], plan.streams[streams[k]]));
+    const auto cost = costs.find(plan.kernels[k].name, query_of(plan, plan.kernels[k], plan.streams[streams[k]]));
     if (cost) plan.kernels[k].cost_ns = *cost;
   }
   return plan;
@@ -65,8 +65,8 @@ std::string blame_text(const Recording& recording, BlameBy by, const TextOptions
   const Plan& plan = recording.plan;
   const Timeline timeline = timeline_of(recording);
   const std::vector<BlameRow> actors = blame_of(plan, timeline, BlameBy::kActor);
-  std::string s = paint(fmt::format("plan '{}'", plan.name), Color::kBold, options) + "\n" +
-                  "  " + headline_str(plan, timeline, actors) + "\n" + lost_str(recording) + "\n";
+  std::string s = paint(fmt::format("plan '{}'", plan.name), Color::kBold, options) + "\n" + "  " +
+                  headline_str(plan, timeline, actors) + "\n" + lost_str(recording) + "\n";
   const std::vector<BlameRow> rows = by == BlameBy::kActor ? actors : blame_of(plan, timeline, by);
   std::vector<bool> used(kSpent, false);  // columns that say something
   for (const BlameRow& row : rows)
