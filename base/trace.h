@@ -42,9 +42,9 @@ struct Trace {
 // Names of lanes and of what runs on them, by index; whose trace it is.
 struct TraceNames {
   std::vector<std::string> streams, actors, kernels;
-  std::vector<Provenance> origins;            // of the kernels
-  int rank = -1;                              // of a job of several ranks
-  std::map<uint64_t, std::string> tags = {};  // of steps that have one
+  std::vector<Provenance> origins;                      // of the kernels
+  int rank = -1;                                        // of a job of several ranks
+  std::map<uint64_t, std::string> tags = {};            // of steps that have one
   std::vector<std::string> edges = {}, registers = {};  // which causes tell of; those of edges are their registers'
 };
 

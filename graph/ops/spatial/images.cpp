@@ -1,7 +1,7 @@
 #include "graph/ops/images.h"
 
+#include "base/files/image_call.h"
 #include "base/files/packed_files.h"
-#include "base/image_call.h"
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 

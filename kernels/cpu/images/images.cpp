@@ -9,8 +9,8 @@
 #include <numeric>
 #include <string>
 
+#include "base/files/image_call.h"
 #include "base/files/packed_files.h"
-#include "base/image_call.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/images/crops.h"
 #include "kernels/cpu/images/encoded_file.h"

@@ -1,4 +1,4 @@
-#include "base/image_call.h"
+#include "base/files/image_call.h"
 
 #include <algorithm>
 #include <array>
