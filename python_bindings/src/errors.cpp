@@ -51,7 +51,10 @@ std::string located(const Error& error) {
 // The fix stands behind the message, and is the exception's `fix`.
 void raise(PyObject* type, std::string message, const Fix& fix) {
   if (fix.empty()) {
-    PyErr_SetString(type, message.c_str());
+    // It may name what a file has, which may be no UTF-8.
+    const auto size = static_cast<Py_ssize_t>(message.size());
+    const nb::object text = nb::steal(PyUnicode_DecodeUTF8(message.data(), size, "replace"));
+    PyErr_SetObject(type, text.ptr());
     return;
   }
   message += "\n  fix: " + fix_str(fix);

@@ -1,0 +1,297 @@
+#include "onnx/export/export.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "graph/builder.h"
+#include "graph/dead_code.h"
+#include "onnx/export/emission.h"
+#include "onnx/export/varying.h"
+#include "onnx/table.h"
+
+namespace sluice::onnx {
+namespace {
+
+using exporting::Emission;
+using exporting::Emits;
+using exporting::Exporter;
+using exporting::NeedsOpset;
+using graph::Graph;
+using graph::kNoValue;
+using graph::Node;
+using graph::ValueId;
+
+constexpr int kMostParts = 32;
+constexpr size_t kExternalAlignment = 64;
+
+// A name without the prefix that is the program's own.
+std::string shown(const std::string& name, const std::string& prefix) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+}
+
+std::string where_of(const Provenance& p, const OpDef& op, const std::string& prefix) {
+  const std::string module = shown(p.module, prefix);
+  return fmt::format("{}{}{}", p.source.known() ? p.source.str() + ": " : "", op.name,
+                     module.empty() ? "" : fmt::format(" of module '{}'", module));
+}
+
+Graph needed(Graph graph, const std::string& prefix) {
+  for (const Node& node : graph.nodes())
+    if (node.op->random)
+      fail(ErrorKind::kUnsupported, "onnx.export: {}: it draws random numbers; export a model in eval() mode",
+           where_of(node, *node.op, prefix));
+  for (const graph::Variable& v : graph.variables())
+    if (v.update != kNoValue) {
+      const Provenance p = graph.provenance(v.update);
+      fail(ErrorKind::kUnsupported, "onnx.export: variable '{}' is changed by a step{}; export a model in eval() mode",
+           v.name, p.module.empty() ? "" : ", in module '" + p.module + "'");
+    }
+  graph::remove_dead_code(graph);
+  return graph;
+}
+
+// Writes graphs, one node after the other; the same node of all traces at once.
+class Emitter {
+ public:
+  Emitter(Exporter& to, std::string prefix) : to_(to), prefix_(std::move(prefix)) {}
+
+  // `names`: of the values of the graphs that are there already.
+  void run(const std::vector<const Graph*>& graphs, std::vector<std::string>& names, const Provenance* outer,
+           int depth) {
+    const Graph& first = *graphs.front();
+    std::vector<bool> used(first.values().size());
+    for (const Node& node : first.nodes())
+      for (const ValueId v : node.inputs)
+        if (v != kNoValue) used[static_cast<size_t>(v)] = true;
+    for (const graph::Output& o : first.outputs()) used[static_cast<size_t>(o.value)] = true;
+    for (size_t n = 0; n < first.nodes().size(); ++n) {
+      const Node& node = first.nodes()[n];
+      const Provenance& provenance = outer ? *outer : static_cast<const Provenance&>(node);
+      Emission e{to_, *node.op, {}, {}, {}, {}, {}, where_of(provenance, *node.op, prefix_)};
+      for (const Graph* g : graphs) {
+        const Node& same = g->nodes()[n];
+        if (same.op != node.op || same.inputs != node.inputs || same.outputs != node.outputs)
+          e.refuse("the program is another one at another size of a dim; export it with that dim fixed");
+        e.attrs.push_back(&same.attrs);
+        e.in.push_back(types(*g, same.inputs));
+        e.out.push_back(types(*g, same.outputs));
+      }
+      for (const ValueId v : node.inputs) e.inputs.push_back(v == kNoValue ? "" : names[static_cast<size_t>(v)]);
+      for (const ValueId v : node.outputs) e.used.push_back(used[static_cast<size_t>(v)]);
+      to_.module = shown(provenance.module, prefix_);
+      const std::vector<std::string> made = emit(e, provenance, depth);
+      for (size_t o = 0; o < node.outputs.size(); ++o) names[static_cast<size_t>(node.outputs[o])] = made[o];
+    }
+  }
+
+ private:
+  static std::vector<TensorType> types(const Graph& graph, const graph::ValueIds& values) {
+    std::vector<TensorType> made;
+    for (const ValueId v : values) made.push_back(v == kNoValue ? TensorType{} : graph.type(v));
+    return made;
+  }
+
+  std::vector<std::string> emit(const Emission& e, const Provenance& provenance, int depth) {
+    if (e.op.random) e.refuse("it draws random numbers; export a model in eval() mode");
+    const auto entry = exporting::all_emits().find(e.op.name);
+    if (entry != exporting::all_emits().end())
+      if (std::vector<std::string> made = entry->second(e); !made.empty()) {
+        made.resize(e.out.front().size());
+        return made;
+      }
+    if (!e.op.decompose) e.refuse("it has no form in ONNX");
+    SLUICE_CHECK_KIND(kRuntime, depth < kMostParts, "onnx.export: {} is made of itself; it must end", e.op.name);
+    return decomposed(e, provenance, depth);
+  }
+
+  std::vector<std::string> decomposed(const Emission& e, const Provenance& provenance, int depth) {
+    std::vector<Graph> parts(e.attrs.size());
+    for (size_t t = 0; t < parts.size(); ++t) {
+      Graph& part = parts[t];
+      graph::GraphBuilder builder(part, DeviceId{});
+      const ExecutorScope scope(builder);
+      std::vector<Value> operands;
+      for (size_t i = 0; i < e.inputs.size(); ++i)
+        operands.push_back(e.has(i) ? builder.value(part.add_input("i" + std::to_string(i), e.in[t][i])) : Value());
+      const std::vector<Value> results = e.op.decompose(operands, *e.attrs[t]);
+      for (size_t o = 0; o < results.size(); ++o)
+        if (e.used[o]) part.add_output("o" + std::to_string(o), builder.id(results[o]));
+      graph::remove_dead_code(part);
+    }
+    std::vector<const Graph*> graphs;
+    for (const Graph& part : parts) {
+      graphs.push_back(&part);
+      if (part.nodes().size() != parts.front().nodes().size())
+        e.refuse("it is made of other ops at another size of a dim; export it with that dim fixed");
+    }
+    std::vector<std::string> names(parts.front().values().size());
+    for (const graph::Input& input : parts.front().inputs())
+      names[static_cast<size_t>(input.value)] = e.inputs[static_cast<size_t>(std::stoi(input.name.substr(1)))];
+    run(graphs, names, &provenance, depth + 1);
+    std::vector<std::string> made(e.out.front().size());
+    for (const graph::Output& output : parts.front().outputs())
+      made[static_cast<size_t>(std::stoi(output.name.substr(1)))] = names[static_cast<size_t>(output.value)];
+    return made;
+  }
+
+  Exporter& to_;
+  const std::string prefix_;
+};
+
+void set_type(format::ValueInfoProto& info, const std::string& name, const std::vector<TensorType>& types,
+              const std::map<int, std::string>* axes) {
+  info.set_name(name);
+  auto& tensor = *info.mutable_type()->mutable_tensor_type();
+  tensor.set_elem_type(data_type_of(types.front().dtype));
+  auto& shape = *tensor.mutable_shape();
+  for (int d = 0; d < types.front().shape.rank(); ++d) {
+    auto& dim = *shape.add_dim();
+    const bool fixed = std::all_of(types.begin(), types.end(),
+                                   [&](const TensorType& t) { return t.shape[d] == types.front().shape[d]; });
+    if (axes && axes->contains(d))
+      dim.set_dim_param(axes->at(d));
+    else if (fixed)
+      dim.set_dim_value(types.front().shape[d]);
+  }
+}
+
+// Names of an output's dims: that of the dim that has its size in all traces.
+std::map<int, std::string> output_axes(const std::vector<TensorType>& types, const ExportOptions& options) {
+  std::map<int, std::string> axes;
+  for (int d = 0; d < types.front().shape.rank(); ++d)
+    for (size_t k = 0; k < options.dims.size(); ++k) {
+      bool same = true;
+      for (size_t t = 0; t < types.size(); ++t) same &= types[t].shape[d] == options.sizes[t][k];
+      if (same) axes[d] = options.dims[k];
+    }
+  return axes;
+}
+
+void write_graph(const std::vector<const Graph*>& graphs, const std::vector<const CapturedGraph*>& traces,
+                 const ExportOptions& options, int64_t opset, format::GraphProto& to) {
+  const Graph& first = *graphs.front();
+  const CapturedGraph& weights = *traces.front();
+  for (const Graph* g : graphs)
+    SLUICE_CHECK_KIND(
+        kUnsupported,
+        g->nodes().size() == first.nodes().size() && g->values().size() == first.values().size() &&
+            g->variables().size() == first.variables().size(),
+        "onnx.export: the program is another one at another size of a dim ({} and {} nodes); export it with that "
+        "dim fixed",
+        first.nodes().size(), g->nodes().size());
+  Exporter exporter(options, opset, to);
+  std::vector<std::string> names(first.values().size());
+  const auto types_of = [&](ValueId v) {
+    std::vector<TensorType> types;
+    for (const Graph* g : graphs) types.push_back(g->type(v));
+    return types;
+  };
+  for (const graph::Input& input : first.inputs()) {
+    const auto axes = options.axes.find(input.name);
+    set_type(*to.add_input(), input.name, types_of(input.value), axes == options.axes.end() ? nullptr : &axes->second);
+    names[static_cast<size_t>(input.value)] = input.name;
+    if (axes != options.axes.end())
+      for (const auto& [axis, dim] : axes->second) exporter.dim_at(dim, input.name, axis);
+  }
+  for (const graph::Variable& v : first.variables()) {
+    if (const std::string made = exporting::varying_constant(exporter, graphs, traces, v); !made.empty()) {
+      names[static_cast<size_t>(v.value)] = made;
+      continue;
+    }
+    names[static_cast<size_t>(v.value)] = shown(v.name, options.prefix);
+    exporter.initializer(shown(v.name, options.prefix), weights.variables.at(v.name));
+  }
+  Emitter(exporter, options.prefix).run(graphs, names, nullptr, 0);
+  for (const graph::Output& output : first.outputs()) {
+    exporter.module.clear();
+    format::NodeProto& node = *to.add_node();  // an output has the name that the program gives it
+    node.set_op_type("Identity");
+    node.set_name("output/" + output.name);
+    node.add_input(names[static_cast<size_t>(output.value)]);
+    node.add_output(output.name);
+    const std::vector<TensorType> types = types_of(output.value);
+    const std::map<int, std::string> axes = output_axes(types, options);
+    set_type(*to.add_output(), output.name, types, &axes);
+  }
+}
+
+// Moves the data of large tensors into a file beside the model.
+void move_data(format::GraphProto& graph, const std::string& path) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  size_t at = 0;
+  for (auto& tensor : *graph.mutable_initializer()) {
+    const std::string raw = tensor.raw_data();
+    if (raw.size() < 1024) continue;
+    const size_t start = align_up(at, kExternalAlignment);
+    out.write(std::string(start - at, '\0').data(), static_cast<std::streamsize>(start - at));
+    out.write(raw.data(), static_cast<std::streamsize>(raw.size()));
+    at = start + raw.size();
+    tensor.clear_raw_data();
+    tensor.set_data_location(format::TensorProto::EXTERNAL);
+    const std::pair<const char*, std::string> entries[] = {
+        {"location", std::filesystem::path(path).filename().string()},
+        {"offset", std::to_string(start)},
+        {"length", std::to_string(raw.size())}};
+    for (const auto& [key, value] : entries) {
+      auto& entry = *tensor.add_external_data();
+      entry.set_key(key);
+      entry.set_value(value);
+    }
+  }
+  out.close();
+  SLUICE_CHECK_KIND(kIo, out, "onnx.export: {}: cannot be written", path);
+}
+
+}  // namespace
+
+std::vector<std::vector<int64_t>> sizes_to_trace(size_t dims) {
+  constexpr int64_t kFirst[] = {3, 5, 7, 11}, kSecond[] = {4, 6, 8, 12}, kTest[] = {6, 9, 10, 15};
+  SLUICE_CHECK(dims <= 3, "onnx.export: {} dims vary; at most 3 may", dims);
+  std::vector<std::vector<int64_t>> sizes;
+  for (size_t set = 0; set < size_t{1} << dims; ++set) {
+    std::vector<int64_t>& of = sizes.emplace_back();
+    for (size_t d = 0; d < dims; ++d) of.push_back(set >> d & 1 ? kSecond[d] : kFirst[d]);
+  }
+  if (dims > 0) sizes.emplace_back(kTest, kTest + dims);
+  return sizes;
+}
+
+int64_t export_model(const std::vector<const CapturedGraph*>& traces, const ExportOptions& options,
+                     const std::string& path, bool external) {
+  std::vector<Graph> graphs;
+  for (const CapturedGraph* trace : traces) graphs.push_back(needed(trace->graph, options.prefix));
+  std::vector<const Graph*> pointers;
+  for (const Graph& g : graphs) pointers.push_back(&g);
+  SLUICE_CHECK(options.opset == 0 || (options.opset >= 17 && options.opset <= kNewestOpset),
+               "onnx.export: opset {}; must be 17 to {}", options.opset, kNewestOpset);
+  format::ModelProto model;
+  for (int64_t opset = options.opset == 0 ? 17 : options.opset;;) {
+    model.Clear();
+    try {
+      write_graph(pointers, traces, options, opset, *model.mutable_graph());
+      model.add_opset_import()->set_version(opset);
+      break;
+    } catch (const NeedsOpset& needs) {
+      SLUICE_CHECK_KIND(kUnsupported, options.opset == 0, "onnx.export: opset {}; the model's ops need {}", opset,
+                        needs.opset);
+      opset = needs.opset;
+    }
+  }
+  const int64_t opset = model.opset_import(0).version();
+  model.set_ir_version(opset >= 21 ? 10 : 8);
+  model.set_producer_name("sluice");
+  model.set_producer_version(options.producer_version);
+  model.mutable_graph()->set_name(graphs.front().name);
+  if (external) move_data(*model.mutable_graph(), path + ".data");
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  SLUICE_CHECK(model.ByteSizeLong() < size_t{1} << 31,
+               "onnx.export: a model of {} bytes; beyond 2 GB it needs external data", model.ByteSizeLong());
+  const bool written = model.SerializeToOstream(&out);
+  out.close();
+  SLUICE_CHECK_KIND(kIo, written && out, "onnx.export: {}: cannot be written", path);
+  return opset;
+}
+
+}  // namespace sluice::onnx
