@@ -100,11 +100,7 @@ beside .venv/torchvision requirements-models.txt
 beside .venv/ecosystem requirements-ecosystem.txt
 
 # ONNX's checker, its tests of nodes and its runtime, which are oracles of tests and nothing that Sluice needs, lie beside it, too.
-oracles=.venv/onnx
-if ! cmp -s requirements-onnx.txt "$oracles/requirements.stamp"; then
-  run .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target "$oracles" -r requirements-onnx.txt
-  run cp requirements-onnx.txt "$oracles/requirements.stamp"
-fi
+beside .venv/onnx requirements-onnx.txt
 
 # Where CUDA's headers are, those of its libraries belong beside them.
 cuda=.venv/cuda/include
