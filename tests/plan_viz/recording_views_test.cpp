@@ -142,7 +142,7 @@ TEST(LanesSvg, DrawsEachKernelAndEscapesNames) {
   plan::Plan plan = two_stage_plan();
   plan.actors[2].name = "<script>";
   const std::string svg = lanes_svg(plan, {.steps = 4});
-  EXPECT_THAT(svg, HasSubstr("<title>net/mul of &lt;script&gt;, 500 ns</title>"));
+  EXPECT_THAT(svg, HasSubstr("<title>net/mul of &lt;script>, 500 ns</title>"));
   EXPECT_THAT(svg, Not(HasSubstr("<script>")));
   EXPECT_THAT(test::message_of([] { lanes_svg(two_stage_plan({.host_ns = 0, .compute_ns = 0}), {}); }),
               HasSubstr("its kernels have no predicted costs"));
