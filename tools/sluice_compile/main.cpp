@@ -11,6 +11,9 @@
 #include "sluice/version.h"
 #include "tensor/eager.h"
 #include "tensor/session/graph_session.h"
+#ifdef SLUICE_HAS_ONNX
+#include "onnx/capture.h"
+#endif
 #include "tools/plan_viz/views.h"
 #include "tools/sluice_compile/to_c.h"
 
@@ -23,7 +26,7 @@ struct Arguments {
   std::string model, output, to = "plan", device = "cpu", name;
   int cores = 0;
   uint64_t memory_budget = 0, workspace_limit = 0;
-  std::vector<std::string> without;
+  std::vector<std::string> without, dims;
 };
 
 // Stages that are not the compiler's own, and what they stand for.
@@ -33,9 +36,35 @@ constexpr const char* kLowered = "lowered";  // after all passes
 constexpr const char* kPlan = "plan";
 constexpr const char* kMemory = "mem";
 constexpr const char* kC = "c";
+constexpr const char* kBundle = "bundle";
+
+// "batch=8" as a name and a size.
+std::map<std::string, int64_t> sizes_of(const std::vector<std::string>& dims) {
+  std::map<std::string, int64_t> sizes;
+  for (const std::string& dim : dims) {
+    const size_t cut = dim.rfind('=');
+    const std::string size = cut == std::string::npos ? "" : dim.substr(cut + 1);
+    SLUICE_CHECK(!size.empty() && size.size() < 10 && size.find_first_not_of("0123456789") == std::string::npos,
+                 "--dim {}: must be NAME=SIZE", dim);
+    sizes[dim.substr(0, cut)] = std::stoll(size);
+  }
+  return sizes;
+}
+
+CapturedGraph captured_from_onnx(EagerExecutor& eager, const Arguments& args) {
+#ifdef SLUICE_HAS_ONNX
+  return onnx::capture(eager, onnx::Model::load(args.model), sizes_of(args.dims), fs::path(args.model).stem().string());
+#else
+  (void)eager;
+  fail(ErrorKind::kUnsupported, "{}: this build reads no models of ONNX; build it where protobuf is", args.model);
+#endif
+}
 
 // A bundle's graph and weights; of a file with a graph alone no constant is known.
-CapturedGraph captured_from(const fs::path& model, const OpRegistry& ops) {
+CapturedGraph captured_from(EagerExecutor& eager, const Arguments& args) {
+  const fs::path model = args.model;
+  const OpRegistry& ops = eager.ops();
+  if (model.extension() == ".onnx") return captured_from_onnx(eager, args);
   const fs::path file = fs::is_directory(model) ? model / kGraphFile : model;
   CapturedGraph captured{graph::parse(read_file(file.string()), file.string(), ops), {}};
   if (!fs::is_directory(model)) return captured;
@@ -48,24 +77,40 @@ c::PlanSource compiled_to_c(const Arguments& args) {
   Engine engine;
   EagerExecutor eager(engine);
   const ExecutorScope scope(eager);
-  return to_c(eager, captured_from(args.model, eager.ops()),
+  return to_c(eager, captured_from(eager, args),
               {.name = args.name, .memory_budget = args.memory_budget, .disabled_passes = args.without});
 }
 
-std::string compiled(const Arguments& args) {
-  Engine engine;
-  EagerExecutor eager(engine);
-  const ExecutorScope scope(eager);
-  CapturedGraph captured = captured_from(args.model, eager.ops());
-  if (args.to == kInput) return graph::to_text(captured.graph);
+GraphSessionOptions options_of(const Arguments& args, const CapturedGraph& captured) {
   GraphSessionOptions options;
-  options.dry_run = true;
   options.compile.name = captured.graph.name;
   options.compile.device = parse_device(args.device);
   options.compile.cores = args.cores;
   options.compile.memory_budget = args.memory_budget;
   options.compile.workspace_limit = args.workspace_limit;
   options.compile.disabled_passes = args.without;
+  return options;
+}
+
+// Loaded, not only compiled: a bundle is written once its plan has been accepted and its kernels prepared.
+void write_bundle(const Arguments& args) {
+  SLUICE_CHECK(!args.output.empty(), "--to bundle: a bundle is a directory; say which by -o");
+  Engine engine;
+  EagerExecutor eager(engine);
+  const ExecutorScope scope(eager);
+  CapturedGraph captured = captured_from(eager, args);
+  GraphSessionOptions options = options_of(args, captured);
+  GraphSession(eager, std::move(captured), std::move(options)).save(args.output);
+}
+
+std::string compiled(const Arguments& args) {
+  Engine engine;
+  EagerExecutor eager(engine);
+  const ExecutorScope scope(eager);
+  CapturedGraph captured = captured_from(eager, args);
+  if (args.to == kInput) return graph::to_text(captured.graph);
+  GraphSessionOptions options = options_of(args, captured);
+  options.dry_run = true;
   const bool whole = args.to == kPlan || args.to == kMemory;
   if (!whole) {
     options.compile.until = args.to == kPasses    ? pass_names().back()
@@ -92,6 +137,7 @@ void write(const std::string& path, const std::string& text) {
 }
 
 void print(const Arguments& args) {
+  if (args.to == kBundle) return write_bundle(args);
   if (args.to != kC) {
     const std::string text = compiled(args);
     return args.output.empty() ? void(std::cout << text) : write(args.output, text);
@@ -110,24 +156,29 @@ void print(const Arguments& args) {
 int main(int argc, char** argv) {
   CLI::App app{
       "Compiles a saved graph as far as you ask, and prints what there is then.\n\n"
-      "MODEL is a bundle directory, or a graph.txt (whose weights are then unknown, so that none is folded). Start "
-      "with\n"
+      "MODEL is a bundle directory, a model.onnx, or a graph.txt (whose weights are then unknown, so that none is "
+      "folded). Start with\n"
       "  sluice-compile MODEL --to graph       the graph as it was traced\n"
       "  sluice-compile MODEL --to ir          after the graph passes\n"
       "  sluice-compile MODEL --to lowered     with every copy, reorder and collective, as the plan runs it\n"
       "  sluice-compile MODEL --to plan        plan.json, for plan-viz\n"
       "  sluice-compile MODEL --to mem         every byte of it\n"
-      "  sluice-compile MODEL --to c -o M.c    a C11 file, and M.h, that run it without Sluice: for small machines\n",
+      "  sluice-compile MODEL --to c -o M.c    a C11 file, and M.h, that run it without Sluice: for small machines\n"
+      "  sluice-compile M.onnx --dim batch=8 --to bundle -o M    a bundle, to be run and served\n",
       "sluice-compile"};
   app.set_version_flag("--version", SLUICE_VERSION);
   Arguments args;
-  std::vector<std::string> stages = {kInput, kPasses, kLowered, kPlan, kMemory, kC};
+  std::vector<std::string> stages = {kInput, kPasses, kLowered, kPlan, kMemory, kC, kBundle};
   for (const std::string& name : stage_names()) stages.push_back(name);
-  app.add_option("model", args.model, "bundle directory or graph.txt")->required()->check(CLI::ExistingPath);
-  app.add_option("--to,--compile-to", args.to, "graph, ir, lowered, plan, mem, c, or after a pass of the compiler")
+  app.add_option("model", args.model, "bundle directory, model.onnx or graph.txt")
+      ->required()
+      ->check(CLI::ExistingPath);
+  app.add_option("--to,--compile-to", args.to,
+                 "graph, ir, lowered, plan, mem, c, bundle, or after a pass of the compiler")
       ->check(CLI::IsMember(stages))
       ->capture_default_str();
-  app.add_option("-o,--output", args.output, "file to write (default: standard output)");
+  app.add_option("-o,--output", args.output, "file to write (default: standard output); of --to bundle, the directory");
+  app.add_option("--dim", args.dims, "of a model of ONNX: the size of a dim that varies, as NAME=SIZE");
   app.add_option("--name", args.name, "of --to c: what its names begin with (default: the graph's)");
   app.add_option("--device", args.device, "of nodes that name none")->capture_default_str();
   app.add_option("--cores", args.cores, "of a compute stream; 0: what this machine has")
