@@ -46,7 +46,7 @@ Graph needed(Graph graph, const std::string& prefix) {
     if (v.update != kNoValue) {
       const Provenance p = graph.provenance(v.update);
       fail(ErrorKind::kUnsupported, "onnx.export: variable '{}' is changed by a step{}; export a model in eval() mode",
-           v.name, p.module.empty() ? "" : ", in module '" + p.module + "'");
+           shown(v.name, prefix), p.module.empty() ? "" : ", in module '" + shown(p.module, prefix) + "'");
     }
   graph::remove_dead_code(graph);
   return graph;

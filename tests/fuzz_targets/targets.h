@@ -15,6 +15,9 @@ int safetensors(const uint8_t* data, size_t size);  // read, write, read: equal;
 int bundle_dir(const uint8_t* data, size_t size);   // a directory cut from the input
 int shapes(const uint8_t* data, size_t size);       // shape arithmetic against 128-bit integers
 int op_infer(const uint8_t* data, size_t size);     // any op with any types and attributes
+#ifdef SLUICE_FUZZ_ONNX
+int onnx_model(const uint8_t* data, size_t size);  // a model of ONNX: its graphs and tensors, checked
+#endif
 #ifdef SLUICE_FUZZ_SERVING
 int http_head(const uint8_t* data, size_t size);      // a request's header, against the plainest reading of it
 int infer_json(const uint8_t* data, size_t size);     // a request in JSON, its answer, and that as a request
@@ -32,6 +35,9 @@ inline constexpr Target kTargets[] = {
     {"plan_json", plan_json},     {"recording", recording},     {"graph_text", graph_text},
     {"safetensors", safetensors}, {"bundle_dir", bundle_dir},   {"shapes", shapes},
     {"op_infer", op_infer},
+#ifdef SLUICE_FUZZ_ONNX
+    {"onnx_model", onnx_model},
+#endif
 #ifdef SLUICE_FUZZ_SERVING
     {"http_head", http_head},     {"infer_json", infer_json},   {"bytes_tensor", bytes_tensor},
     {"packed_body", packed_body}, {"config_text", config_text}, {"infer_message", infer_message},
