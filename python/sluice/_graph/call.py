@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from sluice import _C
-from sluice._tensor.host_function import begin_anew
 from sluice._base.structure import difference
+from sluice._graph import recording
 from sluice._graph.donation import check_donated
 from sluice._graph.given import Given
-from sluice._graph.recording import made
 from sluice._graph.report import memory_report
+from sluice._tensor.host_function import begin_anew
 
 
 def order_of(tensor: Any) -> tuple[int, ...] | None:
@@ -33,13 +33,13 @@ class GraphCall:
         self.timeout_s = -1.0  # of a submission at capacity; negative: none
         self.first_steps = None  # being measured
         self.blocks: dict[str, int] = {}  # of memory that it shares with other plans: bytes by space
-        made(self)
 
     def __call__(self, given: Given) -> Any:
         return self.results.build(iter(self.submit(self.check(given))))
 
     def submit(self, inputs: Any) -> Any:
         """The results of a step, as a list."""
+        recording.runs(self)
         outputs = self.session.call(inputs, self.timeout_s)
         first, self.first_steps = self.first_steps, None
         if first is not None and first.called():
@@ -48,7 +48,9 @@ class GraphCall:
 
     def try_call(self, given: Given) -> Any:
         """None, and nothing submitted, where a call would block."""
-        outputs = self.session.try_call(self.check(given))
+        inputs = self.check(given)
+        recording.runs(self)
+        outputs = self.session.try_call(inputs)
         return None if outputs is None else self.results.build(iter(outputs))
 
     def check(self, given: Given) -> Any:

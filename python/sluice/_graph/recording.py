@@ -6,12 +6,10 @@ import atexit
 import os
 import sys
 import tempfile
-import weakref
 from typing import Any
 
 from sluice import _C
 
-_live: weakref.WeakSet = weakref.WeakSet()  # calls of graphs that there are
 _running: trace | None = None
 
 
@@ -45,8 +43,6 @@ class trace:
         if not self._path:
             self._folder = tempfile.TemporaryDirectory(prefix="sluice-trace-")
         _running = self
-        for call in list(_live):
-            self.watch(call)
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -84,9 +80,8 @@ class trace:
         return stem + (f".{number}" if number > 1 else "") + suffix
 
 
-def made(call: Any) -> None:
-    """Told of each call of a graph when it is made."""
-    _live.add(call)
+def runs(call: Any) -> None:
+    """Told of each call of a graph before it submits a step."""
     if _running is not None:
         _running.watch(call)
 
