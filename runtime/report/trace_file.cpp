@@ -10,7 +10,11 @@
 namespace sluice {
 
 TraceFile::TraceFile(Session& session, const std::string& path, std::chrono::milliseconds interval)
-    : session_(session), path_(path), names_(session.trace_names()), json_(path.ends_with(".json")), file_(path, std::ios::binary) {
+    : session_(session),
+      path_(path),
+      names_(session.trace_names()),
+      json_(path.ends_with(".json")),
+      file_(path, std::ios::binary) {
   SLUICE_CHECK_KIND(kValue, file_.is_open(), "trace: cannot write '{}'; its folder must exist and be writable", path);
   session_.set_trace(false);
   session_.set_trace(true);
@@ -33,8 +37,7 @@ TraceFile::~TraceFile() {
 }
 
 void TraceFile::append(const Trace& trace) {
-  file_ << (json_ ? chrome_trace_events(trace.events, names_)
-                  : plan::recording_events(session_.plan(), trace.events));
+  file_ << (json_ ? chrome_trace_events(trace.events, names_) : plan::recording_events(session_.plan(), trace.events));
   lost_ += trace.lost;
 }
 
