@@ -22,7 +22,7 @@ Choice chosen(const NamedAttrs& attrs, const char* name, const std::array<std::s
 ImageCall::ImageCall(const NamedAttrs& attrs)
     : crop(chosen<ImageCrop, 3>(attrs, "crop", {"box", "random", "central"})),
       crop_numbers(get_attr<Doubles>(attrs, "crop_numbers")),
-      flip(get_attr<double>(attrs, "flip")),
+      flip(get_attr<double>(attrs, "flip_probability")),
       mean(get_attr<Doubles>(attrs, "mean")),
       std(get_attr<Doubles>(attrs, "std")),
       policy(chosen<ImagePolicy, 4>(attrs, "on_error", {"raise", "mark", "replace", "skip"})),
@@ -41,7 +41,7 @@ ImageCall::ImageCall(const NamedAttrs& attrs)
                "crop_numbers: ratio from {} to {}; must be positive, and in this order", n[2], n[3]);
   SLUICE_CHECK(crop != ImageCrop::kCentral || (n[0] >= 1 && n[0] <= 1e6),
                "crop_numbers: the shorter side has {} pixels; must be 1 to 1000000", n[0]);
-  SLUICE_CHECK(flip >= 0 && flip <= 1, "flip: {}; must be a probability, in [0, 1]", flip);
+  SLUICE_CHECK(flip >= 0 && flip <= 1, "flip_probability: {}; must be a probability, in [0, 1]", flip);
   SLUICE_CHECK(mean.size() == std.size(), "mean, std: {} and {} numbers; must be as many", mean.size(), std.size());
   for (const double s : std) SLUICE_CHECK(s > 0, "std: {}; must be positive", s);
   SLUICE_CHECK(pixels >= 1 && bytes >= 1 && scans >= 1 && decoder_bytes >= 1,

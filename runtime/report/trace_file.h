@@ -16,9 +16,9 @@ namespace sluice {
 class TraceFile {
  public:
   // Switches the session's tracing on. A thread takes what the streams have recorded every `interval` and appends it to
-  // `path`: in Chrome's JSON trace format where that ends in ".json", else as a recording (plan/record/recording.h), which
-  // plan-viz reads. Throws kValue when the file cannot be made.
-  // REQUIRES: `session` outlives it, and nobody else takes its trace.
+  // `path`: in Chrome's JSON trace format where that ends in ".json", else as a recording (plan/record/recording.h),
+  // which plan-viz reads. Throws kValue when the file cannot be made. REQUIRES: `session` outlives it, and nobody else
+  // takes its trace.
   TraceFile(Session& session, const std::string& path,
             std::chrono::milliseconds interval = std::chrono::milliseconds(20));
   ~TraceFile();

@@ -13,7 +13,8 @@ int recording(const uint8_t* data, size_t size) {
     recording = plan::read_recording({reinterpret_cast<const char*>(data), size}, "fuzz.slt");
   } catch (const Error& error) {
     expect(error.kind() == ErrorKind::kValue, "recording: wrong kind of error", error.what());
-    expect(std::string_view(error.what()).starts_with("fuzz.slt: "), "recording: the error names no file", error.what());
+    expect(std::string_view(error.what()).starts_with("fuzz.slt: "), "recording: the error names no file",
+           error.what());
     return 0;
   }
   const std::string text = plan::recording_of(recording);
@@ -22,7 +23,8 @@ int recording(const uint8_t* data, size_t size) {
   if (!plan::verify(recording.plan).ok()) return 0;
   const plan::Timeline timeline = plan::timeline_of(recording);
   for (const plan::BlameRow& row : plan::blame_of(recording.plan, timeline, plan::BlameBy::kActor))
-    expect(row.total_ns == timeline.end_ns - timeline.begin_ns, "recording: an actor's time is not all of it", row.name);
+    expect(row.total_ns == timeline.end_ns - timeline.begin_ns, "recording: an actor's time is not all of it",
+           row.name);
   plan::latencies_of(recording.plan, timeline);
   plan::summary_str(recording);
   return 0;

@@ -129,8 +129,6 @@ def test_png_files_of_sixteen_bits_and_in_passes():
 def call(files, keys=None, size=(24, 32), boxes=None, flip=None, **attributes):
     packed = sl.from_numpy(sl.io.pack(files))
     keys = None if keys is None else sl.tensor(np.asarray(keys, np.int64))
-    if "flip_probability" in attributes:
-        attributes["flip"] = attributes.pop("flip_probability")
     return OP(packed, boxes, None, keys, count=len(files), height=size[0], width=size[1], **attributes)
 
 
@@ -259,7 +257,7 @@ def test_files_that_are_more_work_than_may_be_are_refused(tmp_path, limits, cont
     ({"crop": "central", "crop_numbers": [0.0]}, ValueError, "the shorter side has 0 pixels"),
     (RANDOM, ValueError, "keys: none; random crops"),
     ({"flip_probability": 0.5}, ValueError, "keys: none"),
-    ({"flip_probability": 1.5}, ValueError, "flip: 1.5; must be a probability"),
+    ({"flip_probability": 1.5}, ValueError, "flip_probability: 1.5; must be a probability"),
     ({"keys": [[1, 2, 3]]}, ValueError, r"keys: is .*must be int64\(1, 2\)"),
     ({"dtype": sl.float64}, TypeError, "dtype: float64; must be uint8, float32 or bfloat16"),
     ({"mean": [0.5] * 3, "std": [0.5] * 3}, ValueError, "mean: 3 numbers for 3 channels of uint8"),

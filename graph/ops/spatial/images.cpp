@@ -117,7 +117,7 @@ const OpDef decode_image_def = [] {
                                          {.name = "std", .default_value = Doubles{}},
                                          {.name = "crop", .default_value = std::string("box")},
                                          {.name = "crop_numbers", .default_value = Doubles{}},
-                                         {.name = "flip", .default_value = 0.0},
+                                         {.name = "flip_probability", .default_value = 0.0},
                                          {.name = "salt", .default_value = int64_t{0}},
                                          {.name = "on_error", .default_value = std::string("raise")},
                                          {.name = "max_pixels", .default_value = int64_t{1} << 28},

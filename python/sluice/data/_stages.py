@@ -69,7 +69,7 @@ class Decode:
         images, batch.status, batch.source = _C.ops.decode_image(
             files, None, None, batch.keys if random else None, count=labels.shape[0], height=self.height, width=self.width,
             channels=self.channels, dtype=self.dtype, mean=self.mean, std=self.std, crop=self.crop.kind if self.crop else "box",
-            crop_numbers=list(self.crop.numbers) if self.crop else [], flip=self.flip, on_error=policy, max_scans=500, **self.limits)
+            crop_numbers=list(self.crop.numbers) if self.crop else [], flip_probability=self.flip, on_error=policy, max_scans=500, **self.limits)
         if policy != "raise":
             labels = labels.index_select(0, batch.source.clamp(min=0))
             batch.keys = batch.keys.index_select(0, batch.source.clamp(min=0))
