@@ -68,8 +68,8 @@ void bind_onnx(nb::module_& m) {
       .def_prop_ro("name", &onnx::Model::name)
       .def_prop_ro("opsets", &onnx::Model::opsets)
       .def_prop_ro("metadata", &onnx::Model::metadata)
-      .def("run", [](const onnx::Model& model, const nb::sequence& inputs, const std::vector<Value>& parameters,
-                     Generator& generator) {
+      .def("run", [](const onnx::Model& model, const nb::typed<nb::sequence, nb::any>& inputs,
+                     const std::vector<Value>& parameters, Generator& generator) {
         std::vector<onnx::Item> items, outputs;
         for (nb::handle input : inputs) items.push_back(item_of(input));
         {
