@@ -15,6 +15,7 @@ from sluice._names.left_out import left_out
 from sluice.mock_torch._private import ALSO, BASES, MEMBERS, PRIVATE
 
 TORCH_VERSION = "2.13.0"  # whose names and behaviour Sluice follows
+OTHER_NAMES = {"torch.onnx"}  # Sluice's module of that name has names of its own
 
 
 def sluice_name(name: str) -> str:
@@ -132,7 +133,7 @@ class DynamicMockModule(MetaPathFinder, Loader):
         if fullname in self.extra:
             return self.extra[fullname]
         ours = sluice_name(fullname)
-        if _is_public(ours) and (ours in sys.modules or _exists(ours)):
+        if fullname not in OTHER_NAMES and _is_public(ours) and (ours in sys.modules or _exists(ours)):
             return ours
         return PRIVATE.get(fullname, DummyModule if self.lazy else None)
 
