@@ -7,12 +7,12 @@
 
 namespace sluice {
 
-// What is shown of an image: its box; a part of random size and place; what resizing and a cut in the middle leave.
+// An image is shown in part: its box; a part of random size and place; what resizing and a cut in the middle leave.
 enum class ImageCrop : uint8_t { kBox, kRandom, kCentral };
-// What becomes of an image that cannot be made: the call fails; it is black; it is replaced by the next one of the
+// An image that cannot be made has a policy: the call fails; it is black; it is replaced by the next one of the
 // batch that could be made; the others take its place.
 enum class ImagePolicy : uint8_t { kRaise, kMark, kReplace, kSkip };
-// What became of an image, as the call's second result says it.
+// The fate of an image, as the call's second result says it.
 enum class ImageStatus : uint8_t { kGood, kAbsent, kUnreadable, kBroken };
 
 struct ImageCall {
@@ -22,7 +22,7 @@ struct ImageCall {
   bool tells() const { return has_status; }
 
   ImageCrop crop = ImageCrop::kBox;
-  // Of kRandom the least and most area, and ratio of width to height; of kCentral the shorter side.
+  // The least and most area, and ratio of width to height, for kRandom; the shorter side for kCentral.
   std::vector<double> crop_numbers;
   double flip = 0;  // the probability of a flip, by the key
   std::vector<double> mean, std;
