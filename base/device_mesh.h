@@ -60,8 +60,8 @@ GlobalPlacement parse_placement(std::string_view text);
 
 // [start, stop) of each dimension.
 using Spans = std::vector<std::pair<int64_t, int64_t>>;
-// The part of a tensor of `shape` that device `i` has: all of what is no split. Throws kValue unless there is one sbp for each
-// axis, splits are of dimensions that there are, and every device gets at least one element.
+// The part of a tensor of `shape` that device `i` has: all of what is no split. Throws kValue unless there is one sbp
+// for each axis, splits are of dimensions that there are, and every device gets at least one element.
 Spans spans_of(const Shape& shape, const MeshShape& mesh, const NdSbp& sbp, int i);
 // The checks of spans_of() alone, for all devices; errors call the tensor `what`.
 void check_layout(const Shape& shape, const DeviceMesh& mesh, const NdSbp& sbp, const std::string& what);
