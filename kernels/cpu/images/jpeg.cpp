@@ -5,11 +5,10 @@
 #include <jpeglib.h>
 
 #include <algorithm>
-#include <csetjmp>
 #include <cstdio>
 // clang-format on
 
-#include "base/error.h"
+#include "kernels/cpu/images/library_reader.h"
 
 namespace sluice::cpu {
 namespace {
@@ -17,12 +16,11 @@ namespace {
 // Upsampling of colours looks at neighbours: with so many columns beside it, a part has the bits of the whole image.
 constexpr int64_t kMargin = 16;
 
-// libjpeg tells errors by a function that must not return: it jumps back to where the library was called.
-class JpegReader final : public ImageReader {
+class JpegReader final : public LibraryReader {
  public:
-  JpegReader(EncodedFile& file, const ImageLimits& limits) : file_(file), limits_(limits) {
+  JpegReader(EncodedFile& file, const ImageLimits& limits) : LibraryReader(file, limits) {
     info_.err = jpeg_std_error(&errors_);
-    errors_.error_exit = &give_up;
+    errors_.error_exit = &end;
     errors_.emit_message = &warn;
     progress_.progress_monitor = &watch;
     source_.init_source = [](j_decompress_ptr) {};
@@ -83,40 +81,30 @@ class JpegReader final : public ImageReader {
   static JpegReader& of(Info* info) {
     return *static_cast<JpegReader*>(info->client_data);
   }
-  [[noreturn]] static void give_up(j_common_ptr info) {
-    JpegReader& reader = of(info);
-    info->err->format_message(info, reader.message_);
-    std::longjmp(reader.back_, 1);
+  [[noreturn]] static void end(j_common_ptr info) {
+    char message[JMSG_LENGTH_MAX];
+    info->err->format_message(info, message);
+    of(info).give_up(message);
   }
   // The only warning that is an error is that the file ends early; others are about bytes that decoders step over.
   static void warn(j_common_ptr info, int level) {
-    if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) give_up(info);
+    if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) end(info);
   }
   static void watch(j_common_ptr info) {
     JpegReader& reader = of(info);
-    if (reader.info_.input_scan_number <= reader.limits_.scans) return;
-    reader.tell_of_scans();
-    std::longjmp(reader.back_, 1);
-  }
-  void tell_of_scans() {
-    failure_ = {ErrorKind::kValue, fmt::format("it has more scans than may be: must be {} at most", limits_.scans)};
+    const auto most = static_cast<long long>(reader.limits_.scans);
+    if (reader.info_.input_scan_number <= most) return;
+    char message[JMSG_LENGTH_MAX];
+    std::snprintf(message, sizeof(message), "it has more scans than may be: must be %lld at most", most);
+    reader.give_up(message);
   }
   static boolean fill(j_decompress_ptr info) {
     JpegReader& reader = of(info);
     const std::span<const std::byte> next = reader.next_bytes();
-    if (!reader.failure_.ok()) std::longjmp(reader.back_, 1);
     if (next.empty()) WARNMS(info, JWRN_JPEG_EOF);  // does not return
     reader.source_.next_input_byte = reinterpret_cast<const JOCTET*>(next.data());
     reader.source_.bytes_in_buffer = next.size();
     return TRUE;
-  }
-  std::span<const std::byte> next_bytes() {
-    try {
-      return file_.next();
-    } catch (const Error&) {
-      failure_ = Status::from_current_exception();
-      return {};
-    }
   }
   static void skip(j_decompress_ptr info, long bytes) {
     JpegReader& reader = of(info);
@@ -129,26 +117,11 @@ class JpegReader final : public ImageReader {
     reader.source_.next_input_byte += left;
     reader.source_.bytes_in_buffer -= left;
   }
-  // Calls the library. REQUIRES: `call` leaves nothing behind when it does not return.
-  template <class Call>
-  void guarded(const Call& call) {
-    if (setjmp(back_) == 0) {
-      call();
-      return;
-    }
-    failure_.throw_if_error();
-    fail(ErrorKind::kValue, "{}", message_);
-  }
 
-  EncodedFile& file_;
-  const ImageLimits& limits_;
   jpeg_error_mgr errors_{};
   jpeg_source_mgr source_{};
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct info_{};
-  std::jmp_buf back_;
-  Status failure_;  // that the library does not know
-  char message_[JMSG_LENGTH_MAX] = {};
   int64_t offset_ = 0;  // of the box's first pixel in a row that was read
 };
 

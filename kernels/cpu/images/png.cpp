@@ -2,20 +2,18 @@
 
 #include <png.h>
 
-#include <csetjmp>
 #include <cstring>
 #include <vector>
 
-#include "base/error.h"
+#include "kernels/cpu/images/library_reader.h"
 
 namespace sluice::cpu {
 namespace {
 
-// libpng tells errors as libjpeg does, by a jump back to where it was called.
-class PngReader final : public ImageReader {
+class PngReader final : public LibraryReader {
  public:
-  PngReader(EncodedFile& file, const ImageLimits& limits) : file_(file), limits_(limits) {
-    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, &give_up, [](png_structp, png_const_charp) {});
+  PngReader(EncodedFile& file, const ImageLimits& limits) : LibraryReader(file, limits) {
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, &end, [](png_structp, png_const_charp) {});
     SLUICE_CHECK_KIND(kMemory, png_ != nullptr, "libpng has no memory");
     info_ = png_create_info_struct(png_);
     png_set_user_limits(png_, static_cast<png_uint_32>(kMostSide), static_cast<png_uint_32>(kMostSide));
@@ -94,10 +92,8 @@ class PngReader final : public ImageReader {
     });
   }
 
-  [[noreturn]] static void give_up(png_structp png, png_const_charp message) {
-    auto& reader = *static_cast<PngReader*>(png_get_error_ptr(png));
-    std::strncpy(reader.message_, message, sizeof(reader.message_) - 1);
-    std::longjmp(reader.back_, 1);
+  [[noreturn]] static void end(png_structp png, png_const_charp message) {
+    static_cast<PngReader*>(png_get_error_ptr(png))->give_up(message);
   }
   static void read(png_structp png, png_bytep to, size_t bytes) {
     auto& reader = *static_cast<PngReader*>(png_get_io_ptr(png));
@@ -115,33 +111,9 @@ class PngReader final : public ImageReader {
     }
     return true;
   }
-  std::span<const std::byte> next_bytes() {
-    try {
-      return file_.next();
-    } catch (const Error&) {
-      failure_ = Status::from_current_exception();
-      return {};
-    }
-  }
 
-  // Calls the library. REQUIRES: `call` leaves nothing behind when it does not return.
-  template <class Call>
-  void guarded(const Call& call) {
-    if (setjmp(back_) == 0) {
-      call();
-      return;
-    }
-    failure_.throw_if_error();
-    fail(ErrorKind::kValue, "{}", message_);
-  }
-
-  EncodedFile& file_;
-  const ImageLimits& limits_;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
-  std::jmp_buf back_;
-  Status failure_;  // that the library does not know
-  char message_[200] = {};
   std::span<const std::byte> here_;  // of the file, and not read yet
   bool colours_ = false, gray_ = false;
   int passes_ = 1;
