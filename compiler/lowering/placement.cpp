@@ -2,12 +2,12 @@
 // host memory of its rank, or with options.device_ports that of a device.
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "base/fix.h"
 #include "compiler/collectives.h"
 #include "compiler/lowering/lowering.h"
 #include "compiler/lowering/places.h"
+#include "compiler/lowering/stream_cores.h"
 #include "compiler/lowering/windows.h"
 #include "graph/ops/micro_batches.h"
 
@@ -55,26 +55,6 @@ class Placer {
   const Placement& variable(int index) const { return home_[index]; }
   const Placement& input(int index) const { return inputs_[index]; }
   const Placement& output(int index) const { return outputs_[index]; }
-
-  // Compute streams of a CPU get equal parts of what its host streams leave over.
-  std::map<Placement, int> cores() const {
-    std::set<Placement> used;
-    for (size_t i = 0; i < at_.size(); ++i)
-      if (!graph_.nodes()[i].op->view) used.insert(at_[i]);
-    std::map<DeviceId, int> hosts, computing;
-    for (const Placement& stream : used) {
-      hosts[*stream.device] += Places::stream_kind(stream) == StreamKind::kHost;
-      computing[*stream.device] += Places::stream_kind(stream) == StreamKind::kCompute;
-    }
-    std::map<Placement, int> cores;
-    for (const Placement& stream : used) {
-      if (Places::stream_kind(stream) != StreamKind::kCompute) continue;
-      const int left = places_.desc(*stream.device).cores - hosts[*stream.device];
-      const int equal = left / computing[*stream.device];
-      cores[stream] = std::max(1, context_.options.cores > 0 ? context_.options.cores : equal);
-    }
-    return cores;
-  }
 
  private:
   void move(int index, Placement where, Placed why) {
@@ -285,7 +265,6 @@ class Placer {
 
 int placement(graph::Graph& graph, PassContext& context) {
   const Placer placer(graph, context);
-  context.cores = placer.cores();
   const auto each = [](size_t count, auto place) {
     for (int i = 0; i < static_cast<int>(count); ++i) place(i);
   };
@@ -296,6 +275,7 @@ int placement(graph::Graph& graph, PassContext& context) {
   each(graph.variables().size(), [&](int i) { graph.place_variable(i, placer.variable(i)); });
   each(graph.inputs().size(), [&](int i) { graph.place_input(i, placer.input(i)); });
   each(graph.outputs().size(), [&](int i) { graph.place_output(i, placer.output(i)); });
+  context.cores = stream_cores(graph, context, Places(context.target, context.options));
   return static_cast<int>(graph.nodes().size());
 }
 

@@ -14,6 +14,7 @@ namespace sluice::ops {
 std::vector<Value> host_function(std::span<const Value> inputs, const std::string& name,
                                  std::span<const TensorType> outputs, const HostDims& dims = {});
 
+bool is_host_function(const OpDef& op);
 const std::string& host_function_name(const Attrs& attrs);
 HostDims host_dims_of(const Attrs& attrs);  // of a call of it
 

@@ -274,6 +274,41 @@ TEST(Placement, ComputeStreamsShareTheCores) {
   EXPECT_EQ(computing, 2);
 }
 
+// The cores of compute streams whose work is as given, in elements, beside a host stream's.
+std::vector<int> shared_cores(const std::vector<int64_t>& work, int64_t host) {
+  class ByElements : public FakeTarget {
+    double cost_ns(const plan::KernelQuery& q) const override { return static_cast<double>(numel(q.outputs[0].shape)); }
+  };
+  std::string body;
+  int values = 0;
+  const auto add = [&](const std::string& stream, int64_t elements) {
+    body +=
+        fmt::format("  %{0} = input \"x{0}\" : float32({2},)\n  %{1} = exp(%{0}) : float32({2},) [stream \"{3}\"]\n",
+                    values, values + 1, elements, stream);
+    body += fmt::format("  output \"y{0}\" = %{0}\n", values + 1);
+    values += 2;
+  };
+  for (size_t i = 0; i < work.size(); ++i) add(fmt::format("compute:{}", i + 1), work[i]);
+  if (host > 0) add("host", host);
+  const plan::Plan plan = compile(parse_graph(body), ByElements(), {}).plan;
+  std::vector<int> cores(work.size());
+  for (const plan::Stream& stream : plan.streams)
+    if (stream.kind == plan::StreamKind::kCompute && stream.index > 0)
+      cores[static_cast<size_t>(stream.index) - 1] = stream.cores;
+  return cores;
+}
+
+TEST(Placement, CoresFollowTheWorkOfStreams) {
+  using Cores = std::vector<int>;
+  EXPECT_EQ(shared_cores({400, 400}, 0), Cores({2, 2}));  // of 4
+  EXPECT_EQ(shared_cores({900, 300}, 0), Cores({3, 1}));
+  EXPECT_EQ(shared_cores({400, 400, 400}, 0), Cores({4, 4, 4}));  // in turns: one would have two
+  EXPECT_EQ(shared_cores({2000, 100}, 0), Cores({4, 4}));
+  EXPECT_EQ(shared_cores({900}, 300), Cores({3}));
+  EXPECT_EQ(shared_cores({4000}, 1), Cores({4}));  // the host stream is done at once
+  EXPECT_EQ(shared_cores({100, 100, 100, 100, 100}, 0), Cores({1, 1, 1, 1, 1}));
+}
+
 TEST(Placement, MistakesNameTheLine) {
   const auto error = [](const std::string& annotation) {
     return test::message_of([&] {

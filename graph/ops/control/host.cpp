@@ -64,6 +64,8 @@ std::span<const OpDef* const> host_ops() {
   return ops;
 }
 
+bool is_host_function(const OpDef& op) { return &op == &host_function_def; }
+
 const std::string& host_function_name(const Attrs& attrs) { return attr<std::string>(attrs, kName); }
 HostDims host_dims_of(const Attrs& attrs) {
   return host_dims(attr<Strings>(attrs, kDims), attr<Ints>(attrs, kInputDims), attr<Ints>(attrs, kOutputDims));
