@@ -54,6 +54,7 @@ struct Lowered {
   std::vector<plan::Space> spaces;
   std::vector<plan::Stream> streams;
   std::vector<int> stream_space;  // per stream: where its kernels compute
+  int host_cores = 0;             // that the streams of a rank share; of the ranks, the fewest
   std::vector<Store> stores;
   std::vector<Task> tasks;          // in an order in which they may run
   std::vector<Operand> outputs;     // of the graph: whole contiguous temporaries, where they are placed

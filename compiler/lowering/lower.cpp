@@ -43,6 +43,9 @@ class Lowering {
     for (int rank = 0; rank < context_.options.ranks; ++rank) place_ports(rank);
     pin_what_devices_copy();
     for (const plan::Stream& s : out_.streams) out_.stream_space.push_back(space(places_.writes(placement_of(s))));
+    for (const plan::DeviceDesc& d : context_.target.devices())
+      if (d.device.kind == DeviceKind::kCpu && d.device.index == 0)
+        out_.host_cores = out_.host_cores == 0 ? d.cores : std::min(out_.host_cores, d.cores);
     return std::move(out_);
   }
 

@@ -41,12 +41,13 @@ std::vector<int> choose_quotas(const plan::Plan& plan, const Lowered& lowered, c
   for (size_t t = 0; t < lowered.tasks.size(); ++t) {
     plan::Kernel& kernel = timed.kernels.emplace_back();
     kernel.name = lowered.tasks[t].name;
+    kernel.op = lowered.tasks[t].op;
     kernel.cost_ns = lowered.tasks[t].cost_ns;
     kernel.collective = groups[t];
   }
   constexpr int64_t kMostWork = 500'000;  // some 50 ms
-  const plan::QuotaChoice choice =
-      plan::fast_quotas(timed, {.fixed = fixed, .spare = spare_bytes, .most_work = kMostWork});
+  const plan::QuotaChoice choice = plan::fast_quotas(
+      timed, {.fixed = fixed, .cores = lowered.host_cores, .spare = spare_bytes, .most_work = kMostWork});
   log(LogLevel::kInfo, LogArea::kCompiler, "plan '{}': slots of {}", options.name, choice.str(timed));
   return choice.quotas;
 }
