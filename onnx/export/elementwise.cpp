@@ -17,6 +17,24 @@ Emit plain(const char* op, int64_t opset = 17) {
   };
 }
 
+// Of floating numbers only: others are as they would be after it.
+Emit rounding(const char* op) {
+  return
+      [=](const Emission& e) -> Names { return {e.to.add1(is_floating(e.type().dtype) ? op : "Identity", e.inputs)}; };
+}
+
+std::string floating(const Emission& e) {
+  return is_floating(e.type().dtype) ? e.inputs[0] : e.to.cast(e.inputs[0], DType::kFloat32);
+}
+
+// ONNX orders numbers, and bools are none.
+Emit order(const char* op) {
+  return [=](const Emission& e) -> Names {
+    if (e.type().dtype != DType::kBool) return {e.to.add1(op, e.inputs)};
+    return {e.to.add1(op, {e.to.cast(e.inputs[0], DType::kInt32), e.to.cast(e.inputs[1], DType::kInt32)})};
+  };
+}
+
 std::string number(const Emission& e, double value) { return e.to.scalar(value, e.result().dtype); }
 
 // Logic is of bools: other numbers count as whether they are not zero.
@@ -53,7 +71,7 @@ Emit unless_nan(const char* op) {
 
 Emit infinite(int64_t low, int64_t high) {
   return [=](const Emission& e) -> Names {
-    return {e.to.add1("IsInf", e.inputs, {{"detect_negative", low}, {"detect_positive", high}})};
+    return {e.to.add1("IsInf", {floating(e)}, {{"detect_negative", low}, {"detect_positive", high}})};
   };
 }
 
@@ -64,6 +82,7 @@ Emit scaled_log(double by) {
 }
 
 Names truncated(const Emission& e) {
+  if (!is_floating(e.type().dtype)) return {e.to.add1("Identity", e.inputs)};
   const std::string size = e.to.add1("Floor", {e.to.add1("Abs", e.inputs)});
   return {e.to.add1("Mul", {e.to.add1("Sign", e.inputs), size})};
 }
@@ -88,22 +107,24 @@ Names angle(const Emission& e) {
 }  // namespace
 
 void add_elementwise_emits(Emits& all) {
-  for (const auto& [op, name] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"neg", "Neg"},          {"abs", "Abs"},         {"sign", "Sign"},
-           {"exp", "Exp"},          {"log", "Log"},         {"sqrt", "Sqrt"},
-           {"sin", "Sin"},          {"cos", "Cos"},         {"tan", "Tan"},
-           {"asin", "Asin"},        {"acos", "Acos"},       {"atan", "Atan"},
-           {"sinh", "Sinh"},        {"cosh", "Cosh"},       {"tanh", "Tanh"},
-           {"asinh", "Asinh"},      {"acosh", "Acosh"},     {"atanh", "Atanh"},
-           {"erf", "Erf"},          {"floor", "Floor"},     {"ceil", "Ceil"},
-           {"round", "Round"},      {"isnan", "IsNaN"},     {"isinf", "IsInf"},
-           {"relu", "Relu"},        {"sigmoid", "Sigmoid"}, {"reciprocal", "Reciprocal"},
-           {"copy", "Identity"},    {"where", "Where"},     {"add", "Add"},
-           {"sub", "Sub"},          {"mul", "Mul"},         {"div", "Div"},
-           {"pow", "Pow"},          {"maximum", "Max"},     {"minimum", "Min"},
-           {"clamp_min", "Max"},    {"clamp_max", "Min"},   {"eq", "Equal"},
-           {"lt", "Less"},          {"le", "LessOrEqual"},  {"gt", "Greater"},
-           {"ge", "GreaterOrEqual"}})
+  for (const auto& [op, name] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"neg", "Neg"},         {"abs", "Abs"},
+                                                                  {"sign", "Sign"},       {"exp", "Exp"},
+                                                                  {"log", "Log"},         {"sqrt", "Sqrt"},
+                                                                  {"sin", "Sin"},         {"cos", "Cos"},
+                                                                  {"tan", "Tan"},         {"asin", "Asin"},
+                                                                  {"acos", "Acos"},       {"atan", "Atan"},
+                                                                  {"sinh", "Sinh"},       {"cosh", "Cosh"},
+                                                                  {"tanh", "Tanh"},       {"asinh", "Asinh"},
+                                                                  {"acosh", "Acosh"},     {"atanh", "Atanh"},
+                                                                  {"erf", "Erf"},         {"relu", "Relu"},
+                                                                  {"sigmoid", "Sigmoid"}, {"reciprocal", "Reciprocal"},
+                                                                  {"copy", "Identity"},   {"where", "Where"},
+                                                                  {"add", "Add"},         {"sub", "Sub"},
+                                                                  {"mul", "Mul"},         {"div", "Div"},
+                                                                  {"pow", "Pow"},         {"maximum", "Max"},
+                                                                  {"minimum", "Min"},     {"clamp_min", "Max"},
+                                                                  {"clamp_max", "Min"},   {"eq", "Equal"}})
     all[op] = plain(name);
   for (const auto& [op, name] :
        std::initializer_list<std::pair<const char*, const char*>>{{"bitwise_and", "BitwiseAnd"},
@@ -113,7 +134,15 @@ void add_elementwise_emits(Emits& all) {
     all[op] = [emit = plain(name, 18), word = plain(name + 7), logical = logic(name + 7)](const Emission& e) {
       return e.type().dtype == DType::kBool ? logical(e) : emit(e);
     };
+  for (const auto& [op, name] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"lt", "Less"}, {"le", "LessOrEqual"}, {"gt", "Greater"}, {"ge", "GreaterOrEqual"}})
+    all[op] = order(name);
+  all["floor"] = rounding("Floor");
+  all["ceil"] = rounding("Ceil");
+  all["round"] = rounding("Round");
   all["sgn"] = plain("Sign");
+  all["isnan"] = [](const Emission& e) -> Names { return {e.to.add1("IsNaN", {floating(e)})}; };
+  all["isinf"] = infinite(1, 1);
   all["ne"] = [](const Emission& e) -> Names { return {e.to.add1("Not", {e.to.add1("Equal", e.inputs)})}; };
   all["logical_and"] = logic("And");
   all["logical_or"] = logic("Or");

@@ -109,6 +109,7 @@ using Emits = std::map<std::string, Emit>;
 // The entries by op; lists of families.
 const Emits& all_emits();
 void add_elementwise_emits(Emits& emits);
+void add_function_emits(Emits& emits);
 void add_movement_emits(Emits& emits);
 void add_network_emits(Emits& emits);
 

@@ -170,13 +170,20 @@ std::vector<std::string> Exporter::add(const char* op, const std::vector<std::st
   return names;
 }
 
+namespace {
+bool same(const Attr& a, const Attr& b) {
+  const auto none = [](const Attr& v) { return std::holds_alternative<double>(v) && std::isnan(std::get<double>(v)); };
+  return a == b || (none(a) && none(b));
+}
+}  // namespace
+
 const Attr& Emission::attr(const char* name) const {
   const int at = op.find_param(name);
   SLUICE_CHECK_KIND(kRuntime, at >= 0, "onnx.export: op {} has no attribute '{}'; its entry must go with it", op.name,
                     name);
   const Attr& first = (*attrs.front())[static_cast<size_t>(at)];
   for (const Attrs* each : attrs)
-    if (!((*each)[static_cast<size_t>(at)] == first))
+    if (!same((*each)[static_cast<size_t>(at)], first))
       refuse("attribute '{}' of {} varies with a dim; export it with that dim fixed", name, op.name);
   return first;
 }
@@ -206,6 +213,7 @@ const Emits& all_emits() {
   static const Emits emits = [] {
     Emits all;
     add_elementwise_emits(all);
+    add_function_emits(all);
     add_movement_emits(all);
     add_network_emits(all);
     return all;

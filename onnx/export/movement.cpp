@@ -135,11 +135,10 @@ Names strided_view(const Emission& e) {
 Emit reduced(const char* op) {
   return [=](const Emission& e) -> Names {
     const DType from = e.type().dtype, to = e.result().dtype;
-    const bool logical = from == DType::kBool;
-    const DType wide = logical ? (to == DType::kBool ? DType::kInt32 : to) : from;
     const bool adds = std::string_view(op) == "ReduceSum" || std::string_view(op) == "ReduceProd";
-    const DType compute = adds ? to : wide;
-    std::string x = compute == from ? e.inputs[0] : e.to.cast(e.inputs[0], compute);
+    const bool counts = from == DType::kBool && to == DType::kBool;
+    const DType compute = counts ? DType::kInt32 : adds || from == DType::kBool ? to : from;
+    const std::string x = compute == from ? e.inputs[0] : e.to.cast(e.inputs[0], compute);
     Ints axes;
     if (!attr_is_none(*e.attrs.front(), e.op.find_param("dim"))) axes = e.is("dim");
     const int64_t keep = e.b("keepdim") ? 1 : 0;
@@ -150,7 +149,7 @@ Emit reduced(const char* op) {
     }
     std::string y;
     if (e.rank() == 0)
-      y = e.to.add1("Identity", {x});
+      y = std::string_view(op) == "ReduceSumSquare" ? e.to.add1("Mul", {x, x}) : e.to.add1("Identity", {x});
     else if (sum || e.to.opset() >= 18)
       y = e.to.add1(op, {x, ints(e, axes)}, {{"keepdims", keep}});
     else
@@ -159,12 +158,18 @@ Emit reduced(const char* op) {
   };
 }
 
-Emit truth(const char* op) {
-  return [=](const Emission& e) -> Names {
-    if (e.type().dtype != DType::kBool) return {};
-    return reduced(op)(e);
-  };
+// The call with an operand of bools, `none`: each the contrary.
+Emission of_bools(const Emission& e, bool none) {
+  Emission made = e;
+  std::string& x = made.inputs[0];
+  if (e.type().dtype != DType::kBool) x = e.to.cast(x, DType::kBool);
+  if (none) x = e.to.add1("Not", {x});
+  for (std::vector<TensorType>& types : made.in) types[0].dtype = DType::kBool;
+  return made;
 }
+// By their number, which is 0 where there are none.
+Names any_true(const Emission& e) { return reduced("ReduceSum")(of_bools(e, false)); }
+Names all_true(const Emission& e) { return {e.to.add1("Not", reduced("ReduceSum")(of_bools(e, true)))}; }
 
 Emit extreme_index(const char* op) {
   return [=](const Emission& e) -> Names {
@@ -210,6 +215,8 @@ Emit scattered(const char* reduction) {
 Names index_add(const Emission& e) {
   Numbers index = e.shape_in(2);
   const auto axis = static_cast<size_t>(normalize_axis(e.i("dim"), e.rank(), "dim"));
+  const bool nothing = std::any_of(index.begin(), index.end(), [](const Number& n) { return n.front() == 0; });
+  if (nothing) return {e.to.add1("Identity", {e.inputs[0]})};
   Numbers along(index.size(), fixed(e, 1));
   along[axis] = index[axis];
   const std::string at = e.to.add1("Expand", {reshaped(e, e.inputs[1], along), e.to.ints(index)});
@@ -253,12 +260,13 @@ void add_movement_emits(Emits& all) {
   all["amax"] = reduced("ReduceMax");
   all["amin"] = reduced("ReduceMin");
   all["sum_of_squares"] = reduced("ReduceSumSquare");
-  all["any"] = truth("ReduceMax");
-  all["all"] = truth("ReduceMin");
+  all["any"] = any_true;
+  all["all"] = all_true;
   all["argmax"] = extreme_index("ArgMax");
   all["argmin"] = extreme_index("ArgMin");
   all["cumsum"] = [](const Emission& e) -> Names {
     const std::string x = e.type().dtype == e.result().dtype ? e.inputs[0] : e.to.cast(e.inputs[0], e.result().dtype);
+    if (e.rank() == 0) return {e.to.add1("Identity", {x})};
     return {e.to.add1("CumSum", {x, e.to.scalar(static_cast<double>(e.i("dim")), DType::kInt64)})};
   };
   all["argsort"] = sorted;

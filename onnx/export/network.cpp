@@ -97,13 +97,18 @@ Names max_pool(const Emission& e) {
 }
 
 Names avg_pool(const Emission& e) {
-  if (e.i("divisor_override") != 0) e.refuse("a divisor of its own");
+  const int64_t divisor = e.i("divisor_override");
+  if (divisor != 0 && e.b("ceil_mode")) e.refuse("a divisor of its own beside windows that end outside");
   if (e.rank() != static_cast<int>(e.is("kernel_size").size()) + 2)
     e.refuse("a pool of {}; must have a batch dim", e.type().shape.str());
   Exporter::Attributes attributes = pool_attributes(e);
-  attributes.emplace_back("count_include_pad", e.b("count_include_pad") ? int64_t{1} : int64_t{0});
+  attributes.emplace_back("count_include_pad", e.b("count_include_pad") || divisor != 0 ? int64_t{1} : int64_t{0});
   if (e.b("ceil_mode")) e.to.need(19);  // from which on what lies beyond the padding does not count
-  return {e.to.add1("AveragePool", e.inputs, attributes)};
+  const std::string mean = e.to.add1("AveragePool", e.inputs, attributes);
+  if (divisor == 0) return {mean};
+  double elements = 1;
+  for (const int64_t k : e.is("kernel_size")) elements *= static_cast<double>(k);
+  return {e.to.add1("Mul", {mean, e.to.scalar(elements / static_cast<double>(divisor), e.result().dtype)})};
 }
 
 // One number for each channel where none is given.
@@ -182,8 +187,9 @@ Names quantized(const char* op, const Emission& e) {
   Names inputs = e.inputs;
   for (size_t i = 1; i < inputs.size(); ++i)
     if (e.has(i) && numel(e.type(i).shape) == 1) inputs[i] = e.to.add1("Reshape", {inputs[i], e.to.ints({})});
+  const DType dtype = std::string_view(op) == "QuantizeLinear" ? e.result().dtype : e.type().dtype;
+  if (e.has(2) && e.type(2).dtype != dtype) inputs[2] = e.to.cast(inputs[2], dtype);
   if (!e.has(2)) {
-    const DType dtype = std::string_view(op) == "QuantizeLinear" ? e.result().dtype : e.type().dtype;
     const Shape shape = numel(e.type(1).shape) == 1 ? Shape{} : e.type(1).shape;
     inputs.resize(3);
     inputs[2] = e.to.constant(Tensor::full({dtype, shape}, 0));

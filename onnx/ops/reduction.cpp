@@ -1,6 +1,9 @@
 // Reductions over axes, and along one.
 #include "graph/ops/reduction.h"
 
+#include <cmath>
+#include <limits>
+
 #include "base/error.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
@@ -29,11 +32,15 @@ Value extremum(const Value& x, const Dims& dims, bool keepdim, bool largest) {
     if (x.dtype() == DType::kBool) return largest ? ops::any(x, dims, keepdim) : ops::all(x, dims, keepdim);
     return largest ? ops::amax(x, dims, keepdim) : ops::amin(x, dims, keepdim);
   }
-  const double infinity = std::numeric_limits<double>::infinity();
-  double start = largest ? -infinity : infinity;
-  if (x.dtype() == DType::kBool) start = largest ? 0 : 1;
-  const Value like = ops::sum(ops::cast(x, DType::kFloat32), dims, keepdim);
-  return ops::full(like.shape(), start, x.dtype());
+  const Shape shape = ops::sum(ops::cast(x, DType::kFloat32), dims, keepdim).shape();
+  if (is_floating(x.dtype())) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return ops::full(shape, largest ? -infinity : infinity, x.dtype());
+  }
+  const bool is_signed = x.dtype() != DType::kBool && x.dtype() != DType::kUInt8;
+  const double bits = static_cast<double>(8 * dtype_size(x.dtype()));
+  const Value lowest = ops::full(shape, is_signed ? -std::exp2(bits - 1) : 0, x.dtype());
+  return largest ? lowest : ops::bitwise_not(lowest);
 }
 Value largest_of(const Value& x, const Dims& d, bool k) { return extremum(x, d, k, true); }
 Value smallest_of(const Value& x, const Dims& d, bool k) { return extremum(x, d, k, false); }

@@ -238,6 +238,18 @@ def test_constants_of_bool_and_half_keep_their_bits():
         np.testing.assert_array_equal(made.detach().numpy(), wanted)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "float32", "double"])
+def test_the_extreme_of_nothing_is_what_any_number_replaces(dtype):
+    of = np.finfo if dtype in ("float32", "double") else np.iinfo
+    limits = (-np.inf, np.inf) if of is np.finfo else (of(dtype).min, of(dtype).max)
+    kind = {"float32": "FLOAT"}.get(dtype, dtype.upper())
+    for op, wanted in zip(("ReduceMax", "ReduceMin"), limits):
+        nodes = [node(op, "x axes", "y")]
+        model = model_of(nodes, {"x": (kind, [0, 3])}, {"y": (kind, [1, 3])}, {"axes": np.array([0])}, opset=20)
+        made = sl.onnx.load(model)(sl.tensor(np.zeros((0, 3), dtype))).numpy()
+        assert made.dtype == dtype and (made == wanted).all() and made.shape == (1, 3)
+
+
 def test_sluice_compile_makes_a_bundle_of_a_model(tmp_path):
     model, _ = mlp()
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
