@@ -114,6 +114,7 @@ class _Plan:
 
         self.feed = feed = _Feed(pipeline, place)
         self.graph = Input(name="input")
+        self.graph.config.set_cores(get_num_threads())  # the source computes next to nothing, and needs no core of its own
         self.flying: collections.deque[Any] = collections.deque()
 
     def start(self, place: _Place) -> None:
