@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import copy
 import dataclasses
 import weakref
@@ -14,117 +13,12 @@ from sluice import _C
 from sluice._base.trace import running
 from sluice._tensor.functions import get_num_threads
 from sluice._tensor.host_function import host_function
-from sluice.data._order import Order, Walk
+from sluice.data._order import Order
 from sluice.data._mapped import Mapped
-from sluice.data._sources import padded
+from sluice.data._running import CAUSES, Errors as Errors, Feed, Iterator as Running, Place, Plan
 from sluice.data._stages import Batch, Decode, Function, Normalize
 
 _POLICIES = ("raise", "replace", "skip")
-_CAUSES = {2: "cannot be read", 3: "broken or too large"}  # base/image_call.h
-_NAMES = 100  # of bad samples that are kept
-
-
-@dataclasses.dataclass(frozen=True)
-class _Place:
-    """A place in the samples of all epochs, and the epoch in which its pass began."""
-
-    begun: int = 0
-    epoch: int = 0
-    position: int = 0
-
-    def later(self, samples: int, length: int) -> _Place:
-        epochs, position = divmod(self.position + samples, max(length, 1))
-        return _Place(self.begun, self.epoch + epochs, position)
-
-
-class _Feed:
-    """The source of a plan: the files or rows of the next batch, their keys, and their ids (-1: there is none)."""
-
-    def __init__(self, pipeline: Pipeline, place: _Place) -> None:
-        self.__name__ = "input"
-        self._pipeline, self._source = pipeline, copy.copy(pipeline._source)  # which may be in the middle of batches elsewhere
-        self.start(place)
-
-    def start(self, place: _Place) -> None:
-        """Where the next batch begins."""
-        p, self.place = self._pipeline, place
-        self._walk = Walk(p._order, place.epoch, place.position)
-        self._left = p._left(place)
-        self._source.begin(self._coming(copy.copy(self._walk), self._left))
-
-    def reset(self) -> None:
-        """The next pass, when a graph begins anew."""
-        self.start(self._pipeline._pass_after(self.place))
-
-    def _coming(self, walk: Any, left: Any) -> Any:
-        """The ids and keys of all batches to come, for sources that make them ahead of time."""
-        while (step := self._step(walk, left)) is not None:
-            ids, keys, left = step
-            yield ids, keys
-
-    def _step(self, walk: Any, left: Any) -> Any:
-        p = self._pipeline
-        n = p._size if left is None else min(p._size, left)
-        if n < p._size and (p._drop_last or n == 0):
-            return None
-        ids, keys = walk.next(n)
-        return None if not len(ids) else (ids, keys, None if left is None else left - len(ids))
-
-    def __call__(self) -> Any:
-        step = self._step(self._walk, self._left)
-        if step is None:
-            raise StopIteration
-        ids, keys, self._left = step
-        size = self._pipeline._size
-        whole = np.full(size, -1, np.int64)
-        whole[:len(ids)] = ids
-        return (*self._source.read(ids, size), padded(keys, size), whole)
-
-
-class Errors:
-    """Bad samples: how many of each cause, and the first hundred names."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.names: list[str] = []
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
-
-    def add(self, cause: str, name: str) -> None:
-        self.counts[cause] = self.counts.get(cause, 0) + 1
-        if len(self.names) < _NAMES:
-            self.names.append(f"{name}: {cause}")
-
-    def __repr__(self) -> str:
-        told = ", ".join(f"{n} {cause}" for cause, n in sorted(self.counts.items()))
-        return f"Errors({told or 'none'})"
-
-
-class _Plan:
-    """The pipeline as a graph of its own."""
-
-    def __init__(self, pipeline: Pipeline, place: _Place) -> None:
-        from sluice.nn import Graph
-
-        class Input(Graph):
-            def build(self) -> Any:
-                return pipeline._traced(feed)
-
-        self.feed = feed = _Feed(pipeline, place)
-        self.graph = Input(name="input")
-        self.graph.config.set_cores(get_num_threads())  # the source computes next to nothing, and needs no core of its own
-        self.flying: collections.deque[Any] = collections.deque()
-
-    def start(self, place: _Place) -> None:
-        """The next step begins there; those that nobody will ask for are waited for."""
-        while self.flying:
-            try:
-                self.flying.popleft()[-1].numpy()
-            except Exception:  # noqa: BLE001, S110 told to whoever would have asked
-                pass
-        self.feed.start(place)
 
 
 class Pipeline:
@@ -145,21 +39,21 @@ class Pipeline:
         self._fresh()
 
     def _fresh(self) -> None:
-        self._plan: _Plan | None = None
-        self._place = _Place()  # behind the last batch that was handed out
+        self._plan: Plan | None = None
+        self._place = Place()  # behind the last batch that was handed out
         self._begins = True  # the next iteration goes on from there; else with the next pass
         self.errors = Errors()
         self._iterating: Any = lambda: None
 
-    def _left(self, place: _Place) -> int | None:
+    def _left(self, place: Place) -> int | None:
         """Samples to the end of the pass."""
         if self._epochs is None:
             return None
         return max((place.begun + self._epochs - place.epoch) * self._order.length - place.position, 0)
 
-    def _pass_after(self, place: _Place) -> _Place:
+    def _pass_after(self, place: Place) -> Place:
         begun = place.epoch + 1 if self._epochs is None else place.begun + self._epochs
-        return _Place(begun, begun)
+        return Place(begun, begun)
 
     def _with(self, **changes: Any) -> Pipeline:
         other = copy.copy(self)
@@ -333,7 +227,7 @@ class Pipeline:
             raise ValueError("data: the last batch is smaller, and plans have fixed sizes; use batch(n, drop_last=True) or repeat()")
         if self._policy == "skip":
             raise ValueError("data: on_error('skip') makes batches smaller, and plans have fixed sizes; use 'replace'")
-        values = self._traced(_Feed(self, self._place))
+        values = self._traced(Feed(self, self._place))
         if self._policy == "replace" and self._decodes:
             host_function(self._tallied, values[-3], values[-1], out=((), _C.int64))
         values = values[:-3 if self._decodes else -1]
@@ -342,7 +236,7 @@ class Pipeline:
     def _count(self, status: Any, ids: Any) -> None:
         """Takes the bad samples of a batch into account."""
         for row in np.flatnonzero(status > 1).tolist():
-            self.errors.add(_CAUSES[int(status[row])], self._source.name(int(ids[row])))
+            self.errors.add(CAUSES[int(status[row])], self._source.name(int(ids[row])))
         if self._most is not None and self.errors.total > self._most:
             raise ValueError(f"data: {self.errors.total} bad samples, the last {self.errors.names[-1]}; on_error() allows {self._most}")
 
@@ -357,12 +251,12 @@ class Pipeline:
             self._place = self._pass_after(self._place)
         self._begins = False
         if self._plan is None:
-            self._plan = _Plan(self, self._place)
+            self._plan = Plan(self, self._place)
         older = self._iterating()
         if older is not None:
             older.ended = True
         self._plan.start(self._place)
-        iterator = _Iterator(self, self._plan)
+        iterator = Running(self, self._plan)
         self._iterating = weakref.ref(iterator)
         return iterator
 
@@ -370,7 +264,7 @@ class Pipeline:
         """Bytes, known before the first batch: `plan`, all slots and workspaces; `decoders`, which libjpeg and libpng may take besides,
         for files that come in several passes; `total`. Worker processes have memory of their own."""
         if self._plan is None:
-            self._plan = _Plan(self, self._place)
+            self._plan = Plan(self, self._place)
         if not self._plan.graph.is_compiled:
             self._plan.graph.compile()
         held = self._plan.graph.memory()["total"]
@@ -398,7 +292,7 @@ class Pipeline:
         if place % world:
             raise ValueError(f"data: the state is {place} samples into the epoch; {world} ranks cannot share that evenly; save it "
                              f"where the number is a multiple of {world}")
-        self._place, self._begins = _Place(state["begun"], state["epoch"], place // world), True
+        self._place, self._begins = Place(state["begun"], state["epoch"], place // world), True
         self.errors = Errors()
         self.errors.counts = dict(state["errors"])
 
@@ -406,48 +300,3 @@ class Pipeline:
         o = self._order
         return (f"Pipeline({type(self._source).__name__.lower()} of {self._source.count} samples, {o.length} an epoch, "
                 f"batches of {self._size or 'none'}, {len(self._stages)} stages)")
-
-
-class _Iterator:
-    """Batches of one pass; a few steps are in work ahead of the one that is asked for."""
-
-    def __init__(self, pipeline: Pipeline, plan: _Plan) -> None:
-        self._pipeline, self._plan, self.ended = pipeline, plan, False
-        left = pipeline._left(pipeline._place)
-        self._steps = None if left is None else pipeline._batches(left)  # that are not submitted yet
-
-    def __iter__(self) -> _Iterator:
-        return self
-
-    def __next__(self) -> Any:
-        p, flying = self._pipeline, self._plan.flying
-        while True:
-            while not self.ended and len(flying) < p._depth + 1 and self._steps != 0:
-                flying.append(self._plan.graph())
-                self._steps = None if self._steps is None else self._steps - 1
-            if self.ended or not flying:
-                raise StopIteration
-            results = flying.popleft()
-            p._place = p._place.later(self._samples(), p._order.length)
-            batch = self._handed(results)
-            if batch is not None:
-                return batch
-
-    def _samples(self) -> int:
-        left = self._pipeline._left(self._pipeline._place)
-        return self._pipeline._size if left is None else min(self._pipeline._size, left)
-
-    def _handed(self, results: Any) -> Any:
-        """The batch as its user gets it; None where no row of it is left."""
-        p = self._pipeline
-        *values, ids = results
-        rows = int((ids.numpy() >= 0).sum())
-        if p._decodes:
-            *values, status, source = values
-            p._count(status.numpy(), ids.numpy())
-            rows = int((source.numpy() >= 0).sum())
-        if rows == 0:
-            return None
-        if rows < p._size:
-            values = [value[:rows] for value in values]
-        return values[0] if len(values) == 1 else tuple(values)
