@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice.data import _sources, augment as augment, records as _records
+from sluice.data import _combined, _sources, augment as augment, records as _records
+from sluice.data._order import Interleaved
 from sluice.data._pipeline import Errors as Errors, Pipeline as Pipeline
 from sluice.data._stages import Crop as Crop, central_crop as central_crop, random_resized_crop as random_resized_crop
 from sluice.data.records import Writer as RecordWriter
 
-__all__ = ["Crop", "Errors", "Pipeline", "RecordWriter", "arrays", "augment", "central_crop", "csv", "dataset", "images", "lines",
-           "random_resized_crop", "read_records", "records", "tar"]
+__all__ = ["Crop", "Errors", "Pipeline", "RecordWriter", "arrays", "augment", "central_crop", "csv", "dataset", "images",
+           "interleave", "lines", "random_resized_crop", "read_records", "records", "tar", "zip"]
 
 read_records = _records.read
 
@@ -57,6 +58,29 @@ def csv(path: Any, columns: Any = None, label: Any = None, *, seed: int = 0) -> 
 def lines(pattern: Any, width: int, *, seed: int = 0, index: Any = None) -> Pipeline:
     """Lines of text files: their first `width` bytes, uint8 (N, width), and how many there are. map() before batch() gets texts."""
     return Pipeline(_sources.Lines(pattern, width, index), seed)
+
+
+def zip(*pipelines: Pipeline, seed: int = 0) -> Pipeline:  # noqa: A001 as tf.data calls it
+    """Samples of several pipelines side by side, before their batch(): (x, y) and z become (x, y, z). As many as the shortest has.
+
+    The parts have no shuffle(), shard() or repeat(); what zip() gives may have. Encoded images may be the first part.
+    """
+    if not pipelines:
+        raise ValueError("data.zip: no pipelines; must have one at least")
+    return Pipeline(_combined.Zipped([p.as_part("zip") for p in pipelines]), seed)
+
+
+def interleave(*pipelines: Pipeline, weights: Any = None, block: int = 1, seed: int = 0) -> Pipeline:
+    """Samples of several pipelines in turn, before their batch(): `block` of each; or in shares of `weights`, at any place. Those that have
+    more samples go on among themselves. The parts may be shuffled, each in itself; a shuffle() of what interleave() gives is of all.
+    """
+    parts = [p.as_part("interleave", moving=True) for p in pipelines]
+    if not parts or block < 1:
+        raise ValueError(f"data.interleave: {len(parts)} pipelines, block {block}; must be at least 1")
+    if weights is not None and (len(weights) != len(parts) or min(weights) <= 0):
+        raise ValueError(f"data.interleave: weights {weights} of {len(parts)} pipelines; must be a positive number for each")
+    joined = (_combined.JoinedFiles if parts[0].images else _combined.Joined)(parts)
+    return Pipeline(joined, seed)._interleaved(Interleaved([p._order for p in pipelines], joined.begins, weights, block))
 
 
 def dataset(samples: Any, *, seed: int = 0) -> Pipeline:

@@ -13,10 +13,13 @@ from sluice import _C
 from sluice._base.trace import running
 from sluice._tensor.functions import get_num_threads
 from sluice._tensor.host_function import host_function
-from sluice.data._order import Order
+from sluice.data._combined import Selected, Windowed
+from sluice.data._cached import Cached
+from sluice.data._functions import Branch, Padding, Tokens
+from sluice.data._order import Buckets, Chosen, Order
 from sluice.data._mapped import Mapped
-from sluice.data._running import CAUSES, Errors as Errors, Feed, Iterator as Running, Place, Plan
-from sluice.data._stages import Batch, Decode, Function, Normalize
+from sluice.data._running import Errors as Errors, Feed, Iterator as Running, Place, Plan, bad_images
+from sluice.data._stages import Batch, Branches, Decode, Function, Normalize
 
 _POLICIES = ("raise", "replace", "skip")
 
@@ -36,6 +39,7 @@ class Pipeline:
         self._size, self._drop_last = 0, False
         self._stages: list[Any] = []
         self._policy, self._most, self._depth = "raise", None, 2
+        self._ragged = False  # of padded_batch()
         self._fresh()
 
     def _fresh(self) -> None:
@@ -112,26 +116,96 @@ class Pipeline:
 
     def filter(self, keep: Callable[[Any], Any]) -> Pipeline:
         """The samples for which keep(sample) is true: of images, keep((content, label)). It is asked once for each, now."""
-        chosen = self._order.chosen
-        ids = np.arange(self._source.count) if chosen is None else chosen
+        inner = self._order.inner
+        if inner is not None and not inner.fixed:
+            raise ValueError("filter: behind interleave() of shuffled pipelines; filter these, or shuffle what interleave() gives")
+        ids = np.arange(self._order.count) if inner is None else inner.ids(0, np.arange(self._order.count))
         left = np.array([i for i in ids.tolist() if keep(self._source.sample(i))], np.int64)
-        return self._ordered("filter", chosen=left, count=len(left))
+        return self._ordered("filter", inner=Chosen(left), count=len(left))
+
+    def bucket(self, length: Any = None, pool: int = 64) -> Pipeline:
+        """Batches of samples of like length: the samples of each `pool` batches are sorted by length, then put into batches, and these come
+        in any order if there is a shuffle(). Any place is still reached at once.
+
+        length: length(sample), which is asked once for each, now; or an array of a number for each; of lines() it may be left out.
+        """
+        if pool < 1:
+            raise ValueError(f"bucket: pool: {pool} batches; must be at least 1")
+        count, found = self._source.count, getattr(self._source, "lengths", None) if length is None else length
+        if found is None:
+            raise ValueError("bucket: the samples have no length that is known; length= must be a function of a sample, or an array")
+        lengths = np.array([found(self._source.sample(i)) for i in range(count)]) if callable(found) else np.asarray(found)
+        if lengths.shape != (count,):
+            raise ValueError(f"bucket: lengths of shape {lengths.shape}; must be one for each of {count} samples")
+        return self._ordered("bucket", buckets=Buckets(lengths, int(pool)))
+
+    def window(self, size: int, shift: int | None = None, stride: int = 1) -> Pipeline:
+        """`size` neighbours as one sample, which has one axis more: those `stride` apart, every `shift` samples (default: size). What is
+        left over at the end is left out. It comes before shuffle(), shard() and repeat(), which then are of windows."""
+        shift = size if shift is None else shift
+        if min(size, shift, stride) < 1:
+            raise ValueError(f"window: size {size}, shift {shift}, stride {stride}; must be at least 1")
+        windowed = Windowed(self.as_part("window"), int(size), int(shift), int(stride))
+        return self._with(_source=windowed, _order=Order(windowed.count, self._order.seed))
+
+    def _interleaved(self, inner: Any) -> Pipeline:
+        return self._ordered("interleave", inner=inner, count=inner.count)
+
+    def as_part(self, where: str, moving: bool = False) -> Any:
+        """The source, as a part of another one, with what skip(), take() and filter() have left of it in its order. With `moving`,
+        whoever asks sees to the order, which may be another in each epoch."""
+        if self._size or self._epochs != 1 or self._order.world > 1:
+            raise ValueError(f"{where}: behind batch(), repeat() or shard(); must come before them")
+        order = self._order
+        if moving:
+            return self._source
+        if not order.fixed:
+            raise ValueError(f"{where}: behind shuffle() or bucket(); must come before them")
+        if order.inner is None and order.length == self._source.count:
+            return self._source
+        return Selected(self._source, order.ids(0, np.arange(order.length)))
 
     # Stages of samples and of batches.
 
-    def map(self, fn: Callable[..., Any], *, workers: int = 0) -> Pipeline:
+    def map(self, fn: Callable[..., Any], *, workers: int = 0, out: Any = None, timeout: float = 0) -> Pipeline:
         """fn of each sample before batch(), of whole batches behind it.
 
         Before: a function of Python, fn(sample) or fn(sample, rng), where rng is NumPy's generator of this sample's own random numbers.
         `workers` processes call it, in any number the same samples in the same order; none: the plan's thread of host functions.
+        out: (shape, dtype) of what fn gives, or a list of them; else the first sample is asked, now. timeout: seconds in which no worker
+        gives a batch, after which one is lost; 0: no limit. A lost worker is started again once for a sample, then on_error() says.
         Behind: a function of tensors, fn(x, y), made of Sluice's ops: kernels of the plan. It returns as many tensors as there are then;
         with a parameter `keys`, int64 (N, 2), it gets what augmentations draw their numbers from.
         """
         if self._size:
-            if workers:
-                raise ValueError("map: workers behind batch(); functions of Python that need processes come before it")
+            if workers or out is not None or timeout:
+                raise ValueError("map: workers behind batch(), or out= or timeout=; functions of Python that need them come before it")
             return self._staged("map", Function(fn))
-        return self._with(_source=Mapped(self._source, fn, workers, self._order.seed))
+        return self._with(_source=Mapped(self._source, fn, workers, out, timeout))
+
+    def branch(self, choose: Callable[..., Any], *functions: Callable[..., Any]) -> Pipeline:
+        """The function with the number that choose() gives: before batch() choose(sample), an int or a bool, says which one is called; behind
+        it choose(x, y), a tensor with a number for each row, says from which of them, that all are computed, the row is taken."""
+        if not functions:
+            raise ValueError("branch: no functions; must have one at least")
+        if self._size:
+            return self._staged("branch", Branches(choose, functions))
+        return self.map(Branch(choose, functions))
+
+    def tokenize(self, tokenizer: Any, *, workers: int = 0) -> Pipeline:
+        """Texts as numbers of tokens, int64 of any length; padded_batch() puts them into batches.
+
+        tokenizer: the path of a tokenizer.json, an object with encode() (of the package tokenizers, or transformers), or a function."""
+        return self.map(Tokens(tokenizer), workers=workers)
+
+    def cache(self, folder: Any = None) -> Pipeline:
+        """Makes each sample once: what map() gave before stays in memory, or in a folder, which later processes use too.
+
+        A folder is refused by pipelines of other files or shapes. That a function has changed it does not know: name another then."""
+        if self._source.images or self._size:
+            raise ValueError("cache: of encoded images, or behind batch(); must come behind map(), before batch()")
+        source = self._source if isinstance(self._source, Mapped) else Mapped(self._source)
+        return self._with(_source=Cached(source, folder))
 
     def batch(self, size: int, drop_last: bool = False) -> Pipeline:
         """Batches of `size` samples; the last one of a pass may be smaller, or is dropped."""
@@ -139,10 +213,24 @@ class Pipeline:
             raise ValueError("batch: twice; samples are put into batches once")
         if size < 1:
             raise ValueError(f"batch: size {size}; must be at least 1")
-        source = self._source
-        if not source.images and not isinstance(source, Mapped) and not hasattr(source, "arrays") and not hasattr(source, "width"):
-            source = Mapped(source, None, 0, self._order.seed)
-        return self._with(_size=int(size), _drop_last=bool(drop_last), _source=source)
+        source, order = self._source, self._order
+        if not source.direct and not isinstance(source, (Mapped, Cached)):
+            source = Mapped(source)
+        if order.buckets is not None:
+            order = dataclasses.replace(order, buckets=dataclasses.replace(order.buckets, size=int(size)))
+        return self._with(_size=int(size), _drop_last=bool(drop_last), _source=source, _order=order)
+
+    def padded_batch(self, size: int, most: int, value: float = 0, *, longer: str = "raise", drop_last: bool = False) -> Pipeline:
+        """batch() of samples whose first part has any length, up to `most`: (N, length, ...), as long as the longest of the batch, with
+        `value` behind the shorter ones, then the lengths, int64 (N,), then what else samples have.
+
+        longer: "raise", a longer sample is bad; "cut", it is cut off. Inside of a graph's plan all batches are `most` long.
+        """
+        if self._size or self._source.images:
+            raise ValueError("padded_batch: behind batch(), or of encoded images; must come once, of arrays")
+        if most < 1 or longer not in ("raise", "cut"):
+            raise ValueError(f"padded_batch: most {most}, longer {longer!r}; must be at least 1, and 'raise' or 'cut'")
+        return self.map(Padding(int(most), value, longer == "cut"))._with(_ragged=True).batch(size, drop_last)
 
     def decode(self, size: Any, *, crop: Any = None, flip: float = 0.0, mode: str = "RGB", max_pixels: int = 1 << 27,
                max_bytes: int = 1 << 28, max_decoder_bytes: int = 1 << 27) -> Pipeline:
@@ -166,9 +254,10 @@ class Pipeline:
         return self._staged("normalize", stage)
 
     def on_error(self, policy: str, most: int | None = None) -> Pipeline:
-        """What becomes of images that cannot be read or are broken.
+        """What becomes of samples that cannot be made: images that cannot be read or are broken, functions of map() that raise, and those
+        that have cost two workers.
 
-        "raise": their batch is an error, which names the file; the next batch comes. "replace": another image of the batch stands there,
+        "raise": their batch is an error, which names the sample; the next batch comes. "replace": another sample of the batch stands there,
         with its label. "skip": the batch is smaller. `errors` counts them by cause, and has their names; more than `most` are an error.
         """
         if policy not in _POLICIES:
@@ -227,22 +316,22 @@ class Pipeline:
             raise ValueError("data: the last batch is smaller, and plans have fixed sizes; use batch(n, drop_last=True) or repeat()")
         if self._policy == "skip":
             raise ValueError("data: on_error('skip') makes batches smaller, and plans have fixed sizes; use 'replace'")
-        values = self._traced(Feed(self, self._place))
+        values = self._traced(Feed(self, self._place, counts=True))
         if self._policy == "replace" and self._decodes:
             host_function(self._tallied, values[-3], values[-1], out=((), _C.int64))
         values = values[:-3 if self._decodes else -1]
         return values[0] if len(values) == 1 else tuple(values)
 
-    def _count(self, status: Any, ids: Any) -> None:
-        """Takes the bad samples of a batch into account."""
-        for row in np.flatnonzero(status > 1).tolist():
-            self.errors.add(CAUSES[int(status[row])], self._source.name(int(ids[row])))
-        if self._most is not None and self.errors.total > self._most:
+    def _count(self, bad: list[tuple[int, str]]) -> None:
+        """Takes bad samples into account: their numbers, and causes."""
+        for i, cause in bad:
+            self.errors.add(cause, self._source.name(i))
+        if bad and self._most is not None and self.errors.total > self._most:
             raise ValueError(f"data: {self.errors.total} bad samples, the last {self.errors.names[-1]}; on_error() allows {self._most}")
 
     def _tallied(self, status: Any, ids: Any) -> Any:
-        """The same, as a host function of a plan."""
-        self._count(status, ids)
+        """The same of images, as a host function of a plan."""
+        self._count(bad_images(status, ids))
         return np.int64(0)
 
     def __iter__(self) -> Iterator[Any]:

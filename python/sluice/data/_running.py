@@ -13,8 +13,13 @@ from sluice._tensor.functions import get_num_threads
 from sluice.data._order import Walk
 from sluice.data._sources import padded
 
-CAUSES = {2: "cannot be read", 3: "broken or too large"}  # base/image_call.h
+_CAUSES = {2: "cannot be read", 3: "broken or too large"}  # base/image_call.h
 _NAMES = 100  # of bad samples that are kept
+
+
+def bad_images(status: Any, ids: Any) -> list[tuple[int, str]]:
+    """The bad samples of a batch that a kernel has decoded, with causes."""
+    return [(int(ids[row]), _CAUSES[int(status[row])]) for row in np.flatnonzero(status > 1).tolist()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +38,11 @@ class Place:
 class Feed:
     """The source of a plan: the files or rows of the next batch, their keys, and their ids (-1: there is none)."""
 
-    def __init__(self, pipeline: Any, place: Place) -> None:
+    def __init__(self, pipeline: Any, place: Place, counts: bool = False) -> None:
+        """counts: bad samples count when they are made; else whoever hands out batch n, from 1 on, takes them from bad[n]."""
         self.__name__ = "input"
+        self.counts = counts
+        self.bad: dict[int, list[tuple[int, str]]] = {}
         self._pipeline, self._source = pipeline, copy.copy(pipeline._source)  # which may be in the middle of batches elsewhere
         self.start(place)
 
@@ -43,7 +51,9 @@ class Feed:
         p, self.place = self._pipeline, place
         self._walk = Walk(p._order, place.epoch, place.position)
         self._left = p._left(place)
-        self._source.begin(self._coming(copy.copy(self._walk), self._left))
+        self._source.begin(self._coming(copy.copy(self._walk), self._left), p._policy)
+        self._steps = 0
+        self.bad.clear()
 
     def reset(self) -> None:
         """The next pass, when a graph begins anew."""
@@ -68,10 +78,17 @@ class Feed:
         if step is None:
             raise StopIteration
         ids, keys, self._left = step
-        size = self._pipeline._size
+        size, self._steps = self._pipeline._size, self._steps + 1
+        arrays = self._source.read(ids, size)
+        rows, bad = self._source.settled()
+        if bad:
+            self.bad[self._steps] = [(int(ids[row]), cause) for row, cause in bad]
+            ids, keys = ids[rows], keys[rows]
+            if self.counts:
+                self._pipeline._count(self.bad.pop(self._steps))
         whole = np.full(size, -1, np.int64)
         whole[:len(ids)] = ids
-        return (*self._source.read(ids, size), padded(keys, size), whole)
+        return (*arrays, padded(keys, size), whole)
 
 
 class Errors:
@@ -127,6 +144,7 @@ class Iterator:
         self._pipeline, self._plan, self.ended = pipeline, plan, False
         left = pipeline._left(pipeline._place)
         self._steps = None if left is None else pipeline._batches(left)  # that are not submitted yet
+        self._handed_out = 0
 
     def __iter__(self) -> Iterator:
         return self
@@ -140,6 +158,7 @@ class Iterator:
             if self.ended or not flying:
                 raise StopIteration
             results = flying.popleft()
+            self._handed_out += 1
             p._place = p._place.later(self._samples(), p._order.length)
             batch = self._handed(results)
             if batch is not None:
@@ -154,12 +173,16 @@ class Iterator:
         p = self._pipeline
         *values, ids = results
         rows = int((ids.numpy() >= 0).sum())
+        bad = self._plan.feed.bad.pop(self._handed_out, [])
         if p._decodes:
             *values, status, source = values
-            p._count(status.numpy(), ids.numpy())
+            bad += bad_images(status.numpy(), ids.numpy())
             rows = int((source.numpy() >= 0).sum())
+        p._count(bad)
         if rows == 0:
             return None
         if rows < p._size:
             values = [value[:rows] for value in values]
+        if p._ragged and not p._stages:
+            values[0] = values[0][:, :max(int(values[1].max()), 1)]
         return values[0] if len(values) == 1 else tuple(values)
