@@ -204,11 +204,12 @@ class Mapped(Source):
         self.count = source.count
         self.fingerprint = source.fingerprint
         self._kinds = None if out is None else _kinds_of(out)
+        self._coming: Any = None
         self._batches: Any = None
         self._settled: Any = (None, [])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_batches": None}
+        return {**self.__dict__, "_batches": None, "_coming": None}
 
     def known_kinds(self) -> list[tuple[tuple[int, ...], Any]]:
         """Shapes and dtypes of a sample's parts: those of the first that can be made."""
@@ -240,12 +241,17 @@ class Mapped(Source):
         return self._fn(sample, rng=np.random.Generator(np.random.Philox(key=whole, counter=[0, 0, 0, self._depth])))
 
     def begin(self, coming: Iterator[tuple[Any, Any]], policy: str) -> None:
-        maker = _Maker(self, self.known_kinds(), policy)
-        batches = ([_sample(i, key) for i, key in zip(ids.tolist(), keys[:, 0].tolist())] for ids, keys in coming)
-        self._batches = None  # workers of another place end first
-        self._batches = _Ahead(maker, batches, self.workers, self._timeout) if self.workers else map(maker.make, batches)
+        self._coming, self._policy, self._batches = coming, policy, None  # workers of another place end
+
+    def _made(self) -> Any:
+        """The batches, which are begun by whoever reads the first: a graph that is traced is no place for that."""
+        maker = _Maker(self, self.known_kinds(), self._policy)
+        batches = ([_sample(i, key) for i, key in zip(ids.tolist(), keys[:, 0].tolist())] for ids, keys in self._coming)
+        return _Ahead(maker, batches, self.workers, self._timeout) if self.workers else map(maker.make, batches)
 
     def read(self, ids: Any, batch: int) -> list[Any]:
+        if self._batches is None:
+            self._batches = self._made()
         got = next(self._batches, None)
         if got is None:
             raise RuntimeError("data.map: the workers have no more batches")
