@@ -20,6 +20,7 @@ class Selected(Source):
     def __init__(self, source: Source, ids: Any) -> None:
         self._source, self._ids, self.count = source, ids, len(ids)
         self.images, self.direct, self.workers, self.random = source.images, source.direct, source.workers, source.random
+        self.boxes = source.boxes
         self.classes, self.room = getattr(source, "classes", None), getattr(source, "room", None)
         self.fingerprint = _index.fingerprint("selected", source.fingerprint, ids)
 
@@ -47,6 +48,7 @@ class Zipped(Source):
             if source.images:
                 raise ValueError(f"data.zip: part {i} has encoded images; must be the first, of which decode() makes pixels")
         self._sources, self.count = sources, min(s.count for s in sources)
+        self.boxes = any(s.boxes for s in sources)
         self.images, self.direct = sources[0].images, all(s.direct for s in sources)
         self.workers, self.random = max(s.workers for s in sources), any(s.random for s in sources)
         self.classes = getattr(sources[0], "classes", None)

@@ -241,6 +241,8 @@ class Pipeline:
         """
         if not self._source.images or self._decodes:
             raise ValueError("decode: of what is no encoded image; must come once, behind images(), tar() or records()")
+        if self._source.boxes and (crop is not None or flip):
+            raise ValueError("decode: crop or flip of images with boxes, which would be somewhere else then; must be the whole image")
         return self._staged("decode", Decode(size, crop, flip, mode, {
             "max_pixels": max_pixels, "max_bytes": max_bytes, "max_decoder_bytes": max_decoder_bytes}))
 

@@ -21,10 +21,12 @@ _HEAD = 4  # int64 for each file: base/files/packed_files.h
 
 class Source:
     """`count` samples by number. `images`: their first part is encoded, and to be decoded. `direct`: read() gives any samples at any
-    time; else a Mapped makes batches of them, with as many `workers` at least. `random`: samples are others in each epoch."""
+    time; else a Mapped makes batches of them, with as many `workers` at least. `random`: samples are others in each epoch.
+    `boxes`: values beside an image are places in the whole of it."""
 
     count: int
     images = False
+    boxes = False
     direct = False
     random = False
     workers = 0
