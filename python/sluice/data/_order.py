@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from typing import Any
 
 import numpy as np
+
+from sluice._C import Generator
+from sluice._tensor.creation import randperm
+from sluice.utils.data.sampler import RandomSampler, draw_seed
 
 _U64 = np.uint64
 _BLOCK = 4096  # positions whose order is made together
@@ -101,6 +106,39 @@ class Buckets:
         return out
 
 
+class TorchOrder:
+    """The permutations that torch draws: of one rank those of DataLoader(shuffle=True, generator=g) with g.manual_seed(seed), an epoch after
+    the other; of several those of DistributedSampler(seed=seed). It keeps one permutation; an earlier epoch begins at the seed again."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._lock, self._key = seed, threading.Lock(), (0, -1, 1)
+        self._kept: Any = None
+        self._generator: Any = None
+
+    def __getstate__(self) -> Any:
+        return self._seed
+
+    def __setstate__(self, seed: int) -> None:
+        self.__init__(seed)  # type: ignore[misc]
+
+    def permutation(self, n: int, epoch: int, world: int) -> Any:
+        with self._lock:
+            if self._key != (n, epoch, world):
+                self._kept, self._key = self._drawn(n, epoch, world), (n, epoch, world)
+            return self._kept
+
+    def _drawn(self, n: int, epoch: int, world: int) -> Any:
+        if world > 1:
+            return randperm(n, generator=Generator().manual_seed(self._seed + epoch)).numpy()
+        count, at, of = self._key
+        if (count, of) != (n, world) or at >= epoch or self._generator is None:
+            self._generator, at = Generator().manual_seed(self._seed), -1
+        for _ in range(epoch - at):
+            draw_seed(self._generator)  # as a loader does for its workers
+            drawn = list(RandomSampler(range(n), generator=self._generator))
+        return np.array(drawn, np.int64)
+
+
 @dataclasses.dataclass(frozen=True)
 class Order:
     """Which sample comes where. Filters, skip and take choose from all samples, before they are shared among ranks."""
@@ -108,6 +146,7 @@ class Order:
     count: int  # samples of the source, or of `chosen`
     seed: int = 0
     shuffled: bool = False
+    torchs: TorchOrder | None = None  # which then shuffles
     rank: int = 0
     world: int = 1
     uneven: str = "pad"
@@ -136,7 +175,9 @@ class Order:
     def plain_ids(self, epoch: int, positions: Any) -> Any:
         """ids() without buckets."""
         places = (np.asarray(positions, np.int64) * self.world + self.rank) % max(self.whole, 1) + self.skipped
-        if self.shuffled and places.size:
+        if self.shuffled and self.torchs is not None:
+            places = self.torchs.permutation(self.count, epoch, self.world)[places]
+        elif self.shuffled and places.size:
             places = permuted(places, self.count, mixed(self.seed, epoch))
         return places if self.inner is None else self.inner.ids(epoch, places)
 

@@ -16,7 +16,7 @@ from sluice._tensor.host_function import host_function
 from sluice.data._combined import Selected, Windowed
 from sluice.data._cached import Cached
 from sluice.data._functions import Branch, Padding, Tokens
-from sluice.data._order import Buckets, Chosen, Order
+from sluice.data._order import Buckets, Chosen, Order, TorchOrder
 from sluice.data._mapped import Mapped
 from sluice.data._running import Errors as Errors, Feed, Iterator as Running, Place, Plan, bad_images
 from sluice.data._stages import Batch, Branches, Decode, Function, Normalize
@@ -88,9 +88,16 @@ class Pipeline:
             raise ValueError(f"shard: uneven: {uneven!r}; must be 'pad' or 'drop'")
         return self._ordered("shard", rank=rank, world=world, uneven=uneven)
 
-    def shuffle(self, seed: int | None = None) -> Pipeline:
-        """All samples in a random order, another one in each epoch. It takes no memory and no time to begin."""
-        return self._ordered("shuffle", shuffled=True, **({} if seed is None else {"seed": seed}))
+    def shuffle(self, seed: int | None = None, *, order: str = "sluice") -> Pipeline:
+        """All samples in a random order, another one in each epoch. It takes no memory and no time to begin.
+
+        order: "torch" draws torch's order: that of DataLoader(shuffle=True, generator=g) after g.manual_seed(seed), and with shard() that of
+        DistributedSampler(seed=seed). It takes 8 bytes a sample, and the epochs before are drawn to reach one.
+        """
+        if order not in ("sluice", "torch"):
+            raise ValueError(f"shuffle: order: {order!r}; must be 'sluice' or 'torch'")
+        seed = self._order.seed if seed is None else seed
+        return self._ordered("shuffle", shuffled=True, seed=seed, torchs=TorchOrder(seed) if order == "torch" else None)
 
     def repeat(self, epochs: int | None = None) -> Pipeline:
         """So many epochs in one go, or without end; batches go over the border."""
