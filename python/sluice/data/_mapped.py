@@ -6,6 +6,7 @@ import collections
 import inspect
 import itertools
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -213,17 +214,19 @@ class Mapped(Source):
 
     def known_kinds(self) -> list[tuple[tuple[int, ...], Any]]:
         """Shapes and dtypes of a sample's parts: those of the first that can be made."""
+        if self._kinds is None:
+            with ThreadPoolExecutor(1) as apart:  # the thread that asks may trace a graph, of which the function's ops are no part
+                self._kinds = apart.submit(self._first_kinds).result()
+        return self._kinds
+
+    def _first_kinds(self) -> list[tuple[tuple[int, ...], Any]]:
         first: Exception | None = None
         for i in range(min(self.count, _TRIED)):
-            if self._kinds is not None:
-                break
             try:
-                self._kinds = [(a.shape, a.dtype) for a in arrays_of(self.sample(i))]
+                return [(a.shape, a.dtype) for a in arrays_of(self.sample(i))]
             except Exception as error:  # noqa: BLE001 the batch with it will say so
                 first = first or error
-        if self._kinds is None:
-            raise first or ValueError("data: there are no samples, so what map() gives is unknown; out= may say so")
-        return self._kinds
+        raise first or ValueError("data: there are no samples, so what map() gives is unknown; out= may say so")
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return [((batch, *shape), dtype_of(dtype, "data.map")) for shape, dtype in self.known_kinds()]

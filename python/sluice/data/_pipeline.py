@@ -13,6 +13,7 @@ from sluice import _C
 from sluice._base.trace import running
 from sluice._tensor.functions import get_num_threads
 from sluice._tensor.host_function import host_function
+from sluice.data import _transforms
 from sluice.data._combined import Selected, Windowed
 from sluice.data._cached import Cached
 from sluice.data._functions import Branch, Padding, Tokens
@@ -40,6 +41,7 @@ class Pipeline:
         self._stages: list[Any] = []
         self._policy, self._most, self._depth = "raise", None, 2
         self._ragged = False  # of padded_batch()
+        self._pending: list[Any] = []  # what torchvision's transforms do behind batch()
         self._fresh()
 
     def _fresh(self) -> None:
@@ -183,12 +185,40 @@ class Pipeline:
         gives a batch, after which one is lost; 0: no limit. A lost worker is started again once for a sample, then on_error() says.
         Behind: a function of tensors, fn(x, y), made of Sluice's ops: kernels of the plan. It returns as many tensors as there are then;
         with a parameter `keys`, int64 (N, 2), it gets what augmentations draw their numbers from.
+
+        torchvision's transforms (a Compose, or one of them), before batch(): those that have kernels become stages behind it, decoding among
+        them; the others, and those before the last of these, are called by workers, as functions of Python are.
         """
+        if _transforms.known(fn):
+            return self._transformed("map", fn, workers, timeout)
+        if self._pending:
+            raise ValueError("map: behind torchvision's transforms, of which some are computed behind batch(); make it part of their Compose")
         if self._size:
             if workers or out is not None or timeout:
                 raise ValueError("map: workers behind batch(), or out= or timeout=; functions of Python that need them come before it")
             return self._staged("map", Function(fn))
         return self._with(_source=Mapped(self._source, fn, workers, out, timeout))
+
+    def _transformed(self, method: str, transform: Any, workers: int = 0, timeout: float = 0) -> Pipeline:
+        """With torchvision's transforms, in kernels as far as there are some."""
+        source, encoded = self._source, self._source.images and not self._decodes
+        python, options, rest = _transforms.split(transform, encoded, not source.direct or source.images)
+        if self._size:
+            if python or (encoded and options is None):
+                raise ValueError(f"{method}: {_transforms.told(python) or 'transforms'} of torchvision on batches: no kernels do them; map() before "
+                                 "batch() takes them, and calls them for each sample")
+            return self._staged_all(options, rest)
+        if self._pending:
+            raise ValueError("map: torchvision's transforms twice; must be one Compose")
+        if options is None and (python or not source.direct or encoded):
+            source = Mapped(source, _transforms.InPython(python, encoded), workers, None, timeout)
+        return self._with(_source=source, _pending=[(options, rest)])
+
+    def _staged_all(self, options: Any, rest: Any) -> Pipeline:
+        pipeline = self if options is None else self.decode(**options)
+        for stage in rest:
+            pipeline = stage(pipeline)
+        return pipeline
 
     def branch(self, choose: Callable[..., Any], *functions: Callable[..., Any]) -> Pipeline:
         """The function with the number that choose() gives: before batch() choose(sample), an int or a bool, says which one is called; behind
@@ -225,7 +255,8 @@ class Pipeline:
             source = Mapped(source)
         if order.buckets is not None:
             order = dataclasses.replace(order, buckets=dataclasses.replace(order.buckets, size=int(size)))
-        return self._with(_size=int(size), _drop_last=bool(drop_last), _source=source, _order=order)
+        pipeline = self._with(_size=int(size), _drop_last=bool(drop_last), _source=source, _order=order, _pending=[])
+        return pipeline._staged_all(*self._pending[0]) if self._pending else pipeline
 
     def padded_batch(self, size: int, most: int, value: float = 0, *, longer: str = "raise", drop_last: bool = False) -> Pipeline:
         """batch() of samples whose first part has any length, up to `most`: (N, length, ...), as long as the longest of the batch, with
@@ -244,10 +275,13 @@ class Pipeline:
         """Encoded images as uint8 (N, C, height, width): JPEG and PNG; of JPEG files no more is decoded than is shown.
 
         crop: None, the whole image; random_resized_crop() or central_crop(). flip: the probability that it is flipped left to right.
+        size: or torchvision's transforms, if all of them have kernels, as of map().
         max_pixels, max_bytes, max_decoder_bytes: what is more work is broken (on_error): no file takes more memory than memory() says.
         """
         if not self._source.images or self._decodes:
             raise ValueError("decode: of what is no encoded image; must come once, behind images(), tar() or records()")
+        if _transforms.known(size):
+            return self._transformed("decode", size)
         if self._source.boxes and (crop is not None or flip):
             raise ValueError("decode: crop or flip of images with boxes, which would be somewhere else then; must be the whole image")
         return self._staged("decode", Decode(size, crop, flip, mode, {
