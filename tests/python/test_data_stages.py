@@ -265,6 +265,8 @@ def test_a_cache_makes_each_sample_once_in_memory_and_in_a_folder(tmp_path):
         pipeline = data.dataset(range(N)).map(slow, out=[((3,), np.float32), ((), np.int64)]).cache(folder).shuffle().repeat(3).batch(5)
         assert [plain(batch) for batch in pipeline] == want
         assert sorted(CALLS) == list(range(N))
+        memory = pipeline.memory()
+        assert memory["cache"] == (N * 20 if folder is None else 0) and memory["total"] == sum(memory.values()) - memory["total"]
     CALLS.clear()
     again = data.dataset(range(N)).map(slow, workers=1).cache(tmp_path / "kept").shuffle().repeat(3).batch(5)
     assert [plain(batch) for batch in again] == want and len(CALLS) <= 1  # which tells what samples are like
@@ -366,10 +368,11 @@ def test_padded_batches_are_of_full_length_inside_of_a_plan():
 
 
 @pytest.mark.parametrize(("make", "error", "text"), [
-    (lambda: numbers().shuffle().window(2), ValueError, r"window: behind shuffle\(\) or bucket\(\); must come before"),
-    (lambda: numbers().batch(2).window(2), ValueError, r"window: behind batch\(\), repeat\(\) or shard\(\)"),
+    (lambda: numbers().shuffle().window(2), ValueError, r"window: behind shuffle\(\); must come before"),
+    (lambda: numbers().batch(2).window(2), ValueError, r"window: behind batch\(\), repeat\(\), shard\(\)"),
     (lambda: numbers().window(0), ValueError, "window: size 0, shift 0, stride 1; must be at least 1"),
     (lambda: data.zip(numbers(), numbers().shuffle()), ValueError, r"zip: behind shuffle\(\)"),
+    (lambda: data.interleave(numbers().bucket(range(N))), ValueError, r"interleave: behind .* bucket\(\) or torchvision's transforms"),
     (lambda: data.zip(), ValueError, "data.zip: no pipelines"),
     (lambda: data.interleave(), ValueError, "data.interleave: 0 pipelines"),
     (lambda: data.interleave(numbers(), numbers().repeat(2)), ValueError, r"interleave: behind batch\(\), repeat\(\)"),

@@ -96,6 +96,11 @@ class Cached(Source):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_store": [None]}
 
+    @property
+    def kept(self) -> int:  # type: ignore[override]
+        kinds = [] if self._path is not None else self._inner.known_kinds()
+        return self.count * sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds)
+
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return self._inner.parts(batch)
 

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from sluice.data._mapped import arrays_of
+from sluice.data._mapped import arrays_of, parameters_of
 
 
 class Padding:
@@ -59,7 +59,7 @@ class Branch:
     """One of several functions of a sample, by number."""
 
     def __init__(self, choose: Callable[[Any], Any], functions: Any) -> None:
-        self._choose, self._functions = choose, [(fn, "rng" in inspect.signature(fn).parameters) for fn in functions]
+        self._choose, self._functions = choose, [(fn, "rng" in parameters_of(fn)) for fn in functions]
         names = ["sample", *(["rng"] if any(random for _, random in self._functions) else [])]
         self.__signature__ = inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])
 

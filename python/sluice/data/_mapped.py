@@ -200,7 +200,7 @@ class Mapped(Source):
         self._inner, self._fn, self.workers = source, fn, max(workers, source.workers)
         self._depth = source._depth + 1 if isinstance(source, Mapped) else 0
         self._timeout = max(timeout, source._timeout) if isinstance(source, Mapped) else timeout
-        self._takes_rng = fn is not None and "rng" in _parameters(fn)
+        self._takes_rng = fn is not None and "rng" in parameters_of(fn)
         self.random = self._takes_rng or source.random
         self.count = source.count
         self.fingerprint = source.fingerprint
@@ -271,7 +271,7 @@ class Mapped(Source):
         return self._settled
 
 
-def _parameters(fn: Callable[..., Any]) -> Any:
+def parameters_of(fn: Callable[..., Any]) -> Any:
     try:
         return inspect.signature(fn).parameters
     except (TypeError, ValueError):

@@ -175,15 +175,14 @@ class Order:
     def plain_ids(self, epoch: int, positions: Any) -> Any:
         """ids() without buckets."""
         places = (np.asarray(positions, np.int64) * self.world + self.rank) % max(self.whole, 1) + self.skipped
-        if self.shuffled and self.torchs is not None:
-            places = self.torchs.permutation(self.count, epoch, self.world)[places]
-        elif self.shuffled and places.size:
-            places = permuted(places, self.count, mixed(self.seed, epoch))
+        if self.shuffled and places.size:
+            places = (permuted(places, self.count, mixed(self.seed, epoch)) if self.torchs is None else
+                      self.torchs.permutation(self.count, epoch, self.world)[places])
         return places if self.inner is None else self.inner.ids(epoch, places)
 
     @property
     def fixed(self) -> bool:
-        """Whether it is the same in all epochs, and all samples' own."""
+        """Whether it is the same in all epochs, and of no rank."""
         return not self.shuffled and self.world == 1 and self.buckets is None and (self.inner is None or self.inner.fixed)
 
     def key(self, epoch: int) -> int:

@@ -163,13 +163,13 @@ class Pipeline:
     def as_part(self, where: str, moving: bool = False) -> Any:
         """The source, as a part of another one, with what skip(), take() and filter() have left of it in its order. With `moving`,
         whoever asks sees to the order, which may be another in each epoch."""
-        if self._size or self._epochs != 1 or self._order.world > 1:
-            raise ValueError(f"{where}: behind batch(), repeat() or shard(); must come before them")
         order = self._order
+        if self._size or self._pending or self._epochs != 1 or order.world > 1 or order.buckets is not None:
+            raise ValueError(f"{where}: behind batch(), repeat(), shard(), bucket() or torchvision's transforms; must come before them")
         if moving:
             return self._source
         if not order.fixed:
-            raise ValueError(f"{where}: behind shuffle() or bucket(); must come before them")
+            raise ValueError(f"{where}: behind shuffle(); must come before it")
         if order.inner is None and order.length == self._source.count:
             return self._source
         return Selected(self._source, order.ids(0, np.arange(order.length)))
@@ -394,14 +394,14 @@ class Pipeline:
 
     def memory(self) -> dict[str, int]:
         """Bytes, known before the first batch: `plan`, all slots and workspaces; `decoders`, which libjpeg and libpng may take besides,
-        for files that come in several passes; `total`. Worker processes have memory of their own."""
+        for files that come in several passes; `cache`, what cache() keeps in memory; `total`. Worker processes have memory of their own."""
         if self._plan is None:
             self._plan = Plan(self, self._place)
         if not self._plan.graph.is_compiled:
             self._plan.graph.compile()
         held = self._plan.graph.memory()["total"]
         decoders = sum(get_num_threads() * s.limits["max_decoder_bytes"] for s in self._stages if isinstance(s, Decode))
-        return {"plan": held, "decoders": decoders, "total": held + decoders}
+        return {"plan": held, "decoders": decoders, "cache": self._source.kept, "total": held + decoders + self._source.kept}
 
     # The place.
 

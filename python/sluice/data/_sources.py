@@ -22,7 +22,7 @@ _HEAD = 4  # int64 for each file: base/files/packed_files.h
 class Source:
     """`count` samples by number. `images`: their first part is encoded, and to be decoded. `direct`: read() gives any samples at any
     time; else a Mapped makes batches of them, with as many `workers` at least. `random`: samples are others in each epoch.
-    `boxes`: values beside an image are places in the whole of it."""
+    `boxes`: values beside an image are places in the whole of it. `kept`: bytes that it keeps in memory."""
 
     count: int
     images = False
@@ -30,6 +30,7 @@ class Source:
     direct = False
     random = False
     workers = 0
+    kept = 0
     fingerprint: str
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
