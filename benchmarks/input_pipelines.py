@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Input pipelines: batches for training from files, by sluice.data and by torch's DataLoader with Pillow; the first batch of many files."""
+"""Input pipelines: batches for training from files, by sluice.data and by torch's DataLoader with Pillow; functions of
+Python by workers; the first batch of many files."""
 import os
 import pathlib
 import statistics
 import tempfile
 import time
 
-from common import Side, report, spread, wanted
+from common import Side, measure, report, spread, wanted
 from images import BATCH, MEAN, SIZE, STD, photographs
 
 MANY = 100_000
@@ -104,6 +105,37 @@ def iterators() -> None:
            rates[0] / rates[1], batch=BATCH, cpu_us=ours, peer_cpu_us=peer, cpu_ratio=peer / ours)
 
 
+SAMPLES = 320
+
+
+def burnt(sample):
+    """Some milliseconds of one core."""
+    import numpy as np
+    number = int(sample)
+    for i in range(60_000):
+        number = (number * 31 + i) % 1_000_003
+    return np.full((3, 64, 64), number, np.float32)
+
+
+def make_mapped(workers: int):
+    import numpy as np
+    from sluice import data
+    pipeline = data.dataset(range(SAMPLES)).map(burnt, workers=workers, out=((3, 64, 64), np.float32)).batch(16)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            assert sum(len(batch) for batch in pipeline) == SAMPLES
+
+    return run
+
+
+def python_stages() -> None:
+    """Samples a second of a function of Python, by two workers and by none."""
+    times = measure([Side(make_mapped, 2, daemon=False), Side(make_mapped, 0)], rounds=5)
+    rates = [SAMPLES / statistics.median(side) for side in times]
+    report("data.input.map", *rates, "no workers (the aim: 1.8)", "samples/s", 5, max(map(spread, times)), rates[0] / rates[1], workers=2)
+
+
 def first_batch() -> None:
     """Seconds from the name of a folder of 100,000 files to its first batch, with an index and without."""
     from sluice import data
@@ -125,5 +157,7 @@ def first_batch() -> None:
 if __name__ == "__main__":
     if wanted("data.input.iterator"):
         iterators()
+    if wanted("data.input.map"):
+        python_stages()
     if wanted("data.input.first"):
         first_batch()
