@@ -2,6 +2,7 @@
 import json
 import os
 import multiprocessing as mp
+import pathlib
 import statistics
 import sys
 import tempfile
@@ -48,6 +49,15 @@ class Side:
         """Seconds per step over `count` steps."""
         self._connection.send(count)
         return self._connection.recv()
+
+    def cpu_seconds(self) -> float:
+        """What the process and those it has started have taken of the cores so far."""
+        pids, ticks = [self._process.pid], 0
+        for pid in pids:
+            for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+                pids += children.read_text().split()
+            ticks += sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         self._connection.send(None)

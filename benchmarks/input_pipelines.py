@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Input pipelines: batches for training from files, by sluice.data and by torch's DataLoader with Pillow; the first batch of many files."""
+"""Input pipelines: batches for training from files, by sluice.data and by torch's DataLoader with Pillow; functions of
+Python by workers; the first batch of many files."""
 import os
 import pathlib
 import statistics
@@ -10,7 +11,7 @@ from common import Side, measure, report, spread, wanted
 from images import BATCH, MEAN, SIZE, STD, photographs
 
 MANY = 100_000
-STEP = 10  # batches that are timed together, of which both sides have a few ready when they begin
+PASS = 10  # times all photographs. A pass is timed as a whole: between passes no side has batches in work, or ready
 
 
 def folder_of(files, classes: int) -> tempfile.TemporaryDirectory:
@@ -35,13 +36,12 @@ def make_input(cores: int):
     root = folder_of(files, 4)
     for i in range(len(files)):
         os.link(f"{root.name}/files/{i}.jpg", f"{root.name}/train/{i % 4:04}/{i}.jpg")
-    pipeline = (data.images(f"{root.name}/train").shuffle().repeat().batch(BATCH)
+    pipeline = (data.images(f"{root.name}/train").shuffle().repeat(PASS).batch(BATCH)
                 .decode(SIZE, crop=data.random_resized_crop(), flip=0.5).normalize(MEAN, STD))
-    batches = iter(pipeline)
 
     def run(count: int, root=root) -> None:
-        for _ in range(count * STEP):
-            next(batches)
+        for _ in range(count):
+            assert sum(1 for _ in pipeline) * BATCH == PASS * len(files)
 
     return run
 
@@ -62,7 +62,7 @@ def make_torch_input(workers: int):
 
     class Photographs(Dataset):
         def __len__(self):
-            return 1 << 20
+            return PASS * len(files)
 
         def __getitem__(self, i):
             draw = random.Random(i)
@@ -76,22 +76,64 @@ def make_torch_input(workers: int):
             pixels = np.asarray(image).transpose(2, 0, 1).astype(np.float32) / 255
             return torch.from_numpy((pixels - mean) / std), i % 4
 
-    batches = iter(DataLoader(Photographs(), BATCH, shuffle=True, num_workers=workers, multiprocessing_context="fork"))
+    batches = DataLoader(Photographs(), BATCH, shuffle=True, num_workers=workers, multiprocessing_context="fork", persistent_workers=True)
 
     def run(count: int, root=root) -> None:
-        for _ in range(count * STEP):
-            next(batches)
+        for _ in range(count):
+            assert sum(1 for _ in batches) * BATCH == PASS * len(files)
 
     return run
 
 
 def iterators() -> None:
-    """Images a second that a loop over batches gets, on two cores."""
+    """Images a second that a loop over batches gets, on two cores, and the time of the cores that each image takes."""
     sides = [Side(make_input, 2), Side(make_torch_input, 2, daemon=False)]
-    times = [[STEP * BATCH / t for t in side] for side in measure(sides, rounds=3, seconds=0.1)]
-    rates = [statistics.median(side) for side in times]
-    report("data.input.iterator", *rates, "torch's DataLoader with Pillow, two workers", "images/s", 3, max(map(spread, times)),
-           rates[0] / rates[1], batch=BATCH)
+    for side in sides:
+        side.time(1)
+    seconds, cpu = [[], []], [[], []]
+    for _ in range(3):
+        for i, side in enumerate(sides):
+            before = side.cpu_seconds()
+            seconds[i].append(side.time(1))
+            cpu[i].append(side.cpu_seconds() - before)
+    for side in sides:
+        side.close()
+    images = PASS * len(photographs())
+    rates = [images / statistics.median(side) for side in seconds]
+    ours, peer = (statistics.median(side) / images * 1e6 for side in cpu)
+    report("data.input.iterator", *rates, "torch's DataLoader with Pillow, two workers", "images/s", 3, max(map(spread, seconds)),
+           rates[0] / rates[1], batch=BATCH, cpu_us=ours, peer_cpu_us=peer, cpu_ratio=peer / ours)
+
+
+SAMPLES = 320
+
+
+def burnt(sample):
+    """Some milliseconds of one core."""
+    import numpy as np
+    number = int(sample)
+    for i in range(60_000):
+        number = (number * 31 + i) % 1_000_003
+    return np.full((3, 64, 64), number, np.float32)
+
+
+def make_mapped(workers: int):
+    import numpy as np
+    from sluice import data
+    pipeline = data.dataset(range(SAMPLES)).map(burnt, workers=workers, out=((3, 64, 64), np.float32)).batch(16)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            assert sum(len(batch) for batch in pipeline) == SAMPLES
+
+    return run
+
+
+def python_stages() -> None:
+    """Samples a second of a function of Python, by two workers and by none."""
+    times = measure([Side(make_mapped, 2, daemon=False), Side(make_mapped, 0)], rounds=5)
+    rates = [SAMPLES / statistics.median(side) for side in times]
+    report("data.input.map", *rates, "no workers (the aim: 1.8)", "samples/s", 5, max(map(spread, times)), rates[0] / rates[1], workers=2)
 
 
 def first_batch() -> None:
@@ -115,5 +157,7 @@ def first_batch() -> None:
 if __name__ == "__main__":
     if wanted("data.input.iterator"):
         iterators()
+    if wanted("data.input.map"):
+        python_stages()
     if wanted("data.input.first"):
         first_batch()

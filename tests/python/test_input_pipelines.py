@@ -558,6 +558,18 @@ def test_misuse_is_told(folder, make, error, text):
         make(folder)
 
 
+@pytest.mark.parametrize("threads", sorted({1, sl.get_num_threads()}))
+def test_decoding_has_all_threads_beside_its_source(folder, threads):
+    before = sl.get_num_threads()
+    sl.set_num_threads(threads)
+    try:
+        pipeline = data.images(folder).batch(8).decode(8)
+        pipeline.memory()  # which compiles the plan
+    finally:
+        sl.set_num_threads(before)
+    assert [s["cores"] for s in pipeline._plan.graph.plan["streams"] if "compute" in str(s)] == [threads]
+
+
 def test_memory_is_known_before_the_first_batch(folder):
     pipeline = data.images(folder).repeat().batch(8).decode(64).normalize(MEAN, STD)
     told = pipeline.memory()

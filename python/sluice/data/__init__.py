@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice.data import _sources, augment as augment, records as _records
+from sluice.data import _combined, _layouts, _sources, augment as augment, records as _records
+from sluice.data._order import Interleaved
 from sluice.data._pipeline import Errors as Errors, Pipeline as Pipeline
 from sluice.data._stages import Crop as Crop, central_crop as central_crop, random_resized_crop as random_resized_crop
 from sluice.data.records import Writer as RecordWriter
 
-__all__ = ["Crop", "Errors", "Pipeline", "RecordWriter", "arrays", "augment", "central_crop", "csv", "dataset", "images", "lines",
-           "random_resized_crop", "read_records", "records", "tar"]
+__all__ = ["Crop", "Errors", "Pipeline", "RecordWriter", "arrays", "augment", "central_crop", "cifar", "coco", "csv", "dataset", "images",
+           "interleave", "lines", "mnist", "parquet", "random_resized_crop", "read_records", "records", "tar", "voc", "zip"]
 
 read_records = _records.read
 
@@ -57,6 +58,59 @@ def csv(path: Any, columns: Any = None, label: Any = None, *, seed: int = 0) -> 
 def lines(pattern: Any, width: int, *, seed: int = 0, index: Any = None) -> Pipeline:
     """Lines of text files: their first `width` bytes, uint8 (N, width), and how many there are. map() before batch() gets texts."""
     return Pipeline(_sources.Lines(pattern, width, index), seed)
+
+
+def zip(*pipelines: Pipeline, seed: int = 0) -> Pipeline:  # noqa: A001 as tf.data calls it
+    """Samples of several pipelines side by side, before their batch(): (x, y) and z become (x, y, z). As many as the shortest has.
+
+    The parts have no shuffle(), shard() or repeat(); what zip() gives may have. Encoded images may be the first part.
+    """
+    if not pipelines:
+        raise ValueError("data.zip: no pipelines; must have one at least")
+    return Pipeline(_combined.Zipped([p.as_part("zip") for p in pipelines]), seed)
+
+
+def interleave(*pipelines: Pipeline, weights: Any = None, block: int = 1, seed: int = 0) -> Pipeline:
+    """Samples of several pipelines in turn, before their batch(): `block` of each; or in shares of `weights`, at any place. Those that have
+    more samples go on among themselves. The parts may be shuffled, each in itself; a shuffle() of what interleave() gives is of all.
+    """
+    parts = [p.as_part("interleave", moving=True) for p in pipelines]
+    if not parts or block < 1:
+        raise ValueError(f"data.interleave: {len(parts)} pipelines, block {block}; must be at least 1")
+    if weights is not None and (len(weights) != len(parts) or min(weights) <= 0):
+        raise ValueError(f"data.interleave: weights {weights} of {len(parts)} pipelines; must be a positive number for each")
+    joined = (_combined.JoinedFiles if parts[0].images else _combined.Joined)(parts)
+    return Pipeline(joined, seed)._interleaved(Interleaved([p._order for p in pipelines], joined.begins, weights, block))
+
+
+def mnist(folder: Any, train: bool = True, *, seed: int = 0) -> Pipeline:
+    """MNIST, and what has its format: uint8 (N, 1, 28, 28) and labels. The folder has its files, packed or not, or torchvision's MNIST/raw."""
+    return Pipeline(_layouts.mnist(folder, train), seed)
+
+
+def cifar(folder: Any, classes: int = 10, train: bool = True, *, seed: int = 0) -> Pipeline:
+    """CIFAR-10 or CIFAR-100: uint8 (N, 3, 32, 32) and labels. Its binary version, or the one for Python, of which nothing is run."""
+    return Pipeline(_layouts.cifar(folder, classes, train), seed)
+
+
+def coco(folder: Any, annotations: Any, *, most: int | None = None, crowds: bool = False, seed: int = 0) -> Pipeline:
+    """COCO's images and instances: (encoded image, how many objects, boxes, classes), of which the last two have `most` rows an image.
+
+    boxes: float32, left, top, right, bottom, as parts of the image from 0 to 1; zeros behind the last. classes: numbers of the names in
+    `classes`, in the order of COCO's numbers; -1 behind the last. most: by default as many as the image with most objects has.
+    """
+    return Pipeline(_layouts.coco(folder, annotations, most, crowds), seed)
+
+
+def voc(folder: Any, image_set: str = "train", year: str = "2012", *, most: int | None = None, difficult: bool = False,
+        seed: int = 0) -> Pipeline:
+    """Pascal VOC's images and objects, as coco() has them. The folder has VOCdevkit, or is VOC2012 itself."""
+    return Pipeline(_layouts.voc(folder, image_set, year, most, difficult), seed)
+
+
+def parquet(path: Any, columns: Any = None, label: Any = None, *, seed: int = 0) -> Pipeline:
+    """Columns of numbers of a Parquet file, as csv() has them, by the package pyarrow. They are read into memory."""
+    return Pipeline(_layouts.parquet(path, columns, label), seed)
 
 
 def dataset(samples: Any, *, seed: int = 0) -> Pipeline:

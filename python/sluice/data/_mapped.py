@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import inspect
+import itertools
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -10,8 +14,10 @@ import numpy as np
 from sluice._C import Tensor
 from sluice.data._sources import Source, dtype_of, padded
 
+_TRIED = 10  # samples that are asked what samples are like
 
-def _arrays(sample: Any) -> list[Any]:
+
+def arrays_of(sample: Any) -> list[Any]:
     """A sample's parts as arrays; numbers of Python as torch's collate makes them, float32 and int64."""
     parts = sample if isinstance(sample, (tuple, list)) else (sample,)
     arrays = []
@@ -25,103 +31,150 @@ def _arrays(sample: Any) -> list[Any]:
     return arrays
 
 
-class _Samples:
-    """The dataset of a loader: samples by (id, first half of the key), so that workers need nothing else."""
+def _told(kinds: Any) -> str:
+    return ", ".join(f"{dtype}{shape}" for shape, dtype in kinds) or "no parts"
 
-    def __init__(self, source: Source, fn: Callable[..., Any] | None) -> None:
-        self.source, self.fn = source, fn
-        self.random = fn is not None and "rng" in inspect.signature(fn).parameters
 
-    def __getitem__(self, place: tuple[int, int]) -> list[Any]:
-        i, key = place
-        sample = self.source.sample(i)
-        if self.fn is not None:
-            whole = (key & (2**64 - 1)) << 64 | (i & (2**64 - 1))
-            options = {"rng": np.random.Generator(np.random.Philox(key=whole))} if self.random else {}
-            sample = self.fn(sample, **options)
-        return _arrays(sample)
+def _kinds_of(out: Any) -> list[tuple[tuple[int, ...], Any]]:
+    """Shapes and NumPy's dtypes of what `out=` declares: (shape, dtype), or a list of such."""
+    try:
+        pairs = [out] if isinstance(out, tuple) else list(out)
+        return [(tuple(int(n) for n in shape), np.dtype(getattr(dtype, "name", dtype))) for shape, dtype in pairs]
+    except (TypeError, ValueError):
+        raise TypeError(f"map: out: {out!r}; must be (shape, dtype) of a sample's array, or a list of them") from None
+
+
+class _Sample(int):
+    """A sample's number, with the key of its epoch and, where it must not be made again, the cause."""
+
+    key = 0
+    cause = ""
+
+    def __reduce__(self) -> Any:
+        return _sample, (int(self), self.key, self.cause)
+
+
+def _sample(i: int, key: int, cause: str = "") -> _Sample:
+    sample = _Sample(i)
+    sample.key, sample.cause = key, cause
+    return sample
+
+
+class _Bad:
+    """The place of a sample that could not be made."""
+
+    def __init__(self, cause: str) -> None:
+        self.cause = cause
+
+
+def standing(count: int, bad: list[tuple[int, str]], policy: str) -> list[int]:
+    """Which sample of a batch stands in each row, once bad ones are replaced by the next good one, or left out."""
+    left = {k for k, _ in bad}
+    good = [k for k in range(count) if k not in left]
+    if not bad or policy == "skip":
+        return good
+    if not good:
+        raise ValueError(f"data.map: all {count} samples of a batch are bad, the first by {bad[0][1]}; there is none to replace them")
+    return [min(good, key=lambda g: (g - k) % count) for k in range(count)]
+
+
+class _Maker:
+    """The dataset of a loader, and what puts its samples into batches: all that workers need."""
+
+    def __init__(self, source: Source, kinds: Any, policy: str) -> None:
+        self._source, self._kinds, self._policy = source, kinds, policy
 
     def __len__(self) -> int:
-        return self.source.count
+        return self._source.count
+
+    def __getitem__(self, sample: _Sample) -> Any:
+        if self._policy == "raise":
+            return self._made(sample)
+        try:
+            return self._made(sample)
+        except _Lost as error:
+            return _Bad(str(error))
+        except Exception as error:  # noqa: BLE001 the policy says what becomes of it
+            return _Bad(type(error).__name__)
+
+    def _made(self, sample: _Sample) -> list[Any]:
+        if sample.cause:
+            raise _Lost(sample.cause)
+        arrays = arrays_of(self._source.sample(int(sample), sample.key))
+        kinds = [(a.shape, a.dtype) for a in arrays]
+        if kinds != self._kinds:
+            raise ValueError(f"data.map: {self._source.name(int(sample))} is {_told(kinds)}; must be {_told(self._kinds)} as the others are; "
+                             "padded_batch() takes samples of other lengths")
+        return arrays
+
+    def batch(self, samples: list[Any]) -> tuple[list[Any], list[int], list[tuple[int, str]]]:
+        """Arrays with a row for each sample, which sample stands in each row, and which are bad, with causes."""
+        bad = [(k, sample.cause) for k, sample in enumerate(samples) if isinstance(sample, _Bad)]
+        rows = standing(len(samples), bad, self._policy)
+        arrays = [np.stack(parts) for parts in zip(*(samples[k] for k in rows))]
+        return arrays or [np.zeros((0, *shape), dtype) for shape, dtype in self._kinds], rows, bad
+
+    def make(self, samples: list[_Sample]) -> Any:
+        return self.batch([self[sample] for sample in samples])
 
 
-def _stacked(samples: list[list[Any]]) -> list[Any]:
-    first = samples[0]
-    for k, sample in enumerate(samples):
-        if [(a.shape, a.dtype) for a in sample] != [(a.shape, a.dtype) for a in first]:
-            raise ValueError(f"data: sample {k} of a batch has {_told(sample)}, the first {_told(first)}; all must be alike")
-    return [np.stack(parts) for parts in zip(*samples)]
+class _Lost(RuntimeError):
+    """A sample whose worker was lost twice."""
 
 
-def _told(sample: list[Any]) -> str:
-    return ", ".join(f"{a.dtype}{a.shape}" for a in sample) or "no parts"
+class _Ahead:
+    """Batches that workers make ahead of time, in order. If a worker is lost, by death or because it takes too long, all are started again
+    and go on with the batches that were not handed out; a sample that has cost two workers is bad."""
 
+    def __init__(self, maker: _Maker, coming: Iterator[list[_Sample]], workers: int, timeout: float) -> None:
+        self._maker, self._coming, self._workers, self._timeout = maker, coming, workers, timeout
+        self._asked: collections.deque[list[_Sample]] = collections.deque()
+        self._lost: set[int] = set()
+        self._start()
 
-class Mapped(Source):
-    """fn of each sample of another source. Workers make batches ahead of time, and in order."""
-
-    def __init__(self, source: Source, fn: Callable[..., Any] | None, workers: int, seed: int) -> None:
-        if fn is not None and not callable(fn):
-            raise TypeError(f"map: {type(fn).__name__}; must be a function")
-        if workers < 0:
-            raise ValueError(f"map: {workers} workers; must not be negative")
-        if isinstance(source, Mapped) and fn is not None:
-            inner, before = source, source._samples
-            source = inner._inner
-            fn, workers = _Chained(before, fn), max(workers, inner._workers)
-        self._inner, self._workers, self._samples = source, workers, _Samples(source, fn)
-        self.count, self.fingerprint = source.count, source.fingerprint
-        self._kinds: Any = None
-        self._batches: Any = None
-
-    def _parts(self) -> list[tuple[tuple[int, ...], Any]]:
-        if self._kinds is None:
-            self._kinds = [(a.shape, a.dtype) for a in self._samples[(0, 0)]]
-        return self._kinds
-
-    def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
-        return [((batch, *shape), dtype_of(dtype, "data.map")) for shape, dtype in self._parts()]
-
-    def name(self, i: int) -> str:
-        return self._inner.name(i)
-
-    def sample(self, i: int) -> Any:
-        return tuple(self._samples[(i, 0)])
-
-    def begin(self, coming: Iterator[tuple[Any, Any]]) -> None:
+    def _start(self) -> None:
         from sluice.utils.data import DataLoader
 
-        places = (list(zip(ids.tolist(), keys[:, 0].tolist())) for ids, keys in coming)
-        if not self._workers:
-            self._batches = (_stacked([self._samples[place] for place in batch]) for batch in places)
-            return
-        self._parts()
-        self._batches = None  # workers of another place end first
-        loader = DataLoader(self._samples, batch_sampler=_Once(places), num_workers=self._workers, collate_fn=_stacked)
+        self._batches: Any = None  # workers of before end first
+        again = list(self._asked)
+        loader = DataLoader(self._maker, batch_sampler=_Once(itertools.chain(again, self._noted())), num_workers=self._workers,
+                            collate_fn=self._maker.batch, timeout=self._timeout)
         self._batches = iter(loader)
 
-    def read(self, ids: Any, batch: int) -> list[Any]:
-        arrays = next(self._batches, None)
-        if arrays is None:
-            raise RuntimeError("data.map: the workers have no more batches")
-        kinds = self._parts()
-        if [(a.shape[1:], a.dtype) for a in arrays] != kinds:
-            raise ValueError(f"data.map: samples of {_told([a[0] for a in arrays])}; sample 0 has {kinds}; all must be alike")
-        return [padded(array, batch) for array in arrays]
+    def _noted(self) -> Iterator[list[_Sample]]:
+        for samples in self._coming:
+            self._asked.append(samples)
+            yield samples
 
+    def __next__(self) -> Any:
+        from sluice.utils.data._workers import WorkerLost
 
-class _Chained:
-    """One function behind another, each with the sample's own random numbers."""
+        while True:
+            try:
+                batch = next(self._batches)
+            except WorkerLost as error:
+                self._restart(error)
+                continue
+            except StopIteration:
+                raise
+            except Exception:
+                self._asked.popleft()
+                raise
+            self._asked.popleft()
+            return batch
 
-    def __init__(self, first: _Samples, second: Callable[..., Any]) -> None:
-        self._first, self._second = first, second
-        self._random = "rng" in inspect.signature(second).parameters
-
-    def __call__(self, sample: Any, rng: Any) -> Any:
-        first = self._first
-        if first.fn is not None:
-            sample = first.fn(sample, rng=rng) if first.random else first.fn(sample)
-        return self._second(sample, rng=rng) if self._random else self._second(sample)
+    def _restart(self, error: Any) -> None:
+        if error.index in self._lost:
+            if error.index < 0:
+                raise error
+            for samples in self._asked:
+                for k, sample in enumerate(samples):
+                    if sample == error.index:
+                        samples[k] = _sample(int(sample), sample.key, f"cost two workers, which {error.how}")
+        else:
+            self._lost.add(error.index)
+            warnings.warn(f"data.map: {error}; workers are started again, and go on there", stacklevel=2)
+        self._start()
 
 
 class _Once:
@@ -132,3 +185,94 @@ class _Once:
 
     def __iter__(self) -> Iterator[Any]:
         return self._batches
+
+
+class Mapped(Source):
+    """fn of each sample of another source; without fn its samples themselves. Workers make batches ahead of time, and in order."""
+
+    def __init__(self, source: Source, fn: Callable[..., Any] | None = None, workers: int = 0, out: Any = None, timeout: float = 0) -> None:
+        if fn is not None and not callable(fn):
+            raise TypeError(f"map: {type(fn).__name__}; must be a function")
+        if workers < 0:
+            raise ValueError(f"map: {workers} workers; must not be negative")
+        if timeout < 0:
+            raise ValueError(f"map: timeout: {timeout}; must be seconds, or 0 for no limit")
+        self._inner, self._fn, self.workers = source, fn, max(workers, source.workers)
+        self._depth = source._depth + 1 if isinstance(source, Mapped) else 0
+        self._timeout = max(timeout, source._timeout) if isinstance(source, Mapped) else timeout
+        self._takes_rng = fn is not None and "rng" in parameters_of(fn)
+        self.random = self._takes_rng or source.random
+        self.count = source.count
+        self.fingerprint = source.fingerprint
+        self._kinds = None if out is None else _kinds_of(out)
+        self._coming: Any = None
+        self._batches: Any = None
+        self._settled: Any = (None, [])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_batches": None, "_coming": None}
+
+    def known_kinds(self) -> list[tuple[tuple[int, ...], Any]]:
+        """Shapes and dtypes of a sample's parts: those of the first that can be made."""
+        if self._kinds is None:
+            with ThreadPoolExecutor(1) as apart:  # the thread that asks may trace a graph, of which the function's ops are no part
+                self._kinds = apart.submit(self._first_kinds).result()
+        return self._kinds
+
+    def _first_kinds(self) -> list[tuple[tuple[int, ...], Any]]:
+        first: Exception | None = None
+        for i in range(min(self.count, _TRIED)):
+            try:
+                return [(a.shape, a.dtype) for a in arrays_of(self.sample(i))]
+            except Exception as error:  # noqa: BLE001 the batch with it will say so
+                first = first or error
+        raise first or ValueError("data: there are no samples, so what map() gives is unknown; out= may say so")
+
+    def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
+        return [((batch, *shape), dtype_of(dtype, "data.map")) for shape, dtype in self.known_kinds()]
+
+    def name(self, i: int) -> str:
+        return self._inner.name(i)
+
+    def sample(self, i: int, key: int = 0) -> Any:
+        sample = self._inner.sample(i, key)
+        if self._fn is None:
+            return sample
+        if not self._takes_rng:
+            return self._fn(sample)
+        whole = (key & (2**64 - 1)) << 64 | (i & (2**64 - 1))
+        return self._fn(sample, rng=np.random.Generator(np.random.Philox(key=whole, counter=[0, 0, 0, self._depth])))
+
+    def begin(self, coming: Iterator[tuple[Any, Any]], policy: str) -> None:
+        self._coming, self._policy, self._batches = coming, policy, None  # workers of another place end
+
+    def _made(self) -> Any:
+        """The batches, which are begun by whoever reads the first: a graph that is traced is no place for that."""
+        maker = _Maker(self, self.known_kinds(), self._policy)
+        batches = ([_sample(i, key) for i, key in zip(ids.tolist(), keys[:, 0].tolist())] for ids, keys in self._coming)
+        return _Ahead(maker, batches, self.workers, self._timeout) if self.workers else map(maker.make, batches)
+
+    def read(self, ids: Any, batch: int) -> list[Any]:
+        if self._batches is None:
+            self._batches = self._made()
+        got = next(self._batches, None)
+        if got is None:
+            raise RuntimeError("data.map: the workers have no more batches")
+        arrays, rows, bad = got
+        self._settled = (np.array(rows, np.int64), bad) if bad else (None, [])
+        return [padded(array, batch) for array in arrays] if batch else arrays
+
+    def made_now(self, i: int, policy: str) -> Any:
+        """The arrays of a sample, made here; where it is bad and the policy is not to raise, the cause."""
+        made = _Maker(self, self.known_kinds(), policy)[_sample(i, 0)]
+        return made.cause if isinstance(made, _Bad) else made
+
+    def settled(self) -> tuple[Any, list[tuple[int, str]]]:
+        return self._settled
+
+
+def parameters_of(fn: Callable[..., Any]) -> Any:
+    try:
+        return inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return {}  # of a built-in function

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from typing import Any
 
 import numpy as np
+
+from sluice._C import Generator
+from sluice._tensor.creation import randperm
+from sluice.utils.data.sampler import RandomSampler, draw_seed
 
 _U64 = np.uint64
 _BLOCK = 4096  # positions whose order is made together
@@ -45,6 +50,95 @@ def permuted(positions: Any, n: int, key: int) -> Any:
     return out.astype(np.int64)
 
 
+class Chosen:
+    """The samples with these numbers alone."""
+
+    fixed = True
+
+    def __init__(self, numbers: Any) -> None:
+        self._numbers = numbers
+
+    def ids(self, epoch: int, places: Any) -> Any:
+        return self._numbers[places]
+
+
+class Interleaved:
+    """Samples of several orders in turn, each in its own order: `block` of each; or so that at any place each has had its share, which is
+    that of its weight. Those that have more go on among themselves."""
+
+    def __init__(self, orders: list[Order], begins: Any, weights: Any, block: int) -> None:
+        self._orders, self._begins = orders, begins
+        which = np.concatenate([np.full(o.length, k, np.int32) for k, o in enumerate(orders)])
+        place = np.concatenate([np.arange(o.length) for o in orders])
+        turn = place // block if weights is None else (place + 0.5) / np.asarray(weights, np.float64)[which]
+        sequence = np.lexsort((place, which, turn))
+        self._which, self._place, self.count = which[sequence], place[sequence], len(sequence)
+        self.fixed = all(o.fixed for o in orders)
+
+    def ids(self, epoch: int, places: Any) -> Any:
+        which, inner, out = self._which[places], self._place[places], np.empty(len(places), np.int64)
+        for k, order in enumerate(self._orders):
+            mine = which == k
+            out[mine] = order.ids(epoch, inner[mine]) + self._begins[k]
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class Buckets:
+    """Samples of like length together: of each `pool` batches of the order before, which are sorted, and of a shuffle come in any order."""
+
+    lengths: Any
+    pool: int
+    size: int = 0  # of a batch
+
+    def ids(self, order: Order, epoch: int, positions: Any) -> Any:
+        span, out = self.size * self.pool, np.empty(len(positions), np.int64)
+        for number in np.unique(positions // span).tolist():
+            begin = number * span
+            ids = order.plain_ids(epoch, np.arange(begin, min(begin + span, order.length)))
+            ids = ids[np.argsort(self.lengths[ids], kind="stable")]
+            batches = len(ids) // self.size
+            if order.shuffled and batches > 1:
+                moved = permuted(np.arange(batches), batches, mixed(order.seed, epoch, number, 0xB0C))
+                ids[:batches * self.size] = ids[:batches * self.size].reshape(batches, self.size)[moved].reshape(-1)
+            here = positions // span == number
+            out[here] = ids[positions[here] - begin]
+        return out
+
+
+class TorchOrder:
+    """The permutations that torch draws: of one rank those of DataLoader(shuffle=True, generator=g) with g.manual_seed(seed), an epoch after
+    the other; of several those of DistributedSampler(seed=seed). It keeps one permutation; an earlier epoch begins at the seed again."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._lock, self._key = seed, threading.Lock(), (0, -1, 1)
+        self._kept: Any = None
+        self._generator: Any = None
+
+    def __getstate__(self) -> Any:
+        return self._seed
+
+    def __setstate__(self, seed: int) -> None:
+        self.__init__(seed)  # type: ignore[misc]
+
+    def permutation(self, n: int, epoch: int, world: int) -> Any:
+        with self._lock:
+            if self._key != (n, epoch, world):
+                self._kept, self._key = self._drawn(n, epoch, world), (n, epoch, world)
+            return self._kept
+
+    def _drawn(self, n: int, epoch: int, world: int) -> Any:
+        if world > 1:
+            return randperm(n, generator=Generator().manual_seed(self._seed + epoch)).numpy()
+        count, at, of = self._key
+        if (count, of) != (n, world) or at >= epoch or self._generator is None:
+            self._generator, at = Generator().manual_seed(self._seed), -1
+        for _ in range(epoch - at):
+            draw_seed(self._generator)  # as a loader does for its workers
+            drawn = list(RandomSampler(range(n), generator=self._generator))
+        return np.array(drawn, np.int64)
+
+
 @dataclasses.dataclass(frozen=True)
 class Order:
     """Which sample comes where. Filters, skip and take choose from all samples, before they are shared among ranks."""
@@ -52,12 +146,14 @@ class Order:
     count: int  # samples of the source, or of `chosen`
     seed: int = 0
     shuffled: bool = False
+    torchs: TorchOrder | None = None  # which then shuffles
     rank: int = 0
     world: int = 1
     uneven: str = "pad"
     skipped: int = 0
     taken: int | None = None
-    chosen: Any = None  # of a filter: the ids that are left
+    inner: Any = None  # Chosen or Interleaved: which samples `count` counts
+    buckets: Buckets | None = None
 
     @property
     def whole(self) -> int:
@@ -74,10 +170,20 @@ class Order:
 
     def ids(self, epoch: int, positions: Any) -> Any:
         """The samples at these positions of an epoch. REQUIRES: 0 <= positions < length."""
+        return self.plain_ids(epoch, positions) if self.buckets is None else self.buckets.ids(self, epoch, np.asarray(positions, np.int64))
+
+    def plain_ids(self, epoch: int, positions: Any) -> Any:
+        """ids() without buckets."""
         places = (np.asarray(positions, np.int64) * self.world + self.rank) % max(self.whole, 1) + self.skipped
         if self.shuffled and places.size:
-            places = permuted(places, self.count, mixed(self.seed, epoch))
-        return places if self.chosen is None else self.chosen[places]
+            places = (permuted(places, self.count, mixed(self.seed, epoch)) if self.torchs is None else
+                      self.torchs.permutation(self.count, epoch, self.world)[places])
+        return places if self.inner is None else self.inner.ids(epoch, places)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it is the same in all epochs, and of no rank."""
+        return not self.shuffled and self.world == 1 and self.buckets is None and (self.inner is None or self.inner.fixed)
 
     def key(self, epoch: int) -> int:
         """The first half of the keys of an epoch's samples, as int64; the other half is the sample's id."""

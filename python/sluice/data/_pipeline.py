@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import copy
 import dataclasses
 import weakref
@@ -14,116 +13,16 @@ from sluice import _C
 from sluice._base.trace import running
 from sluice._tensor.functions import get_num_threads
 from sluice._tensor.host_function import host_function
-from sluice.data._order import Order, Walk
+from sluice.data import _transforms
+from sluice.data._combined import Selected, Windowed
+from sluice.data._cached import Cached
+from sluice.data._functions import Branch, Padding, Tokens
+from sluice.data._order import Buckets, Chosen, Order, TorchOrder
 from sluice.data._mapped import Mapped
-from sluice.data._sources import padded
-from sluice.data._stages import Batch, Decode, Function, Normalize
+from sluice.data._running import Errors as Errors, Feed, Iterator as Running, Place, Plan, bad_images
+from sluice.data._stages import Batch, Branches, Decode, Function, Normalize
 
 _POLICIES = ("raise", "replace", "skip")
-_CAUSES = {2: "cannot be read", 3: "broken or too large"}  # base/image_call.h
-_NAMES = 100  # of bad samples that are kept
-
-
-@dataclasses.dataclass(frozen=True)
-class _Place:
-    """A place in the samples of all epochs, and the epoch in which its pass began."""
-
-    begun: int = 0
-    epoch: int = 0
-    position: int = 0
-
-    def later(self, samples: int, length: int) -> _Place:
-        epochs, position = divmod(self.position + samples, max(length, 1))
-        return _Place(self.begun, self.epoch + epochs, position)
-
-
-class _Feed:
-    """The source of a plan: the files or rows of the next batch, their keys, and their ids (-1: there is none)."""
-
-    def __init__(self, pipeline: Pipeline, place: _Place) -> None:
-        self.__name__ = "input"
-        self._pipeline, self._source = pipeline, copy.copy(pipeline._source)  # which may be in the middle of batches elsewhere
-        self.start(place)
-
-    def start(self, place: _Place) -> None:
-        """Where the next batch begins."""
-        p, self.place = self._pipeline, place
-        self._walk = Walk(p._order, place.epoch, place.position)
-        self._left = p._left(place)
-        self._source.begin(self._coming(copy.copy(self._walk), self._left))
-
-    def reset(self) -> None:
-        """The next pass, when a graph begins anew."""
-        self.start(self._pipeline._pass_after(self.place))
-
-    def _coming(self, walk: Any, left: Any) -> Any:
-        """The ids and keys of all batches to come, for sources that make them ahead of time."""
-        while (step := self._step(walk, left)) is not None:
-            ids, keys, left = step
-            yield ids, keys
-
-    def _step(self, walk: Any, left: Any) -> Any:
-        p = self._pipeline
-        n = p._size if left is None else min(p._size, left)
-        if n < p._size and (p._drop_last or n == 0):
-            return None
-        ids, keys = walk.next(n)
-        return None if not len(ids) else (ids, keys, None if left is None else left - len(ids))
-
-    def __call__(self) -> Any:
-        step = self._step(self._walk, self._left)
-        if step is None:
-            raise StopIteration
-        ids, keys, self._left = step
-        size = self._pipeline._size
-        whole = np.full(size, -1, np.int64)
-        whole[:len(ids)] = ids
-        return (*self._source.read(ids, size), padded(keys, size), whole)
-
-
-class Errors:
-    """Bad samples: how many of each cause, and the first hundred names."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.names: list[str] = []
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
-
-    def add(self, cause: str, name: str) -> None:
-        self.counts[cause] = self.counts.get(cause, 0) + 1
-        if len(self.names) < _NAMES:
-            self.names.append(f"{name}: {cause}")
-
-    def __repr__(self) -> str:
-        told = ", ".join(f"{n} {cause}" for cause, n in sorted(self.counts.items()))
-        return f"Errors({told or 'none'})"
-
-
-class _Plan:
-    """The pipeline as a graph of its own."""
-
-    def __init__(self, pipeline: Pipeline, place: _Place) -> None:
-        from sluice.nn import Graph
-
-        class Input(Graph):
-            def build(self) -> Any:
-                return pipeline._traced(feed)
-
-        self.feed = feed = _Feed(pipeline, place)
-        self.graph = Input(name="input")
-        self.flying: collections.deque[Any] = collections.deque()
-
-    def start(self, place: _Place) -> None:
-        """The next step begins there; those that nobody will ask for are waited for."""
-        while self.flying:
-            try:
-                self.flying.popleft()[-1].numpy()
-            except Exception:  # noqa: BLE001, S110 told to whoever would have asked
-                pass
-        self.feed.start(place)
 
 
 class Pipeline:
@@ -141,24 +40,26 @@ class Pipeline:
         self._size, self._drop_last = 0, False
         self._stages: list[Any] = []
         self._policy, self._most, self._depth = "raise", None, 2
+        self._ragged = False  # of padded_batch()
+        self._pending: list[Any] = []  # what torchvision's transforms do behind batch()
         self._fresh()
 
     def _fresh(self) -> None:
-        self._plan: _Plan | None = None
-        self._place = _Place()  # behind the last batch that was handed out
+        self._plan: Plan | None = None
+        self._place = Place()  # behind the last batch that was handed out
         self._begins = True  # the next iteration goes on from there; else with the next pass
         self.errors = Errors()
         self._iterating: Any = lambda: None
 
-    def _left(self, place: _Place) -> int | None:
+    def _left(self, place: Place) -> int | None:
         """Samples to the end of the pass."""
         if self._epochs is None:
             return None
         return max((place.begun + self._epochs - place.epoch) * self._order.length - place.position, 0)
 
-    def _pass_after(self, place: _Place) -> _Place:
+    def _pass_after(self, place: Place) -> Place:
         begun = place.epoch + 1 if self._epochs is None else place.begun + self._epochs
-        return _Place(begun, begun)
+        return Place(begun, begun)
 
     def _with(self, **changes: Any) -> Pipeline:
         other = copy.copy(self)
@@ -189,9 +90,16 @@ class Pipeline:
             raise ValueError(f"shard: uneven: {uneven!r}; must be 'pad' or 'drop'")
         return self._ordered("shard", rank=rank, world=world, uneven=uneven)
 
-    def shuffle(self, seed: int | None = None) -> Pipeline:
-        """All samples in a random order, another one in each epoch. It takes no memory and no time to begin."""
-        return self._ordered("shuffle", shuffled=True, **({} if seed is None else {"seed": seed}))
+    def shuffle(self, seed: int | None = None, *, order: str = "sluice") -> Pipeline:
+        """All samples in a random order, another one in each epoch. It takes no memory and no time to begin.
+
+        order: "torch" draws torch's order: that of DataLoader(shuffle=True, generator=g) after g.manual_seed(seed), and with shard() that of
+        DistributedSampler(seed=seed). It takes 8 bytes a sample, and the epochs before are drawn to reach one.
+        """
+        if order not in ("sluice", "torch"):
+            raise ValueError(f"shuffle: order: {order!r}; must be 'sluice' or 'torch'")
+        seed = self._order.seed if seed is None else seed
+        return self._ordered("shuffle", shuffled=True, seed=seed, torchs=TorchOrder(seed) if order == "torch" else None)
 
     def repeat(self, epochs: int | None = None) -> Pipeline:
         """So many epochs in one go, or without end; batches go over the border."""
@@ -217,26 +125,124 @@ class Pipeline:
 
     def filter(self, keep: Callable[[Any], Any]) -> Pipeline:
         """The samples for which keep(sample) is true: of images, keep((content, label)). It is asked once for each, now."""
-        chosen = self._order.chosen
-        ids = np.arange(self._source.count) if chosen is None else chosen
+        inner = self._order.inner
+        if inner is not None and not inner.fixed:
+            raise ValueError("filter: behind interleave() of shuffled pipelines; filter these, or shuffle what interleave() gives")
+        ids = np.arange(self._order.count) if inner is None else inner.ids(0, np.arange(self._order.count))
         left = np.array([i for i in ids.tolist() if keep(self._source.sample(i))], np.int64)
-        return self._ordered("filter", chosen=left, count=len(left))
+        return self._ordered("filter", inner=Chosen(left), count=len(left))
+
+    def bucket(self, length: Any = None, pool: int = 64) -> Pipeline:
+        """Batches of samples of like length: the samples of each `pool` batches are sorted by length, then put into batches, and these come
+        in any order if there is a shuffle(). Any place is still reached at once.
+
+        length: length(sample), which is asked once for each, now; or an array of a number for each; of lines() it may be left out.
+        """
+        if pool < 1:
+            raise ValueError(f"bucket: pool: {pool} batches; must be at least 1")
+        count, found = self._source.count, getattr(self._source, "lengths", None) if length is None else length
+        if found is None:
+            raise ValueError("bucket: the samples have no length that is known; length= must be a function of a sample, or an array")
+        lengths = np.array([found(self._source.sample(i)) for i in range(count)]) if callable(found) else np.asarray(found)
+        if lengths.shape != (count,):
+            raise ValueError(f"bucket: lengths of shape {lengths.shape}; must be one for each of {count} samples")
+        return self._ordered("bucket", buckets=Buckets(lengths, int(pool)))
+
+    def window(self, size: int, shift: int | None = None, stride: int = 1) -> Pipeline:
+        """`size` neighbours as one sample, which has one axis more: those `stride` apart, every `shift` samples (default: size). What is
+        left over at the end is left out. It comes before shuffle(), shard() and repeat(), which then are of windows."""
+        shift = size if shift is None else shift
+        if min(size, shift, stride) < 1:
+            raise ValueError(f"window: size {size}, shift {shift}, stride {stride}; must be at least 1")
+        windowed = Windowed(self.as_part("window"), int(size), int(shift), int(stride))
+        return self._with(_source=windowed, _order=Order(windowed.count, self._order.seed))
+
+    def _interleaved(self, inner: Any) -> Pipeline:
+        return self._ordered("interleave", inner=inner, count=inner.count)
+
+    def as_part(self, where: str, moving: bool = False) -> Any:
+        """The source, as a part of another one, with what skip(), take() and filter() have left of it in its order. With `moving`,
+        whoever asks sees to the order, which may be another in each epoch."""
+        order = self._order
+        if self._size or self._pending or self._epochs != 1 or order.world > 1 or order.buckets is not None:
+            raise ValueError(f"{where}: behind batch(), repeat(), shard(), bucket() or torchvision's transforms; must come before them")
+        if moving:
+            return self._source
+        if not order.fixed:
+            raise ValueError(f"{where}: behind shuffle(); must come before it")
+        if order.inner is None and order.length == self._source.count:
+            return self._source
+        return Selected(self._source, order.ids(0, np.arange(order.length)))
 
     # Stages of samples and of batches.
 
-    def map(self, fn: Callable[..., Any], *, workers: int = 0) -> Pipeline:
+    def map(self, fn: Callable[..., Any], *, workers: int = 0, out: Any = None, timeout: float = 0) -> Pipeline:
         """fn of each sample before batch(), of whole batches behind it.
 
         Before: a function of Python, fn(sample) or fn(sample, rng), where rng is NumPy's generator of this sample's own random numbers.
         `workers` processes call it, in any number the same samples in the same order; none: the plan's thread of host functions.
+        out: (shape, dtype) of what fn gives, or a list of them; else the first sample is asked, now. timeout: seconds in which no worker
+        gives a batch, after which one is lost; 0: no limit. A lost worker is started again once for a sample, then on_error() says.
         Behind: a function of tensors, fn(x, y), made of Sluice's ops: kernels of the plan. It returns as many tensors as there are then;
         with a parameter `keys`, int64 (N, 2), it gets what augmentations draw their numbers from.
+
+        torchvision's transforms (a Compose, or one of them), before batch(): those that have kernels become stages behind it, decoding among
+        them; the others, and those before the last of these, are called by workers, as functions of Python are.
         """
+        if _transforms.known(fn):
+            return self._transformed("map", fn, workers, timeout)
+        if self._pending:
+            raise ValueError("map: behind torchvision's transforms, of which some are computed behind batch(); make it part of their Compose")
         if self._size:
-            if workers:
-                raise ValueError("map: workers behind batch(); functions of Python that need processes come before it")
+            if workers or out is not None or timeout:
+                raise ValueError("map: workers behind batch(), or out= or timeout=; functions of Python that need them come before it")
             return self._staged("map", Function(fn))
-        return self._with(_source=Mapped(self._source, fn, workers, self._order.seed))
+        return self._with(_source=Mapped(self._source, fn, workers, out, timeout))
+
+    def _transformed(self, method: str, transform: Any, workers: int = 0, timeout: float = 0) -> Pipeline:
+        """With torchvision's transforms, in kernels as far as there are some."""
+        source, encoded = self._source, self._source.images and not self._decodes
+        python, options, rest = _transforms.split(transform, encoded, not source.direct or source.images)
+        if self._size:
+            if python or (encoded and options is None):
+                raise ValueError(f"{method}: {_transforms.told(python) or 'transforms'} of torchvision on batches: no kernels do them; map() before "
+                                 "batch() takes them, and calls them for each sample")
+            return self._staged_all(options, rest)
+        if self._pending:
+            raise ValueError("map: torchvision's transforms twice; must be one Compose")
+        if options is None and (python or not source.direct or encoded):
+            source = Mapped(source, _transforms.InPython(python, encoded), workers, None, timeout)
+        return self._with(_source=source, _pending=[(options, rest)])
+
+    def _staged_all(self, options: Any, rest: Any) -> Pipeline:
+        pipeline = self if options is None else self.decode(**options)
+        for stage in rest:
+            pipeline = stage(pipeline)
+        return pipeline
+
+    def branch(self, choose: Callable[..., Any], *functions: Callable[..., Any]) -> Pipeline:
+        """The function with the number that choose() gives: before batch() choose(sample), an int or a bool, says which one is called; behind
+        it choose(x, y), a tensor with a number for each row, says from which of them, that all are computed, the row is taken."""
+        if not functions:
+            raise ValueError("branch: no functions; must have one at least")
+        if self._size:
+            return self._staged("branch", Branches(choose, functions))
+        return self.map(Branch(choose, functions))
+
+    def tokenize(self, tokenizer: Any, *, workers: int = 0) -> Pipeline:
+        """Texts as numbers of tokens, int64 of any length; padded_batch() puts them into batches.
+
+        tokenizer: the path of a tokenizer.json, an object with encode() (of the package tokenizers, or transformers), or a function."""
+        return self.map(Tokens(tokenizer), workers=workers)
+
+    def cache(self, folder: Any = None) -> Pipeline:
+        """Makes each sample once: what map() gave before stays in memory, or in a folder, which later processes use too.
+
+        A folder is refused by pipelines of other files or shapes. That a function has changed it does not know: name another then."""
+        if self._source.images or self._size:
+            raise ValueError("cache: of encoded images, or behind batch(); must come behind map(), before batch()")
+        source = self._source if isinstance(self._source, Mapped) else Mapped(self._source)
+        return self._with(_source=Cached(source, folder))
 
     def batch(self, size: int, drop_last: bool = False) -> Pipeline:
         """Batches of `size` samples; the last one of a pass may be smaller, or is dropped."""
@@ -244,20 +250,40 @@ class Pipeline:
             raise ValueError("batch: twice; samples are put into batches once")
         if size < 1:
             raise ValueError(f"batch: size {size}; must be at least 1")
-        source = self._source
-        if not source.images and not isinstance(source, Mapped) and not hasattr(source, "arrays") and not hasattr(source, "width"):
-            source = Mapped(source, None, 0, self._order.seed)
-        return self._with(_size=int(size), _drop_last=bool(drop_last), _source=source)
+        source, order = self._source, self._order
+        if not source.direct and not isinstance(source, (Mapped, Cached)):
+            source = Mapped(source)
+        if order.buckets is not None:
+            order = dataclasses.replace(order, buckets=dataclasses.replace(order.buckets, size=int(size)))
+        pipeline = self._with(_size=int(size), _drop_last=bool(drop_last), _source=source, _order=order, _pending=[])
+        return pipeline._staged_all(*self._pending[0]) if self._pending else pipeline
+
+    def padded_batch(self, size: int, most: int, value: float = 0, *, longer: str = "raise", drop_last: bool = False) -> Pipeline:
+        """batch() of samples whose first part has any length, up to `most`: (N, length, ...), as long as the longest of the batch, with
+        `value` behind the shorter ones, then the lengths, int64 (N,), then what else samples have.
+
+        longer: "raise", a longer sample is bad; "cut", it is cut off. Inside of a graph's plan all batches are `most` long.
+        """
+        if self._size or self._source.images:
+            raise ValueError("padded_batch: behind batch(), or of encoded images; must come once, of arrays")
+        if most < 1 or longer not in ("raise", "cut"):
+            raise ValueError(f"padded_batch: most {most}, longer {longer!r}; must be at least 1, and 'raise' or 'cut'")
+        return self.map(Padding(int(most), value, longer == "cut"))._with(_ragged=True).batch(size, drop_last)
 
     def decode(self, size: Any, *, crop: Any = None, flip: float = 0.0, mode: str = "RGB", max_pixels: int = 1 << 27,
                max_bytes: int = 1 << 28, max_decoder_bytes: int = 1 << 27) -> Pipeline:
         """Encoded images as uint8 (N, C, height, width): JPEG and PNG; of JPEG files no more is decoded than is shown.
 
         crop: None, the whole image; random_resized_crop() or central_crop(). flip: the probability that it is flipped left to right.
+        size: or torchvision's transforms, if all of them have kernels, as of map().
         max_pixels, max_bytes, max_decoder_bytes: what is more work is broken (on_error): no file takes more memory than memory() says.
         """
         if not self._source.images or self._decodes:
             raise ValueError("decode: of what is no encoded image; must come once, behind images(), tar() or records()")
+        if _transforms.known(size):
+            return self._transformed("decode", size)
+        if self._source.boxes and (crop is not None or flip):
+            raise ValueError("decode: crop or flip of images with boxes, which would be somewhere else then; must be the whole image")
         return self._staged("decode", Decode(size, crop, flip, mode, {
             "max_pixels": max_pixels, "max_bytes": max_bytes, "max_decoder_bytes": max_decoder_bytes}))
 
@@ -271,9 +297,10 @@ class Pipeline:
         return self._staged("normalize", stage)
 
     def on_error(self, policy: str, most: int | None = None) -> Pipeline:
-        """What becomes of images that cannot be read or are broken.
+        """What becomes of samples that cannot be made: images that cannot be read or are broken, functions of map() that raise, and those
+        that have cost two workers.
 
-        "raise": their batch is an error, which names the file; the next batch comes. "replace": another image of the batch stands there,
+        "raise": their batch is an error, which names the sample; the next batch comes. "replace": another sample of the batch stands there,
         with its label. "skip": the batch is smaller. `errors` counts them by cause, and has their names; more than `most` are an error.
         """
         if policy not in _POLICIES:
@@ -332,22 +359,22 @@ class Pipeline:
             raise ValueError("data: the last batch is smaller, and plans have fixed sizes; use batch(n, drop_last=True) or repeat()")
         if self._policy == "skip":
             raise ValueError("data: on_error('skip') makes batches smaller, and plans have fixed sizes; use 'replace'")
-        values = self._traced(_Feed(self, self._place))
+        values = self._traced(Feed(self, self._place, counts=True))
         if self._policy == "replace" and self._decodes:
             host_function(self._tallied, values[-3], values[-1], out=((), _C.int64))
         values = values[:-3 if self._decodes else -1]
         return values[0] if len(values) == 1 else tuple(values)
 
-    def _count(self, status: Any, ids: Any) -> None:
-        """Takes the bad samples of a batch into account."""
-        for row in np.flatnonzero(status > 1).tolist():
-            self.errors.add(_CAUSES[int(status[row])], self._source.name(int(ids[row])))
-        if self._most is not None and self.errors.total > self._most:
+    def _count(self, bad: list[tuple[int, str]]) -> None:
+        """Takes bad samples into account: their numbers, and causes."""
+        for i, cause in bad:
+            self.errors.add(cause, self._source.name(i))
+        if bad and self._most is not None and self.errors.total > self._most:
             raise ValueError(f"data: {self.errors.total} bad samples, the last {self.errors.names[-1]}; on_error() allows {self._most}")
 
     def _tallied(self, status: Any, ids: Any) -> Any:
-        """The same, as a host function of a plan."""
-        self._count(status, ids)
+        """The same of images, as a host function of a plan."""
+        self._count(bad_images(status, ids))
         return np.int64(0)
 
     def __iter__(self) -> Iterator[Any]:
@@ -356,25 +383,25 @@ class Pipeline:
             self._place = self._pass_after(self._place)
         self._begins = False
         if self._plan is None:
-            self._plan = _Plan(self, self._place)
+            self._plan = Plan(self, self._place)
         older = self._iterating()
         if older is not None:
             older.ended = True
         self._plan.start(self._place)
-        iterator = _Iterator(self, self._plan)
+        iterator = Running(self, self._plan)
         self._iterating = weakref.ref(iterator)
         return iterator
 
     def memory(self) -> dict[str, int]:
         """Bytes, known before the first batch: `plan`, all slots and workspaces; `decoders`, which libjpeg and libpng may take besides,
-        for files that come in several passes; `total`. Worker processes have memory of their own."""
+        for files that come in several passes; `cache`, what cache() keeps in memory; `total`. Worker processes have memory of their own."""
         if self._plan is None:
-            self._plan = _Plan(self, self._place)
+            self._plan = Plan(self, self._place)
         if not self._plan.graph.is_compiled:
             self._plan.graph.compile()
         held = self._plan.graph.memory()["total"]
         decoders = sum(get_num_threads() * s.limits["max_decoder_bytes"] for s in self._stages if isinstance(s, Decode))
-        return {"plan": held, "decoders": decoders, "total": held + decoders}
+        return {"plan": held, "decoders": decoders, "cache": self._source.kept, "total": held + decoders + self._source.kept}
 
     # The place.
 
@@ -397,7 +424,7 @@ class Pipeline:
         if place % world:
             raise ValueError(f"data: the state is {place} samples into the epoch; {world} ranks cannot share that evenly; save it "
                              f"where the number is a multiple of {world}")
-        self._place, self._begins = _Place(state["begun"], state["epoch"], place // world), True
+        self._place, self._begins = Place(state["begun"], state["epoch"], place // world), True
         self.errors = Errors()
         self.errors.counts = dict(state["errors"])
 
@@ -405,48 +432,3 @@ class Pipeline:
         o = self._order
         return (f"Pipeline({type(self._source).__name__.lower()} of {self._source.count} samples, {o.length} an epoch, "
                 f"batches of {self._size or 'none'}, {len(self._stages)} stages)")
-
-
-class _Iterator:
-    """Batches of one pass; a few steps are in work ahead of the one that is asked for."""
-
-    def __init__(self, pipeline: Pipeline, plan: _Plan) -> None:
-        self._pipeline, self._plan, self.ended = pipeline, plan, False
-        left = pipeline._left(pipeline._place)
-        self._steps = None if left is None else pipeline._batches(left)  # that are not submitted yet
-
-    def __iter__(self) -> _Iterator:
-        return self
-
-    def __next__(self) -> Any:
-        p, flying = self._pipeline, self._plan.flying
-        while True:
-            while not self.ended and len(flying) < p._depth + 1 and self._steps != 0:
-                flying.append(self._plan.graph())
-                self._steps = None if self._steps is None else self._steps - 1
-            if self.ended or not flying:
-                raise StopIteration
-            results = flying.popleft()
-            p._place = p._place.later(self._samples(), p._order.length)
-            batch = self._handed(results)
-            if batch is not None:
-                return batch
-
-    def _samples(self) -> int:
-        left = self._pipeline._left(self._pipeline._place)
-        return self._pipeline._size if left is None else min(self._pipeline._size, left)
-
-    def _handed(self, results: Any) -> Any:
-        """The batch as its user gets it; None where no row of it is left."""
-        p = self._pipeline
-        *values, ids = results
-        rows = int((ids.numpy() >= 0).sum())
-        if p._decodes:
-            *values, status, source = values
-            p._count(status.numpy(), ids.numpy())
-            rows = int((source.numpy() >= 0).sum())
-        if rows == 0:
-            return None
-        if rows < p._size:
-            values = [value[:rows] for value in values]
-        return values[0] if len(values) == 1 else tuple(values)

@@ -20,29 +20,41 @@ _HEAD = 4  # int64 for each file: base/files/packed_files.h
 
 
 class Source:
-    """`count` samples by number. `images`: their first part is encoded, and to be decoded."""
+    """`count` samples by number. `images`: their first part is encoded, and to be decoded. `direct`: read() gives any samples at any
+    time; else a Mapped makes batches of them, with as many `workers` at least. `random`: samples are others in each epoch.
+    `boxes`: values beside an image are places in the whole of it. `kept`: bytes that it keeps in memory."""
 
     count: int
     images = False
+    boxes = False
+    direct = False
+    random = False
+    workers = 0
+    kept = 0
     fingerprint: str
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         """Shapes and dtypes of what read() gives."""
         raise NotImplementedError
 
-    def begin(self, coming: Any) -> None:
-        """Told before the first read(): the ids and keys of all batches to come, for those who make them ahead of time."""
+    def begin(self, coming: Any, policy: str) -> None:
+        """Told before the first read(): the ids and keys of all batches to come, for those who make them ahead of time, and what becomes of
+        bad samples (Pipeline.on_error)."""
 
     def read(self, ids: Any, batch: int) -> list[Any]:
         """The arrays of a batch of these samples, which may be fewer than `batch`."""
         raise NotImplementedError
 
+    def settled(self) -> tuple[Any, list[tuple[int, str]]]:
+        """Of the last read(): which of its samples stand in the rows (None: all, in order), and which are bad, with causes."""
+        return None, []
+
     def name(self, i: int) -> str:
         """What errors call a sample."""
         return f"sample {i}"
 
-    def sample(self, i: int) -> Any:
-        """A sample for functions of Python."""
+    def sample(self, i: int, key: int = 0) -> Any:
+        """A sample for functions of Python; `key` is that of the epoch."""
         raise NotImplementedError
 
 
@@ -58,7 +70,7 @@ def padded(rows: Any, batch: int) -> Any:
 class Files(Source):
     """Encoded images: files, or parts of files, that kernels open. `labels`: int64."""
 
-    images = True
+    images = direct = True
 
     def __init__(self, names: Texts, labels: Any, fingerprint: str, *, containers: Any = None, files: Any = None, offsets: Any = None,
                  lengths: Any = None, classes: Any = None) -> None:
@@ -72,19 +84,23 @@ class Files(Source):
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return [((batch * self.room,), _C.uint8), ((batch,), _C.int64)]
 
+    def entries(self, ids: Any) -> tuple[list[bytes], Any, Any]:
+        """The files' names; where in them the contents lie, int64 (N, 2) as PackedFile has it; and labels."""
+        labels = np.asarray(self.labels[ids], np.int64)
+        if self.containers is None:
+            return [self.names.bytes(i) for i in ids.tolist()], 0, labels
+        return [self.containers[f] for f in self.files[ids]], np.stack([-1 - self.offsets[ids], self.lengths[ids]], 1), labels
+
     def read(self, ids: Any, batch: int) -> list[Any]:
-        head, at, texts = np.zeros((batch, _HEAD), np.int64), batch * _HEAD * 8, []
-        for row, i in zip(head, ids.tolist()):
-            text = self.names.bytes(i) if self.containers is None else self.containers[self.files[i]]
-            row[:2] = at, len(text)
-            at += len(text)
-            texts.append(text)
-        if self.containers is not None:
-            head[:len(ids), 2], head[:len(ids), 3] = -1 - self.offsets[ids], self.lengths[ids]
+        texts, places, labels = self.entries(ids)
+        head, n = np.zeros((batch, _HEAD), np.int64), len(ids)
+        lengths = np.array([len(text) for text in texts], np.int64)
+        ends = head.nbytes + np.cumsum(lengths)
+        head[:n, 0], head[:n, 1], head[:n, 2:] = ends - lengths, lengths, places
         packed = np.zeros(batch * self.room, np.uint8)
         packed[:head.nbytes] = head.reshape(-1).view(np.uint8)
-        packed[head.nbytes:at] = np.frombuffer(b"".join(texts), np.uint8)
-        return [packed, padded(np.asarray(self.labels[ids], np.int64), batch)]
+        packed[head.nbytes:head.nbytes + int(lengths.sum())] = np.frombuffer(b"".join(texts), np.uint8)
+        return [packed, padded(labels, batch)]
 
     def name(self, i: int) -> str:
         return self.names[i] if self.containers is None else f"{os.fsdecode(self.containers[self.files[i]])}:{self.names[i]}"
@@ -98,7 +114,7 @@ class Files(Source):
             file.seek(int(self.offsets[i]))
             return file.read(int(self.lengths[i]))
 
-    def sample(self, i: int) -> Any:
+    def sample(self, i: int, key: int = 0) -> Any:
         return self.content(i), int(self.labels[i])
 
 
@@ -263,6 +279,8 @@ def records(pattern: Any, index: Any = None) -> Files:
 class Arrays(Source):
     """Rows of arrays."""
 
+    direct = True
+
     def __init__(self, *arrays: Any, fingerprint: str = "") -> None:
         self.arrays = [array if isinstance(array, np.ndarray) else np.asarray(array) for array in arrays]
         lengths = [len(array) for array in self.arrays]
@@ -278,7 +296,7 @@ class Arrays(Source):
     def read(self, ids: Any, batch: int) -> list[Any]:
         return [padded(array[ids], batch) for array in self.arrays]
 
-    def sample(self, i: int) -> Any:
+    def sample(self, i: int, key: int = 0) -> Any:
         return tuple(array[i] for array in self.arrays)
 
 
@@ -319,6 +337,8 @@ def csv(path: Any, columns: Any = None, label: Any = None) -> Arrays:
 class Lines(Source):
     """Lines of text files, as UTF-8 bytes in rows of a fixed width, and their lengths."""
 
+    direct = True
+
     def __init__(self, pattern: Any, width: int, index: Any = None) -> None:
         self.paths, self.width = expanded(pattern), int(width)
         if self.width < 1:
@@ -339,7 +359,7 @@ class Lines(Source):
 
         facts, arrays = _kept(index, _stamps(self.paths, "data.lines"), make)
         self.table, self.fingerprint = arrays["table"], facts["fingerprint"]
-        self.count = len(self.table)
+        self.count, self.lengths = len(self.table), self.table[:, 2]
         if not self.count:
             raise ValueError(f"data.lines: {self.paths[0]}: has no lines; must have some")
         self._data = [np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.empty(0, np.uint8) for path in self.paths]
@@ -359,7 +379,7 @@ class Lines(Source):
         line = self._data[number][begin:begin + length]
         return line[:-1] if len(line) and line[-1] == 13 else line
 
-    def sample(self, i: int) -> Any:
+    def sample(self, i: int, key: int = 0) -> Any:
         return self._line(i).tobytes().decode(errors="replace")
 
 
@@ -375,5 +395,5 @@ class Items(Source):
             raise ValueError("data.dataset: has no samples; must have at least one")
         self.fingerprint = _index.fingerprint(f"{type(dataset).__qualname__}/{self.count}")
 
-    def sample(self, i: int) -> Any:
+    def sample(self, i: int, key: int = 0) -> Any:
         return self.dataset[i]

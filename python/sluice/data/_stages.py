@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any, Callable
 
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import Tensor, fn
 from sluice._tensor.creation import tensor
 
 
@@ -71,7 +71,7 @@ class Decode:
             channels=self.channels, dtype=self.dtype, mean=self.mean, std=self.std, crop=self.crop.kind if self.crop else "box",
             crop_numbers=list(self.crop.numbers) if self.crop else [], flip_probability=self.flip, on_error=policy, max_scans=500, **self.limits)
         if policy != "raise":
-            labels = labels.index_select(0, batch.source.clamp(min=0))
+            labels, *others = (v.index_select(0, batch.source.clamp(min=0)) for v in (labels, *others))
             batch.keys = batch.keys.index_select(0, batch.source.clamp(min=0))
         batch.values = [images, labels, *others]
 
@@ -120,3 +120,25 @@ class Function:
                 raise TypeError(f"map: {self.fn!r} returned {getattr(value, 'shape', type(value).__name__)}; must be tensors with a row for "
                                 f"each of {batch.ids.shape[0]} samples")
         batch.values = values
+
+
+class Branches:
+    """One of several functions of a batch for each row; all are computed."""
+
+    def __init__(self, choose: Callable[..., Any], functions: Any) -> None:
+        self._choose, self._functions = Function(choose), [Function(function) for function in functions]
+
+    def apply(self, batch: Batch, policy: str, number: int) -> None:
+        def values_of(function: Function) -> list[Any]:
+            other = dataclasses.replace(batch)
+            function.apply(other, policy, number)
+            return other.values
+
+        which, *results = values_of(self._choose)[0].reshape(-1), *(values_of(f) for f in self._functions)
+        kinds = [[(tuple(v.shape), v.dtype) for v in result] for result in results]
+        if any(kind != kinds[0] for kind in kinds):
+            raise ValueError(f"branch: functions gave {kinds}; all must give tensors of one shape and dtype")
+        chosen = results[0]
+        for k, result in enumerate(results[1:], 1):
+            chosen = [fn.where((which == k).reshape(-1, *[1] * (old.dim() - 1)), new, old) for old, new in zip(chosen, result)]
+        batch.values = list(chosen)

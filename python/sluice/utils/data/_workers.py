@@ -23,6 +23,14 @@ _END_SECONDS = 5.0  # that a worker has to end by itself
 _FAILED_SECONDS = 0.5  # the same, after a failure: the one that hangs would take all of them
 
 
+class WorkerLost(_C.RuntimeError):
+    """A worker has died, or takes too long. `index`: the sample it was at, or NO_INDEX; `how`: what it did."""
+
+    def __init__(self, message: str, index: int = NO_INDEX, how: str = "") -> None:
+        super().__init__(message)
+        self.index, self.how = index, how
+
+
 class _Worker:
     """A process, the channel to it, and the shared memory it has announced."""
 
@@ -181,11 +189,10 @@ class Pool:
         ready = poll.poll(None if limit is None else max(0.0, limit - time.monotonic()) * 1000)
         if not ready:
             worker = self._owner[task]
-            where = worker.working_on(self._loader._auto_collation)
+            where, index = worker.working_on(self._loader._auto_collation), worker.status.value
             self._close_failed()
-            raise _C.RuntimeError(f"DataLoader timed out after {timeout} seconds: worker {worker.id} is {where}; raise "
-                                  "timeout, or see "
-                                  "what the dataset waits for")
+            raise WorkerLost(f"DataLoader timed out after {timeout} seconds: worker {worker.id} is {where}; raise timeout, or see "
+                             "what the dataset waits for", index, f"gave nothing for {timeout} seconds")
         for fd, event in ready:
             worker = by_fd[fd]
             if event & select.POLLOUT:
@@ -234,9 +241,9 @@ class Pool:
     def _died(self, worker: _Worker) -> None:
         worker.process.join(_END_SECONDS)
         code, pid, where = worker.process.exitcode, worker.process.pid, worker.working_on(self._loader._auto_collation)
-        number = worker.id
+        number, index = worker.id, worker.status.value
         self._close_failed()
-        raise _C.RuntimeError(f"DataLoader worker {number} (pid(s) {pid}) exited unexpectedly {where}: {_how(code)}")
+        raise WorkerLost(f"DataLoader worker {number} (pid(s) {pid}) exited unexpectedly {where}: {_how(code)}", index, f"ended: {_how(code)}")
 
     def _raise(self, worker: _Worker, task: int, index: int, indices: Any, described: Any) -> None:
         kind, name, text = described
