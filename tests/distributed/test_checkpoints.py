@@ -145,7 +145,7 @@ class Dying:  # a file that kills the process at the byte of its turn
 from sluice._checkpoint import files
 import contextlib
 turn = int(os.environ["SLUICE_RESTARTS"])
-draw = np.random.default_rng([turn, 5])
+draw = np.random.default_rng([turn, SEED])
 left = int(draw.integers(0, 14000)) if turn < KILLS and rank == draw.integers(0, size) else None
 synced = files.synced
 
@@ -164,11 +164,11 @@ print(sorted(os.listdir(OUT)))
 """
 
 
-@pytest.mark.parametrize("kills", [pytest.param(3, id="sampled"), pytest.param(20, marks=pytest.mark.soak)])
-def test_a_training_that_is_killed_again_and_again_goes_on_with_the_same_bits(start, ranks, tmp_path, count, kills):
+@pytest.mark.parametrize("seed", [0, *[pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 7)]])  # 21 kills
+def test_a_training_that_is_killed_again_and_again_goes_on_with_the_same_bits(start, ranks, tmp_path, count, seed):
     """The launcher starts it again, and it goes on from the last checkpoint, wherever in writing the next one it was killed."""
-    axes, steps = dict(dp=2), 4
-    given = f"KILLS, STEPS = {kills}, {steps}\n"
+    axes, kills = dict(dp=2), 3
+    given = f"KILLS, SEED, STEPS = {kills}, {seed}, 4\n"
     assert [line[0] for line in ranks(2, "os.environ['SLUICE_RESTARTS'] = '99'\n" + given + program(KILLED, axes, tmp_path / "whole"))] == [
         "['step-00000003', 'step-00000004']"] * 2
     status, out, err = start(2, given + program(KILLED, axes, tmp_path / "killed"), "--max_restarts", str(kills)).output()

@@ -32,7 +32,7 @@ class Tree:
         self.stateful[key] = value
         if isinstance(value, Graph):
             if not value.is_compiled:  # what the first call makes is made now, so that all of it has a place
-                value._updates.prepare(value.config.zero)
+                value._prepare_updates()
             return {**value.state_dict(), "generator": get_rng_state()}
         if isinstance(value, Optimizer):
             value.init_state()
