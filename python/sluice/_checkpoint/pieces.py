@@ -9,6 +9,7 @@ from typing import Iterable
 from sluice import _C, sbp as _sbp
 from sluice._C import Tensor
 from sluice._checkpoint import ranks
+from sluice._tensor.components import sizes_of
 from sluice._tensor.global_tensors import _job
 from sluice.errors import NotImplementedError  # noqa: A004
 
@@ -24,25 +25,7 @@ class Piece:
 
     @property
     def shape(self) -> list[int]:
-        return sizes(self.spans)
-
-
-def sizes(spans: Spans) -> list[int]:
-    return [end - start for start, end in spans]
-
-
-def common(a: Spans, b: Spans) -> Spans | None:
-    """What lies in both."""
-    both = tuple((max(x[0], y[0]), min(x[1], y[1])) for x, y in zip(a, b))
-    return both if all(start < end for start, end in both) else None
-
-
-def cut(t: Tensor, spans: Spans, within: Spans) -> Tensor:
-    """What lies in `spans` of the piece `within`, which `t` is: a view."""
-    for dim, ((start, end), (first, last)) in enumerate(zip(spans, within)):
-        if (start, end) != (first, last):
-            t = t.narrow(dim, start - first, end - start)
-    return t
+        return sizes_of(self.spans)
 
 
 def whole(shape: Iterable[int]) -> Spans:

@@ -13,8 +13,9 @@ from sluice._base.grad_mode import no_grad
 from sluice._base.job import state as job
 from sluice._base.json_file import read_json
 from sluice._checkpoint import files, ranks
-from sluice._checkpoint.pieces import Spans, common, cut, in_parts, mine, sizes, span_of, whole
+from sluice._checkpoint.pieces import Spans, in_parts, mine, span_of, whole
 from sluice._checkpoint.trees import Tree, restored
+from sluice._tensor.components import common, cut, sizes_of
 from sluice._tensor.creation import empty, frombuffer
 from sluice._tensor.pickling import bytes_of
 from sluice.errors import OSError, ValueError  # noqa: A004
@@ -63,7 +64,7 @@ class Source:
         entry = self.tensors[name]
         for within, file, key in entry.pieces:
             if common(spans, within) is not None:
-                self._shard(file).check(key, entry.dtype, sizes(within))
+                self._shard(file).check(key, entry.dtype, sizes_of(within))
 
     def fill(self, target: Tensor, name: str, spans: Spans) -> None:
         """Writes the part `spans` of a tensor to `target`."""
@@ -98,7 +99,7 @@ class _Entry:
             if len(spans) != len(self.shape) or not all(start <= end <= n for (start, end), n in zip(spans, self.shape)):
                 raise source._wrong(f"{files.INDEX} is damaged: a piece of '{name}' lies at {spans} of {self.shape}")
             self.pieces.append((spans, files.check_name(source.path, piece["file"]), str(piece["key"])))
-        covered = sum(math.prod(sizes(spans)) for spans, _, _ in self.pieces)
+        covered = sum(math.prod(sizes_of(spans)) for spans, _, _ in self.pieces)
         apart = len(self.pieces) < 2 or not any(common(a[0], b[0]) for i, a in enumerate(self.pieces) for b in self.pieces[:i])
         if covered != math.prod(self.shape) or not apart or (not self.shape and len(self.pieces) != 1):
             raise source._wrong(f"{files.INDEX} is damaged: the pieces of '{name}' are not the whole, each once")
@@ -146,7 +147,7 @@ def load(state: dict[str, Any], path: Any) -> None:
     with no_grad():
         for name, t in tree.tensors.items():
             spans = span_of(t, name, job.rank)
-            if spans is None or not math.prod(sizes(spans)):
+            if spans is None or not math.prod(sizes_of(spans)):
                 continue
             if in_parts(t):
                 source.fill(mine(t), name, spans)

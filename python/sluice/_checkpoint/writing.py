@@ -14,8 +14,9 @@ from sluice import serialization
 from sluice._C import Tensor
 from sluice._base.job import state as job
 from sluice._checkpoint import files, ranks
-from sluice._checkpoint.pieces import cut, in_parts, mine, pieces_of, shared_out, span_of
+from sluice._checkpoint.pieces import in_parts, mine, pieces_of, shared_out, span_of
 from sluice._checkpoint.trees import Tree, model_prefix
+from sluice._tensor.components import cut
 from sluice._tensor.pickling import bytes_of, check_concrete
 from sluice.distributed import _failure
 from sluice.errors import RuntimeError, TimeoutError, TypeError, ValueError  # noqa: A004
