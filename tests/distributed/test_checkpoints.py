@@ -171,7 +171,7 @@ def test_a_training_that_is_killed_again_and_again_goes_on_with_the_same_bits(st
     given = f"KILLS, SEED, STEPS = {kills}, {seed}, 4\n"
     assert [line[0] for line in ranks(2, "os.environ['SLUICE_RESTARTS'] = '99'\n" + given + program(KILLED, axes, tmp_path / "whole"))] == [
         "['step-00000003', 'step-00000004']"] * 2
-    status, out, err = start(2, given + program(KILLED, axes, tmp_path / "killed"), "--max_restarts", str(kills)).output()
+    status, out, err = start(2, given + program(KILLED, axes, tmp_path / "killed"), "--max_restarts", str(kills)).output(kills + 1)
     assert status == 0, out + err
     died = err.count("killed by SIGKILL")
     assert died == err.count("starts again: restart") and 1 <= died <= kills

@@ -190,7 +190,7 @@ def test_a_job_that_fails_is_started_again_also_with_fewer_processes(start):  # 
     if int(os.environ["SLUICE_RESTARTS"]) < int(os.environ["FAILURES"]) and rank == 0:
         sys.exit(4)
     """
-    status, out, err = start(3, program, "--max_restarts", "2", "--min_nproc", "2", FAILURES="2").output()
+    status, out, err = start(3, program, "--max_restarts", "2", "--min_nproc", "2", FAILURES="2").output(starts=3)
     assert status == 0 and {line.split("] ")[1] for line in out.splitlines()} >= {"0 3", "1 2", "2 2"}, out + err
     assert [line for line in err.splitlines() if "starts again" in line] == [
         f"sluice.distributed.launch: starts again: restart {i} of 2" for i in (1, 2)]

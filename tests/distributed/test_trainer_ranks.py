@@ -5,6 +5,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 from jobs import LIMIT
 from rank_programs import environment, ranks, start  # noqa: F401: fixtures
 
@@ -37,14 +39,15 @@ def losses(path):
     return {line["step"]: line["loss"] for line in map(json.loads, path.read_text().splitlines()) if "loss" in line}
 
 
-def test_four_ranks_train_with_the_losses_of_one_process_also_when_one_is_killed(start, ranks, tmp_path):
-    given = f"DP, TP, KILL, OUT = 2, 2, {{}}, {str(tmp_path / 'out')!r}\n"
+@pytest.mark.parametrize("dp, tp", [(2, 1), pytest.param(2, 2, marks=pytest.mark.soak)])
+def test_ranks_train_with_the_losses_of_one_process_also_when_one_is_killed(start, ranks, tmp_path, dp, tp):
+    n, given = dp * tp, f"DP, TP, KILL, OUT = {dp}, {tp}, {{}}, {str(tmp_path / 'out')!r}\n"
     (one,) = ranks(1, given.format(False) + TRAINING)
-    status, out, err = start(4, given.format(True) + TRAINING, "--max_restarts", "1").output()
+    status, out, err = start(n, given.format(True) + TRAINING, "--max_restarts", "1").output(starts=2)
     assert status == 0 and err.count("starts again") == 1, out + err
     lines = [line.split("] ")[1] for line in out.splitlines()]
-    assert lines.count("begins at 0") == 4 and lines.count("begins at 4") == 4 and lines.count(one[-1]) == 4, out
-    assert losses(tmp_path / "out4/metrics.jsonl") == losses(tmp_path / "out1/metrics.jsonl")
+    assert lines.count("begins at 0") == lines.count("begins at 4") == lines.count(one[-1]) == n, out
+    assert losses(tmp_path / f"out{n}/metrics.jsonl") == losses(tmp_path / "out1/metrics.jsonl")
 
 
 def test_the_example_trains_on_ranks_and_goes_on_alone(environment, tmp_path):
