@@ -33,7 +33,7 @@ Window window_of(const Shard& shard, const TensorSpec& whole) {
         std::any_of(shard.cuts.begin(), shard.cuts.end(), [&](const Shard::Cut& c) { return c.axis == i; });
     const int64_t start = shard.start(i), rest = whole.shape[i] - shard.type.shape[i];
     fits = cut ? start >= 0 && start <= rest : rest == 0;
-    if (start > 0 && fits) window.offset = static_cast<uint64_t>(start * whole.strides[i]) * dtype_size(whole.dtype);
+    if (start > 0 && fits) window.offset += static_cast<uint64_t>(start * whole.strides[i]) * dtype_size(whole.dtype);
   }
   SLUICE_CHECK(fits, "shard {}: it is {}, of {}; it must lie within", shard.str(), shard.type.str(),
                TensorType{whole.dtype, whole.shape}.str());

@@ -61,10 +61,10 @@ class Job:
         self.gate = os.open(self.directory / "go", os.O_RDWR)
         os.write(self.gate, b"\n")
 
-    def output(self):
-        """(exit status, stdout, stderr) once it has ended."""
+    def output(self, starts=1):
+        """(exit status, stdout, stderr) once it has ended, of a job that is started so often."""
         try:
-            out, err = self.process.communicate(timeout=LIMIT)
+            out, err = self.process.communicate(timeout=LIMIT * starts)
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGTERM)
             out, err = self.process.communicate(timeout=LIMIT)

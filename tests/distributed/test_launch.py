@@ -182,3 +182,27 @@ def test_help_teaches(environment):
     assert done.returncode == 0
     for word in ("--nproc_per_node", "RANK, WORLD_SIZE", "MASTER_ADDR, MASTER_PORT", "SLUICE_TOKEN", "kill -9", "examples:", "two hosts"):
         assert word in done.stdout
+
+
+def test_a_job_that_fails_is_started_again_also_with_fewer_processes(start):  # MS-10
+    program = """
+    print(os.environ["SLUICE_RESTARTS"], size)
+    if int(os.environ["SLUICE_RESTARTS"]) < int(os.environ["FAILURES"]) and rank == 0:
+        sys.exit(4)
+    """
+    status, out, err = start(3, program, "--max_restarts", "2", "--min_nproc", "2", FAILURES="2").output(starts=3)
+    assert status == 0 and {line.split("] ")[1] for line in out.splitlines()} >= {"0 3", "1 2", "2 2"}, out + err
+    assert [line for line in err.splitlines() if "starts again" in line] == [
+        f"sluice.distributed.launch: starts again: restart {i} of 2" for i in (1, 2)]
+    status, out, err = start(2, program, "--max_restarts", "1", FAILURES="9").output()
+    assert status == 4 and err.count("starts again") == 1 and err.count("rank 0 failed first: exit status 4") == 2
+
+
+@pytest.mark.parametrize("options, text", [
+    (["--max_restarts", "-1"], "--max_restarts is -1; it must be at least 0"),
+    (["--min_nproc", "3"], "--min_nproc is 3; it must be at most --nproc_per_node, 1"),
+    (["--nnodes", "2", "--master_port", "1", "--max_restarts", "1"], "--max_restarts is 1, --nnodes is 2; jobs on one host alone are started"),
+])
+def test_restarts_that_cannot_be_are_refused(environment, options, text):
+    done = run(environment, *options, __file__, SLUICE_TOKEN="x")
+    assert done.returncode == 2 and text in done.stderr, done.stderr

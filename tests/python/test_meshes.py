@@ -229,6 +229,28 @@ def test_zero_keeps_the_bits_on_a_mesh():
     assert any("S(" in b.split("on")[0] and "reduce_scatter" in b for b in parallel.conversions(graph).splitlines())
 
 
+@pytest.mark.parametrize("way", [(S(0), S(1)), (S(1), S(0)), (S(0), S(0)), (S(2), S(0)), (B, S(1))])
+def test_variables_lie_in_their_parts_and_come_back_whole(way):
+    class Step(nn.Graph):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+            self.add_optimizer(sl.optim.SGD(net.parameters(), lr=1.0))
+
+        def build(self, x):
+            y = self.net.weight * x
+            y.sum().backward()
+            return y
+
+    net = nn.Module()
+    net.weight = nn.Parameter(sl.arange(5.0 * 3 * 4).reshape(5, 3, 4))
+    net.to_global(GRID, B)
+    net.weight.data = net.weight.data.to_global(sbp=way)
+    x, before = sl.arange(60.0).reshape(5, 3, 4) + 7, net.weight.detach().to_local().numpy().copy()
+    np.testing.assert_array_equal(Step(net)(x).numpy(), before * x.numpy())
+    np.testing.assert_array_equal(net.weight.detach().to_local().numpy(), before - x.numpy())
+
+
 def test_what_is_split_along_an_axis_travels_along_it():
     _, graph = mesh_models.losses(2, 2, 1, steps=1)
     found = [(kind, module, *(lies.split(" on ")[0] for lies in (old, new)))

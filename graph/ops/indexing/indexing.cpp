@@ -95,10 +95,21 @@ std::vector<SbpRow> lines_sbp(Types in, const Attrs& attrs, bool flat_index, boo
   return rows;
 }
 
-std::vector<SbpRow> gather_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, false, false); }
 std::vector<SbpRow> scatter_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, false, false); }
-std::vector<SbpRow> scatter_add_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, false, true); }
-// Each device may take slices of its own.
+// Each device may add elements of its own.
+std::vector<SbpRow> scatter_add_sbp(Types in, const Attrs& attrs) {
+  std::vector<SbpRow> rows = lines_sbp(in, attrs, false, true);
+  const Sbp own = Sbp::split(axis_of(attrs, in[0]));
+  rows.push_back(row_of({Sbp::partial_sum(), own, own}, Sbp::partial_sum()));
+  return rows;
+}
+// Each device may take elements of its own, or slices.
+std::vector<SbpRow> gather_sbp(Types in, const Attrs& attrs) {
+  std::vector<SbpRow> rows = lines_sbp(in, attrs, false, false);
+  const Sbp own = Sbp::split(axis_of(attrs, in[0]));
+  rows.push_back(row_of({Sbp::broadcast(), own}, own));
+  return rows;
+}
 std::vector<SbpRow> select_sbp(Types in, const Attrs& attrs) {
   std::vector<SbpRow> rows = lines_sbp(in, attrs, true, false);
   rows.push_back(row_of({Sbp::broadcast(), Sbp::split(0)}, Sbp::split(axis_of(attrs, in[0]))));

@@ -221,7 +221,8 @@ class GraphConfig(setters.Setters, PassOptions):
             raise _C.ValueError(f"set_inline_up_to: seconds: got {seconds!r}; must be a finite number, and not negative")
         self._set("inline_up_to", float(seconds))
 
-    def enable_zero(self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1) -> None:
+    def enable_zero(self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1,
+                    axis: str | None = None) -> None:
         """Lets each device of a broadcast parameter's placement keep a part of what all of them would keep (ZeRO). Results
         are the same.
 
@@ -230,8 +231,9 @@ class GraphConfig(setters.Setters, PassOptions):
         shard_min_size: elements; parameters with smaller parts, or with fewer rows than devices, stay as they are.
         shard_restore_level: what build() sees in stage 3: 1 and 2 the whole, gathered once a step; 0 the parts, of which
             the compiler makes what moves the fewest bytes.
+        axis: of a mesh, the axis along which the parts lie; by default the first one along which the parameter is the same everywhere.
         """
-        zero = dataclasses.replace(self.zero or Zero(), stage=stage, min_size=shard_min_size, restore_level=shard_restore_level)
+        zero = dataclasses.replace(self.zero or Zero(), stage=stage, min_size=shard_min_size, restore_level=shard_restore_level, axis=axis)
         self._set("zero", zero if mode else None)
 
     def set_zero_redundancy_optimizer_mode(self, mode: str = "distributed_split") -> None:

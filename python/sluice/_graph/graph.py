@@ -28,6 +28,7 @@ from sluice._graph.tracing import traced
 from sluice._graph.updates import Updates, check_can_compile_again
 from sluice._graph.watch import Watch
 from sluice.nn.modules._arrays import with_tensors
+from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
 
 _counter = itertools.count()
@@ -317,8 +318,19 @@ class Graph(Inspection):
             if thread is not None:
                 done.wait()
 
+    def _prepare_updates(self) -> None:
+        """Makes the state of optimizers, as it will lie."""
+        wishes = [zero for block in self._blocks.values() if (zero := ModuleConfig.of(block).zero) is not None]
+        if self.config.zero is None and wishes:
+            if any(zero != wishes[0] for zero in wishes):
+                raise _C.ValueError(f"graph '{self.name}': its modules were given different zero by parallelize(); give all the same, or call "
+                                    "config.enable_zero()")
+            self.config._set("zero", wishes[0])
+        self._updates.prepare(self.config.zero)
+
     def _compile(self, given: Given, tracing: Any) -> None:
         self.__dict__["_watch"] = Watch()
+        self._prepare_updates()
         if self.config.dims and self._several_shapes:
             raise _C.ValueError(f"graph '{self.name}': both config.set_dims and with_dynamic_input_shape are used; use one of "
                                 "them")

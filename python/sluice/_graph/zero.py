@@ -24,6 +24,7 @@ class Zero:
     mode: str = "distributed_split"
     min_size: int = 1024
     restore_level: int = 1
+    axis: str | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -46,9 +47,10 @@ class Zero:
         loads: dict[Any, dict[int, int]] = {}
         for p in params:
             axis = self._axis_of_copies(p) if p.is_global else None
-            if axis is None:
+            rests = getattr(p, "rests_split", None) is not None  # since an earlier call, or in another graph
+            if axis is None and not rests:
                 continue
-            home, sbp = p.placement, None
+            home, sbp = p.placement, p.sbp
             if self.mode == "non_distributed":
                 if len(home.shape) > 1:
                     raise ValueError(f"enable_zero: mode is 'non_distributed', and a parameter lies on {home}; must be a row of devices, "
@@ -58,22 +60,22 @@ class Zero:
                 load[rank] += p.numel() * p.element_size()
                 home, sbp = placement(home.type, [rank]), broadcast
                 optim.homes[p] = home
-            else:
+            elif not rests:
                 sbp = self._parts(p, axis)
                 if sbp is None:
                     continue
-            if self.stage == 3:
+            if self.stage == 3 and not rests:
+                p.rests_split = p.sbp  # how modules find it in their forward passes
                 p.data = p.data.to_global(sbp=sbp)
-                p.rests_split = True
             state = optim.state[p]
             for name, t in state.items():
                 if isinstance(t, Tensor) and t._shape == p._shape:
                     state[name] = place(t, home, sbp)
 
-    @staticmethod
-    def _axis_of_copies(p: Tensor) -> int | None:
-        """The first axis of the parameter's placement along which all devices have the same of it."""
-        return next((k for k, n in enumerate(p.placement.shape) if n > 1 and p.sbp[k] == broadcast), None)
+    def _axis_of_copies(self, p: Tensor) -> int | None:
+        """The axis that is asked for, or the first one, along which all devices have the same of the parameter."""
+        axes = range(len(p.placement.shape)) if self.axis is None else [p.placement.axis(self.axis)]
+        return next((k for k in axes if p.placement.shape[k] > 1 and p.sbp[k] == broadcast), None)
 
     def _parts(self, p: Tensor, axis: int) -> Any:
         """How it lies in parts along `axis`: by the first dim, or the next that no other axis splits; None if not worth it."""
@@ -89,14 +91,14 @@ class Zero:
         whole: dict[int, Tensor] = {}
         tables, handles = [], []
         for module in dict.fromkeys(m for block in blocks for m in block.modules()):
-            split_ones = {name: p for name, p in module._parameters.items() if getattr(p, "rests_split", False)}
+            split_ones = {name: p for name, p in module._parameters.items() if getattr(p, "rests_split", None) is not None}
             if not split_ones or self.restore_level == 0:
                 continue
 
             def gather(module: Any, _: Any, split_ones: Any = split_ones) -> None:
                 for name, p in split_ones.items():
                     if id(p) not in whole:
-                        whole[id(p)] = p.to_global(sbp=broadcast)
+                        whole[id(p)] = p.to_global(sbp=p.rests_split)
                     module._parameters[name] = whole[id(p)]
 
             def scatter(module: Any, *_: Any, split_ones: Any = split_ones) -> None:

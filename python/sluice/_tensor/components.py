@@ -51,16 +51,17 @@ class _Layout:
         return [self.index([*at[:axis], c, *at[axis + 1:]]) for c in range(self.grid[axis])]
 
 
-def _common(a: Spans, b: Spans) -> Spans | None:
+def common(a: Spans, b: Spans) -> Spans | None:
+    """What lies in both; None where nothing does."""
     both = [(max(x[0], y[0]), min(x[1], y[1])) for x, y in zip(a, b)]
     return both if all(start < end for start, end in both) else None
 
 
-def _sizes(spans: Spans) -> list[int]:
+def sizes_of(spans: Spans) -> list[int]:
     return [end - start for start, end in spans]
 
 
-def _cut(whole: Tensor, spans: Spans, within: Spans) -> Tensor:
+def cut(whole: Tensor, spans: Spans, within: Spans) -> Tensor:
     """What of `within`, which `whole` is, lies in `spans`: a view."""
     for dim, ((start, end), (first, last)) in enumerate(zip(spans, within)):
         if (start, end) != (first, last):
@@ -89,7 +90,7 @@ def _sources(old: _Layout, new: _Layout, t: int) -> Iterator[tuple[int, Spans]]:
             return
         near = [t] if old.sbp[axis] == _sbp.broadcast else old.line(t, axis)
         for s in near:
-            piece = _common(old.spans[s], wanted)
+            piece = common(old.spans[s], wanted)
             if piece is not None:
                 yield s, piece
         return
@@ -98,7 +99,7 @@ def _sources(old: _Layout, new: _Layout, t: int) -> Iterator[tuple[int, Spans]]:
         return
     done = []
     for s in sorted(range(len(old.ranks)), key=lambda s: (old.ranks[s] != new.ranks[t], (s - t) % len(old.ranks))):
-        piece = _common(old.spans[s], wanted)
+        piece = common(old.spans[s], wanted)
         if piece is not None and piece not in done:
             done.append(piece)
             yield s, piece
@@ -116,14 +117,14 @@ def _step(job: Any, component: Tensor, dtype: Any, old: _Layout, new: _Layout) -
     axis = _changed(old, new)
     adds = axis is not None and old.sbp[axis] == _sbp.partial_sum
     mine = new.ranks.index(job.rank) if job.rank in new.ranks else None
-    made = None if mine is None else zeros(_sizes(new.spans[mine]), dtype=dtype)
+    made = None if mine is None else zeros(sizes_of(new.spans[mine]), dtype=dtype)
     for t, to in enumerate(new.ranks):
         for number, (s, piece) in enumerate(_sources(old, new, t)):
             def take(got: Tensor, t: int = t, piece: Spans = piece, number: int = number) -> None:
-                place = _cut(made, piece, new.spans[t])
+                place = cut(made, piece, new.spans[t])
                 place.copy_(place + got if adds and number else got)
 
-            _travel(job, lambda s=s, piece=piece: _cut(component, piece, old.spans[s]), take, old.ranks[s], to, _sizes(piece), dtype)
+            _travel(job, lambda s=s, piece=piece: cut(component, piece, old.spans[s]), take, old.ranks[s], to, sizes_of(piece), dtype)
     return zeros(0, dtype=dtype) if made is None else made
 
 
@@ -165,7 +166,7 @@ def combine(job: Any, local: Tensor, placement: Any, text: str) -> Tensor:
     # Along an axis of broadcast the first has what all get.
     first = [laid.index([0 if one == _sbp.broadcast else c for one, c in zip(sbp, laid.at(i))]) for i in range(len(laid.ranks))]
     for i, rank in enumerate(laid.ranks):
-        part = _sizes(laid.spans[i])
+        part = sizes_of(laid.spans[i])
         if types[rank] != [dtype, *map(str, part)]:
             raise _C.ValueError(f"to_global: rank {rank} has {types[rank][0]} ({', '.join(types[rank][1:])}); it must be "
                                 f"{dtype} ({', '.join(map(str, part))}), for {sbp[0] if len(sbp) == 1 else sbp!r} of {tuple(shape)} "
@@ -177,5 +178,5 @@ def combine(job: Any, local: Tensor, placement: Any, text: str) -> Tensor:
     given, kept = local, [local]
     for i, rank in enumerate(laid.ranks):
         if first[i] != i:
-            _travel(job, lambda: given, lambda got: kept.append(got), laid.ranks[first[i]], rank, _sizes(laid.spans[i]), local.dtype)
+            _travel(job, lambda: given, lambda got: kept.append(got), laid.ranks[first[i]], rank, sizes_of(laid.spans[i]), local.dtype)
     return lay(job, kept[-1], placement, text, shape)

@@ -22,7 +22,7 @@ NAME = "sluice.distributed.launch"
 class Worker:
     """One process."""
 
-    def __init__(self, rank, command, environment, logdir):
+    def __init__(self, rank, command, environment, logdir, again=False):
         self.rank, self.command, self.environment = rank, command, environment
         self.tail = collections.deque(maxlen=TAIL)
         self.process = self.ended = None
@@ -30,7 +30,7 @@ class Worker:
         if logdir is not None:
             directory = os.path.join(logdir, f"rank_{rank}")
             os.makedirs(directory, exist_ok=True)
-            self.files = {name: open(os.path.join(directory, name), "wb", buffering=0) for name in ("stdout", "stderr")}
+            self.files = {name: open(os.path.join(directory, name), "ab" if again else "wb", buffering=0) for name in ("stdout", "stderr")}
 
     def start(self):
         self.process = subprocess.Popen(self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -121,8 +121,8 @@ class _Lines:
 class _Host:
     """The workers that run, and the news of them."""
 
-    def __init__(self, workers):
-        self.workers = workers
+    def __init__(self):
+        self.workers = []
         self.selector = selectors.DefaultSelector()
         self.signals = []
         self.failed = []  # in the order in which they were seen to have ended
@@ -135,8 +135,9 @@ class _Host:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _: self.signals.append(number))
 
-    def start(self):
-        for worker in self.workers:
+    def start(self, workers):
+        self.workers, self.failed = workers, []
+        for worker in workers:
             worker.start()
             for name, out in (("stdout", sys.stdout.buffer), ("stderr", sys.stderr.buffer)):
                 pipe = getattr(worker.process, name)
@@ -201,24 +202,32 @@ class _Host:
         return blamed
 
 
-def run(workers, grace):
-    """Runs them all; returns the exit status of the job."""
-    host = _Host(workers)
-    try:
-        return _run(host, workers, grace)
-    finally:
-        for worker in workers:
-            worker.forget()
+def run(make, grace, restarts=0):
+    """Runs the workers of make(0, None) together; returns the exit status of the job. If it fails it is started again, up to so many
+    times, with the workers of make(n, those that ran before)."""
+    host, workers = _Host(), None
+    for attempt in range(restarts + 1):
+        workers = make(attempt, workers)
+        try:
+            status = _run(host, workers, grace)
+        finally:
+            for worker in workers:
+                worker.forget()
+        if not host.failed or host.signals or attempt == restarts:
+            break
+        _say(f"starts again: restart {attempt + 1} of {restarts}")
+    return status
 
 
 def _run(host, workers, grace):
     try:
-        host.start()
+        host.start(workers)
         host.listen(None, lambda: host.failed or host.signals or not host.running())
     except OSError as error:  # a program that cannot be started, a reader that has gone
         _say(f"{error}; all processes are ended")
         host.mute()
         host.stop(signal.SIGTERM, grace)
+        host.failed = []  # to start it again would be no better
         return 1
     if host.signals:
         number = host.signals[0]

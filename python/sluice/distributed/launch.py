@@ -21,6 +21,7 @@ what each process is told (environment variables):
   MASTER_ADDR, MASTER_PORT      where rank 0 listens for the others
   SLUICE_TOKEN                  the job's secret: who does not know it is not let in
   SLUICE_CORES                  the host's cores divided by its processes, unless it is set already
+  SLUICE_RESTARTS               how often the job has been started again
 sluice.distributed.init() reads them; so does torch.distributed.
 
 what comes out:
@@ -28,6 +29,8 @@ what comes out:
   Else the first that failed is named, with its exit status or signal and the end of its stderr; the others get SIGTERM
   and, after --grace seconds, SIGKILL; its status becomes this one's (128 + n for signal n). When this launcher dies,
   even by kill -9, its processes die with it.
+  With --max_restarts the job is then started anew, all of it; the program goes on from its last checkpoint
+  (sluice.distributed.checkpoint). With --min_nproc each start has one process less than the one before, down to so many.
 
 examples:
   python -m sluice.distributed.launch --nproc_per_node 4 train.py --lr 0.1
@@ -52,6 +55,8 @@ def parser():
     add("master_port", type=int, default=0, metavar="PORT", help="where rank 0 listens (one that is free)")
     add("logdir", default="log", metavar="DIR", help="where --redirect_stdout_and_stderr writes (log)")
     add("redirect_stdout_and_stderr", action="store_true", help="write DIR/rank_N/stdout and stderr instead of printing")
+    add("max_restarts", type=int, default=0, metavar="N", help="how often a job that has failed is started again (0)")
+    add("min_nproc", type=int, default=0, metavar="N", help="processes that a start after a failure may do with (as many as before)")
     add("grace", type=float, default=5.0, metavar="SECONDS", help="between SIGTERM and SIGKILL (5)")
     p.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as of python -m")
     p.add_argument("script", help="the program that each process runs")
@@ -60,7 +65,8 @@ def parser():
 
 
 def check(p, options):
-    for name, low in (("nproc_per_node", 1), ("nnodes", 1), ("node_rank", 0), ("master_port", 0), ("grace", 0)):
+    for name, low in (("nproc_per_node", 1), ("nnodes", 1), ("node_rank", 0), ("master_port", 0), ("grace", 0),
+                      ("max_restarts", 0), ("min_nproc", 0)):
         if getattr(options, name) < low:
             p.error(f"--{name} is {getattr(options, name)}; it must be at least {low}")
     if options.node_rank >= options.nnodes:
@@ -69,6 +75,10 @@ def check(p, options):
         p.error(f"--master_port is {options.master_port}; it must be at most 65535")
     if options.nnodes > 1 and not options.master_port:
         p.error("--master_port is missing; with several hosts it must be given, the same on all")
+    if options.nnodes > 1 and options.max_restarts:
+        p.error(f"--max_restarts is {options.max_restarts}, --nnodes is {options.nnodes}; jobs on one host alone are started again")
+    if options.min_nproc > options.nproc_per_node:
+        p.error(f"--min_nproc is {options.min_nproc}; it must be at most --nproc_per_node, {options.nproc_per_node}")
     if options.nnodes > 1 and not os.environ.get(TOKEN):
         p.error(f"{TOKEN} is not set; with several hosts the job needs a secret of 1 to 64 characters, the same on all")
     if not options.module and not os.path.exists(options.script):
@@ -97,14 +107,13 @@ def free_port(host):
         return s.getsockname()[1]
 
 
-def environments(options, reports):
-    """The environment of each local process."""
-    n = options.nproc_per_node
+def environments(options, reports, n, attempt):
+    """The environment of each of n local processes."""
     shared = {"WORLD_SIZE": n * options.nnodes, "LOCAL_WORLD_SIZE": n, "MASTER_ADDR": options.master_addr,
               "MASTER_PORT": options.master_port or free_port(options.master_addr), "SLUICE_LAUNCHER": "sluice.distributed.launch",
               TOKEN: os.environ.get(TOKEN) or secrets.token_hex(16),
               "SLUICE_CORES": os.environ.get("SLUICE_CORES") or max(1, len(os.sched_getaffinity(0)) // n),
-              "PYTHONUNBUFFERED": "1"}
+              "SLUICE_RESTARTS": attempt, "PYTHONUNBUFFERED": "1"}
     for local_rank in range(n):
         rank = options.node_rank * n + local_rank
         own = {"RANK": rank, "LOCAL_RANK": local_rank, REPORT: os.path.join(reports, f"rank_{rank}")}
@@ -118,8 +127,14 @@ def main(arguments=None):
     command = [sys.executable, *(["-m"] if options.module else []), options.script, *options.arguments]
     logdir = options.logdir if options.redirect_stdout_and_stderr else None
     with tempfile.TemporaryDirectory(prefix="sluice_launch_") as reports:
-        return _workers.run([_workers.Worker(int(e["RANK"]), command, e, logdir) for e in environments(options, reports)],
-                            options.grace)
+        def workers(attempt, before):
+            n = options.nproc_per_node if before is None else max(options.min_nproc or len(before), len(before) - 1)
+            folder = os.path.join(reports, str(attempt))
+            os.mkdir(folder)
+            return [_workers.Worker(int(e["RANK"]), command, e, logdir, again=attempt > 0)
+                    for e in environments(options, folder, n, attempt)]
+
+        return _workers.run(workers, options.grace, options.max_restarts)
 
 
 if __name__ == "__main__":

@@ -5,5 +5,7 @@ from sluice.parallel._layers import Linear
 from sluice.parallel._mesh import mesh, part, stages
 from sluice.parallel._plan import Strategy, parallelize
 from sluice.parallel._report import conversions, visualize_sharding
+from sluice.parallel._vocabulary import CrossEntropyLoss, Embedding, cross_entropy
 
-__all__ = ["Linear", "Strategy", "conversions", "mesh", "parallelize", "part", "stages", "visualize_sharding"]
+__all__ = ["CrossEntropyLoss", "Embedding", "Linear", "Strategy", "conversions", "cross_entropy", "mesh", "parallelize", "part", "stages",
+           "visualize_sharding"]

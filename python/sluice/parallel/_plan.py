@@ -8,16 +8,21 @@ import re
 from typing import Any, Iterable, Mapping
 
 from sluice import sbp as _sbp
+from sluice._graph.zero import Zero
 from sluice._tensor.global_tensors import place, placement
+from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
 from sluice.nn.parameter import Parameter
+from sluice.parallel._vocabulary import check_rows, split_rows, split_sequence
 
 #: transformers' words, and what becomes of a weight: split along the features that come out, or along those that go in. Where
 #: inputs and outputs lie follows from the weights, so words that differ in nothing else are the same.
 COLUMNS = {"colwise", "colwise_rep", "colwise_gather_output", "local_colwise", "packed_colwise", "local_packed_colwise"}
 ROWS = {"rowwise", "rowwise_rep", "rowwise_split_input", "local_rowwise", "packed_rowwise", "local_packed_rowwise",
         "embedding_rowwise"}
-WHOLE = {"replicate", "replicated", "sequence_parallel", "local", "gather", "replicated_with_grad_allreduce"}
+SEQUENCE = "sequence_parallel"  # nothing is split of the weight, and the sequence of what the module is given
+WHOLE = {"replicate", "replicated", SEQUENCE, "local", "gather", "replicated_with_grad_allreduce"}
+VOCABULARY = "vocabulary"  # ours: the rows of an embedding
 
 
 class Strategy:
@@ -90,26 +95,32 @@ def _split(module: Any, word: str, key: str) -> dict[str, int]:
     """By the names of the module's own parameters: the dim that is split."""
     if word in WHOLE:
         return {}
+    if word == VOCABULARY:
+        return {"weight": 0}
     if word not in COLUMNS | ROWS:
-        known = ", ".join(sorted(COLUMNS | ROWS | WHOLE))
+        known = ", ".join(sorted(COLUMNS | ROWS | WHOLE | {VOCABULARY}))
         raise ValueError(f"parallelize: '{key}' is to be {word!r}; must be one of {known}")
     own = dict(module.named_parameters(recurse=False))
     weight = own.get("weight")
     if weight is None or weight.ndim != 2:
         raise ValueError(f"parallelize: '{key}' is to be {word!r}, and is a {type(module).__name__}; must have a weight of 2 dims")
-    # A table's columns are what a row of it has; its rows have no order that a device could look up in.
+    # A table's columns are what a row of it has. Its rows in parts need another lookup, which is a word of its own.
     out, into = (1, 1) if hasattr(module, "num_embeddings") else (1, 0) if _transposed(module) else (0, 1)
     return {"weight": into} if word in ROWS else {"weight": out, **({"bias": 0} if own.get("bias") is not None and out != into else {})}
 
 
 def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | None = None, *, dp: str = "dp", tp: str = "tp",
-                strategy: Any = None) -> Strategy:
+                strategy: Any = None, checkpoint: str | Iterable[str] = (), zero: int | None = None, zero_axis: str | None = None) -> Strategy:
     """Lays the parameters and buffers of `model` over `mesh`, and returns how each lies.
 
     `tp_plan`: words by names of modules, such as {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}; left
     out, the one that the model carries, as those of transformers do. What it names is split along the axis `tp`; all the rest
     is everywhere, and along the axis `dp` everything is. `strategy`: a file that Strategy.save() wrote, or a dict of sbp by
     parameter, which go before the plan.
+
+    `checkpoint`: names of modules, such as "layers.*", of which graphs keep no more than results for the backward pass
+    (activation_checkpointing). `zero`: the stage 1, 2 or 3 with which graphs that have the model keep the state of optimizers, and
+    of 3 the parameters, in parts along the axis `zero_axis`, by default `dp` (GraphConfig.enable_zero).
 
     It changes no value: losses and gradients are those of one device but for the order of sums. Batches are split by the
     caller: x.to_global(mesh, {"dp": sbp.split(0)}).
@@ -122,7 +133,15 @@ def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | Non
         if name is None or (name not in (dp, tp)):
             raise ValueError(f"parallelize: axis {name!r} of {mesh} is neither dp={dp!r} nor tp={tp!r}; a pipeline's stages have a "
                              "mesh each (sluice.parallel.stages)")
-    splits = _splits(model, (_plan_of(model) if tp_plan is None else dict(tp_plan)) if tp in mesh.names else {})
+    named = _named(model, (_plan_of(model) if tp_plan is None else dict(tp_plan)) if tp in mesh.names else {}, "the plan names")
+    splits = {f"{name}.{own}": dim for name, (module, word) in named.items() for own, dim in _split(module, word, name).items()}
+    for name, (module, word) in named.items():
+        if word == VOCABULARY:
+            check_rows(module, name, mesh, tp)
+    checkpointed = _named(model, dict.fromkeys([checkpoint] if isinstance(checkpoint, str) else checkpoint, ""), "checkpoint names")
+    parts = None if zero is None else Zero(stage=zero, axis=dp if zero_axis is None else zero_axis)
+    if parts is not None:
+        mesh.axis(parts.axis)
     chosen = _chosen(model, mesh, strategy)
     lies: dict[str, tuple[Any, ...]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
@@ -130,6 +149,14 @@ def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | Non
         way = chosen.get(name) or _sbp.each({tp: _sbp.split(splits[name])} if name in splits else {}, mesh.names, mesh)
         lies[name], shapes[name] = way, tuple(t.shape)
         _check(name, t, way, mesh)
+    for name, (module, word) in named.items():
+        if word == VOCABULARY:
+            split_rows(module, mesh, tp)
+        elif word == SEQUENCE:
+            split_sequence(module, mesh, dp, tp)
+    for module, _ in checkpointed.values():
+        ModuleConfig.of(module).activation_checkpointing = True
+    ModuleConfig.of(model).zero = parts
     done: dict[int, Any] = {}
     for name, module in model.named_modules():
         for table in (module._parameters, module._buffers):
@@ -152,17 +179,18 @@ def _lay(table: Any, own: str, t: Any, mesh: placement, way: tuple[Any, ...]) ->
         table[own] = place(t, mesh, way)
 
 
-def _splits(model: Module, plan: Mapping[str, str]) -> dict[str, int]:
-    splits: dict[str, int] = {}
-    unused = {key: _pattern(key) for key in plan}
-    for key, pattern in list(unused.items()):
-        for name, module in model.named_modules():
-            if pattern.fullmatch(name):
-                unused.pop(key, None)
-                splits.update({f"{name}.{own}": dim for own, dim in _split(module, plan[key], name).items()})
+def _named(model: Module, words: Mapping[str, str], who: str) -> dict[str, tuple[Module, str]]:
+    """By its name, each module of which a key speaks, and its word; the last key that does so counts."""
+    found: dict[str, tuple[Module, str]] = {}
+    unused = []
+    for key, word in words.items():
+        pattern = _pattern(key)
+        those = {name: (module, word) for name, module in model.named_modules() if pattern.fullmatch(name)}
+        found.update(those)
+        unused += [] if those else [repr(key)]
     if unused:
-        raise ValueError(f"parallelize: the plan names {', '.join(map(repr, unused))}; the model has no such module")
-    return splits
+        raise ValueError(f"parallelize: {who} {', '.join(unused)}; the model has no such module")
+    return found
 
 
 def _chosen(model: Module, mesh: placement, strategy: Any) -> dict[str, tuple[Any, ...]]:

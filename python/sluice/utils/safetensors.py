@@ -24,11 +24,16 @@ _LONGEST_HEADER = 100_000_000
 def save_file(tensors: dict[str, Any], filename: Any, metadata: dict[str, str] | None = None) -> None:
     """Writes tensors by name, and texts by name as `metadata`. Tensors that share memory are written each in full. The file has
     what it had, or all of the new one."""
-    header, data = _encoded(tensors, metadata)
     with replaced(filename) as file:
-        file.write(header)
-        for t in data:
-            file.write(bytes_of(t))
+        write(tensors, file, metadata)
+
+
+def write(tensors: dict[str, Any], file: Any, metadata: dict[str, str] | None = None) -> None:
+    """As save_file, to a file that is open for writing."""
+    header, data = _encoded(tensors, metadata)
+    file.write(header)
+    for t in data:
+        file.write(bytes_of(t))
 
 
 def save(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
@@ -48,18 +53,23 @@ def _encoded(tensors: Any, metadata: Any) -> tuple[bytes, list[Any]]:
         raise TypeError(f"safetensors: metadata is {metadata!r:.200}; must be texts by name")
     if "__metadata__" in tensors:
         raise ValueError("safetensors: a tensor has the name '__metadata__', which the format has for something else")
+    header, order = header_of({name: (t.dtype, tuple(t.shape)) for name, t in tensors.items()}, metadata)
+    return header, [tensors[name].detach().cpu().contiguous() for name in order]
+
+
+def header_of(shapes: dict[str, tuple[Any, tuple[int, ...]]], metadata: dict[str, str] | None = None) -> tuple[bytes, list[str]]:
+    """The first bytes of a file, of dtypes and shapes by name, and the order in which the tensors' bytes follow."""
     # The widest first: then all of them are aligned to their elements.
-    order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+    order = sorted(shapes, key=lambda name: (-shapes[name][0].itemsize, name))
     entries: dict[str, Any] = {"__metadata__": metadata} if metadata is not None else {}
-    data, end = [], 0
+    end = 0
     for name in order:
-        t = tensors[name].detach().cpu().contiguous()
-        entries[name] = {"dtype": _NAMES[t.dtype], "shape": list(t.shape), "data_offsets": [end, end + t.nbytes]}
-        data.append(t)
-        end += t.nbytes
+        dtype, shape = shapes[name]
+        begin, end = end, end + math.prod(shape) * dtype.itemsize
+        entries[name] = {"dtype": _NAMES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text, data
+    return len(text).to_bytes(8, "little") + text, order
 
 
 def load_file(filename: Any, device: Any = "cpu") -> dict[str, Any]:

@@ -16,6 +16,7 @@ class ModuleConfig:
         self._stage_id: int | None = None
         self._placement: Any = None
         self._checkpoint = False
+        self.zero: Any = None  # of a graph that has the module, where its own config says nothing: sluice.parallel.parallelize
         self.modes: set[bool] = set()  # `training` of graphs that were traced with it
 
     @property
