@@ -1,0 +1,86 @@
+"""Networks of integers learn digits of 32 x 32 that have been turned as networks of floats do."""
+
+import pathlib
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+
+import sluice as sl
+from sluice.tiny import TrainStep, _int8, quantize
+from sluice.tiny._int8 import layers_of
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/tiny"
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the benchmarks are not here")
+if FOLDER.exists():
+    sys.path.insert(0, str(FOLDER))
+    import tasks
+
+SEEDS = 2
+
+
+def ways():
+    return {"floats": None, "with scaling": TrainStep, "sparse": partial(TrainStep, scheme=tasks.SPARSE),
+            "without scaling": partial(TrainStep, qas=False)}
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """A network that knows upright digits, and the two sets."""
+    train, held = tasks.digits()
+    return tasks.upright(train, epochs=8), train.turned(), held.turned()
+
+
+def after_learning(net, train, held, way):
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+    found = []
+    for seed in range(SEEDS):
+        net.load_state_dict(start)
+        made = net if way is None else quantize(net, [sl.tensor(train.x[:256])])
+        tasks.learn(made, train, way or tasks.FloatStep, lr=0.02, epochs=5, seed=seed)
+        found.append(tasks.accuracy(made, held))
+    net.load_state_dict(start)
+    return float(np.mean(found))
+
+
+def test_scaled_integers_and_sparse_updates_learn_as_floats_do(learned, count):
+    before = tasks.accuracy(learned[0], learned[2])
+    right = {name: after_learning(*learned, way) for name, way in ways().items()}
+    count("share of turned digits that are right", round(right["floats"], 4), {"before": before, **right})
+    assert before < 0.2 and right["floats"] > 0.93
+    assert right["with scaling"] >= right["floats"] - 0.01
+    assert right["sparse"] >= right["with scaling"] - 0.01
+    assert right["without scaling"] < 0.5
+
+
+def test_scaling_restores_how_long_weights_are_to_their_gradients(learned, monkeypatch, count):
+    """||w|| / ||g|| of a channel of integers is that of floats with scaling, and without it as much larger as scales are small."""
+    net, train, _ = learned
+    x, y = sl.tensor(train.x[:32]), sl.tensor(train.y[:32])
+
+    def lengths(w, g):
+        w, g = (np.linalg.norm(t.detach().to(sl.float32).numpy().reshape(t.shape[0], -1), axis=1) for t in (w, g))
+        return w / np.maximum(g, 1e-30)
+
+    net.zero_grad()
+    sl.nn.functional.cross_entropy(net(x), y).backward()
+    floats = [lengths(p, p.grad) for name, p in net.named_parameters() if name.endswith("weight")]
+
+    def of_integers(qas):
+        made, seen = quantize(net, [x]), []
+
+        def look(param, grad, *rest):
+            seen.append(lengths(param, grad))
+            return param
+
+        monkeypatch.setattr(_int8, "int8_sgd", look)
+        TrainStep(made, lr=0.1, qas=qas).build(x, y)
+        assert len(seen) == len(layers_of(made))
+        # Steps run backward; most channels count, since one of which few places are above 0 has another gradient.
+        return [float(np.median(ours / theirs)) for ours, theirs in zip(seen[::-1], floats)]
+
+    scaled, plain = of_integers(True), of_integers(False)
+    count("||w|| / ||g|| of channels of integers over that of floats", [round(r, 3) for r in scaled],
+          f"with scaling, {[round(r) for r in plain]} without")
+    assert all(0.8 < ratio < 1.2 for ratio in scaled) and min(plain) > 1000
