@@ -92,3 +92,50 @@ def learn(net: Any, train: Images, step: Any, lr: float, epochs: int, seed: int 
         graph = step(net, lr=rate)
         for batch in some:
             graph(*batch)
+
+
+class Inverted(nn.Module):
+    """An inverted residual block (MobileNetV2): wider, a convolution of each channel, narrower."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, wider: int, kernel: int = 3) -> None:
+        super().__init__()
+        inner = inputs * wider
+        first = [nn.Conv2d(inputs, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU6()] if wider > 1 else []
+        self.branch = nn.Sequential(
+            *first, nn.Conv2d(inner, inner, kernel, stride, kernel // 2, groups=inner, bias=False), nn.BatchNorm2d(inner), nn.ReLU6(),
+            nn.Conv2d(inner, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+        self.shortcut = stride == 1 and inputs == outputs
+
+    def forward(self, x: Any) -> Any:
+        return self.branch(x) + x if self.shortcut else self.branch(x)
+
+
+# (wider, channels, kernels of blocks, stride): narrow where pictures are large, as MCUNet is (Lin et al. 2020).
+STAGES = ((1, 8, (3,), 1), (3, 16, (7, 3), 2), (5, 24, (5, 5, 3), 2), (6, 40, (7, 5, 3), 2), (6, 48, (3, 5), 1), (6, 96, (5, 3, 5), 2),
+          (6, 160, (3,), 1))
+
+
+def mcunet(classes: int = 10) -> nn.Sequential:
+    """A net of the kind of MCUNet, for pictures of 3 x 128 x 128."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU6()]
+    channels = 16
+    for wider, outputs, kernels, stride in STAGES:
+        for block, kernel in enumerate(kernels):
+            layers.append(Inverted(channels, outputs, stride if block == 0 else 1, wider, kernel))
+            channels = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+
+
+LAST = "n_bias_update: 6\nmanual_weight_idx: 40-41-42-43-44-45\n"
+# Of mcunet(), in the words of tiny-training: biases of the last seven layers, and parts of convolutions that make blocks wider.
+SPARSE_BLOCKS = "n_bias_update: 7\nmanual_weight_idx: 39-42-45\nweight_update_ratio: 0.25-0.25-1\n"
+
+
+def memory_table() -> sl.tiny.MemoryTable:
+    """What a step of mcunet() takes, on a picture of bytes, as a camera gives it."""
+    sl.manual_seed(0)
+    picture = sl.rand(1, 3, 128, 128)
+    example = ((picture * 255).to(sl.uint8), sl.tensor([1]))
+    return sl.tiny.memory_table(mcunet(), [picture], example,
+                                {"full": "full", "bias only": "bias-only", "last 6": LAST, "sparse": SPARSE_BLOCKS,
+                                 "last only": "last-only"})

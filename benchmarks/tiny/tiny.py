@@ -3,6 +3,9 @@
 
 tiny.digits.*: the share of held-out digits that are right after a network of upright ones has learned turned ones, as integers
 and as floats. Means of some seeds, of 797 digits each.
+
+tiny.memory.*: bytes of RAM of a training step of a net like MCUNet for 128 x 128, beside all of it trained with gradients that
+wait for the end of the backward pass; prints the table of schemes.
 """
 from __future__ import annotations
 
@@ -64,5 +67,18 @@ def digits() -> None:
                (max(values) - min(values)) / 2 / mean, ratio=mean / floats, also={"before": statistics.mean(r["before"] for r in runs)})
 
 
+def memory() -> None:
+    if not wanted("tiny.memory."):
+        return
+    table = tasks.memory_table()
+    print(table, file=sys.stderr)
+    for row in table:
+        name = row.scheme.replace(" ", "_")
+        for order, ram in (("", row.late_ram), (".reordered", row.ram)):
+            report(f"tiny.memory.{name}{order}", ram / 1024, table[0].late_ram / 1024, "everything trained, as an optimizer does it",
+                   "KiB", 1, 0.0, also={"flash": row.flash})
+
+
 if __name__ == "__main__":
     digits()
+    memory()

@@ -1,4 +1,4 @@
-"""Networks of integers learn digits of 32 x 32 that have been turned as networks of floats do."""
+"""The tasks of benchmarks/tiny: integers learn turned digits of 32 x 32 as floats do, and sparse steps take little memory."""
 
 import pathlib
 import sys
@@ -84,3 +84,15 @@ def test_scaling_restores_how_long_weights_are_to_their_gradients(learned, monke
     count("||w|| / ||g|| of channels of integers over that of floats", [round(r, 3) for r in scaled],
           f"with scaling, {[round(r) for r in plain]} without")
     assert all(0.8 < ratio < 1.2 for ratio in scaled) and min(plain) > 1000
+
+
+def test_sparse_steps_take_a_fifteenth_of_the_memory(count):
+    """Of a net like MCUNet for 128 x 128: the aims of sparse steps, and of these in the compiler's order."""
+    table = tasks.memory_table()
+    rows = {row.scheme: row for row in table}
+    count("table of schemes", len(table), "\n" + str(table))
+    full, sparse = rows["full"], rows["sparse"]
+    assert full.late_ram >= 7 * sparse.late_ram and full.late_ram >= 15 * sparse.ram
+    falling = [full.late_ram, *(rows[name].late_ram for name in ("bias only", "last 6", "sparse")), sparse.ram]
+    assert falling == sorted(falling, reverse=True) and len(set(falling)) == len(falling)
+    assert sparse.ram <= (256 - 4) * 1024 and sparse.flash <= 800 * 1024  # beside a stack of 4 KB and code

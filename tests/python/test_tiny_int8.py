@@ -131,6 +131,38 @@ def test_weights_are_a_quarter_and_no_activation_is_kept_as_floats(exported, cou
     count("bytes of memory and state of a step of integers", exported.memory, exported.state)
 
 
+def test_gradients_that_wait_change_no_loss():
+    losses = []
+    for late in (False, True):
+        step = TrainStep(integers(), lr=0.05, late=late)
+        losses.append([step(*sample).item() for sample in pictures(5)])
+    assert losses[0] == losses[1]
+
+
+def test_inputs_may_be_integers_of_the_first_layer():
+    """An image of a camera needs no copy as floats: its bytes are what the first layer would make of them."""
+    images = [sl.tensor(np.random.default_rng(i).integers(0, 256, (1, 1, 8, 8)).astype(np.uint8)) for i in range(4)]
+    floats = [image.to(sl.float32) / 255 for image in images]
+    net = quantize(network(), [sl.ones(1, 1, 8, 8), *floats])
+    for image, x in zip(images, floats):
+        np.testing.assert_array_equal(net(image).detach().numpy(), net(x).detach().numpy())
+
+
+def test_what_stays_takes_a_byte_in_flash_and_no_ram(tmp_path, count):
+    """A part of a weight changes; the rest of it, and a layer behind it, through which gradients go, lie in flash once, as int8."""
+    step = TrainStep(integers(), lr=0.05, scheme="weights 0: 1\nweights 2: 0.25\nbiases: 0 2\n")
+    first = {name: value.clone() for name, value in step.net.state_dict().items()}
+    step(*next(pictures(1)))
+    step.net.load_state_dict(first)
+    made = sl.tiny.export(step, tmp_path, name="sparse", samples=pictures(10))
+    assert check(made.directory, "sanitized") == 10
+    of = {kind: {t.name: t.bytes for t in made.tensors if t.kind == kind} for kind in ("state", "constant", "memory")}
+    assert of["state"]["net.0.weight"] == 72 and of["state"]["net.2.weight"] == 2 * 16 * 9
+    assert of["constant"]["net.2.weight_stays"] == 6 * 16 * 9 and of["constant"]["net.5.weight"] == 2560
+    assert max(bytes for name, bytes in of["constant"].items() if name != "net.5.weight") <= 6 * 16 * 9
+    count("bytes of what stays", made.constants, f"{made.state} of what changes")
+
+
 def changed(scheme):
     net = integers()
     step = TrainStep(net, lr=0.5, scheme=scheme)
@@ -156,7 +188,9 @@ def test_a_scheme_says_which_tensors_change(scheme, weights, biases):
 
 
 @pytest.mark.parametrize("text, told", [
-    ("weights 7: 0.5\n", r"scheme: unknown layers \['7'\]; the network has \['0', '2', '5'\]"),
+    ("# no such\nweights 7: 0.5\n", r"scheme:2: unknown layers \['7'\]; the network has \['0', '2', '5'\]"),
+    ("biases: 2 x 5\n", r"scheme:1: unknown layers \['x'\]; the network has \['0', '2', '5'\]"),
+    (Scheme({"7": 1.0}), r"scheme: unknown layers \['7'\]; the network has \['0', '2', '5'\]"),
     ("weights 2: 1.5\n", r"scheme:1: ratio '1.5'; must be above 0, and 1 at most"),
     ("\nmanual_weight_idx: 3\n", r"scheme:2: '3'; must be numbers of layers below 3"),
     ("manual_weight_idx: 0-1\nweight_update_ratio: 1-1-1\n", r"scheme:1: 2 layers and 3 ratios"),
@@ -175,6 +209,8 @@ def test_schemes_are_read_from_files(tmp_path):
     (tmp_path / "sparse.txt").write_text("weights 5: 1\nbiases: 5\n")
     net = integers()
     assert Scheme.of(net, tmp_path / "sparse.txt") == Scheme.of(net, "last-only")
+    for scheme in ("full", "weights 2: 0.125\nbiases: 5 0\n"):
+        assert Scheme.of(net, str(Scheme.of(net, scheme))) == Scheme.of(net, scheme)
     assert list(layers_of(net)) == ["0", "2", "5"]
 
 
@@ -186,6 +222,8 @@ def test_the_memory_of_schemes(exported, count):
     assert (rows["full"].memory, rows["full"].state) == (exported.memory, exported.state)
     assert rows["full"].ram > rows["bias-only"].ram > rows["last-only"].ram
     assert rows["half of one"].state < rows["full"].state
-    assert str(table).splitlines()[1].split() == ["full", str(rows["full"].ram), str(rows["full"].memory), str(rows["full"].state),
-                                                  str(rows["full"].constants + rows["full"].state), "1.0x"]
+    full = rows["full"]
+    assert str(table).splitlines()[1].split() == ["full", str(full.flash), str(full.state), str(full.late_ram), str(full.ram), "1.0x",
+                                                  f"{full.late_ram / full.ram:.1f}x"]
+    assert full.late_ram > full.ram
     count("bytes of RAM under schemes", rows["full"].ram, [(row.scheme, row.ram) for row in table[1:]])

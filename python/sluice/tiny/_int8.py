@@ -11,8 +11,7 @@ from sluice._base.grad_mode import no_grad
 from sluice._C import fn
 from sluice._tensor import creation
 from sluice.autograd import Function
-from sluice.nn import BatchNorm2d, Conv2d, Identity, Linear, Module, Parameter, ReLU, Sequential
-from sluice.nn import functional as F
+from sluice.nn import BatchNorm2d, Conv2d, Identity, Linear, Module, Parameter, ReLU, ReLU6, Sequential
 from sluice.tiny._steps import int8_sgd
 
 _RANGES = {_C.uint8: (0, 255), _C.int8: (-128, 127)}
@@ -44,11 +43,12 @@ class Training:
     qas: bool = True
     rounding: str = "stochastic"
     seed: int = 0
+    late: bool = False  # weights change behind the whole backward pass, for which their gradients wait
 
 
 class _Product(Function):
     """A convolution or product of integers. Its gradients go straight through the rounding, but not where a result was saturated,
-    which is seen from the result itself. Weights change here, as soon as their gradient is known, so that it need not be kept."""
+    which is seen from the result itself. Weights change as soon as their gradient is known, so that it need not be kept."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, anchor: Any, layer: Any, q: Any, form: Format) -> Any:
@@ -70,64 +70,88 @@ class _Product(Function):
         if ctx.needs_input_grad[0]:
             into = layer.input_gradient(grad * layer.along_channels(layer.weight_scale), ctx.q.shape)
         if ctx.has_anchor:
-            layer.update(grad, ctx.q, ctx.form)
+            layer.slopes.append(layer.slopes_of(grad, ctx.q, ctx.form))
+            if not layer.training_as.late:
+                layer.step()
         return into, None, None, None, None
 
 
 class _Int8(Module):
-    """weight: int8; weight_scale: float32, one for each output channel; bias: float32, in units of the result."""
+    """weight: int8, the input channels that change; weight_stays: those behind them, or None. weight_scale: float32, one for each
+    output channel; bias: float32, in units of the result."""
 
     def __init__(self, source: Any, weight: Any, bias: Any, form: Format, out: Format | None) -> None:
         super().__init__()
         channels = weight.shape[0]
         largest = weight.abs().reshape(channels, -1).amax(1)
         scale = fn.clamp(largest / 127, min=1e-8)
+        self.register_buffer("weight_stays", None)
         self.register_buffer("weight", fn.clamp((weight / self.along(scale, weight.dim())).round(), -127, 127).to(_C.int8))
         self.register_buffer("weight_scale", scale)
         self.register_buffer("bias", creation.zeros(channels) if bias is None else bias.clone())
         self.anchor = Parameter(creation.zeros(1))  # asks for a backward pass where weights are no parameters
         self.form, self.out, self.source = form, out, source
-        self.ratio, self.bias_trains, self.training_as = 1.0, True, None
+        self.ratio, self.bias_trains = 1.0, True
+        self.training_as: Any = None  # Training, where it is trained
         self.last: Any = None
+        self.slopes: list[tuple[Any, Any]] = []
 
     @staticmethod
     def along(row: Any, rank: int) -> Any:
         return row.reshape(-1, *[1] * (rank - 1))
+
+    def whole(self) -> Any:
+        return self.weight if self.weight_stays is None else fn.cat([self.weight, self.weight_stays], 1)
+
+    def change(self, ratio: float, bias: bool) -> None:
+        """Says how much of the weight a step changes, and whether it does the bias. The rest is a tensor of its own, which need
+        not lie in RAM."""
+        self.ratio, self.bias_trains = ratio, bias
+        with no_grad():
+            whole = self.whole()
+            columns = max(1, round(ratio * whole.shape[1])) if 0 < ratio < 1 else whole.shape[1]
+            self.register_buffer("weight", whole[:, :columns].clone())
+            self.register_buffer("weight_stays", whole[:, columns:].clone() if columns < whole.shape[1] else None)
 
     @property
     def trains(self) -> bool:
         return self.training_as is not None and (self.ratio > 0 or self.bias_trains)
 
     def forward(self, x: Any) -> Any:
-        q, form = getattr(x, "_int8", (None, None))
-        if q is None:
-            q, form = self.form.quantize(x), self.form
+        q, form = getattr(x, "_int8", (x, self.form))
+        if q.dtype != form.dtype:
+            q = form.quantize(x)
         y = _Product.apply(x, self.anchor if self.trains else None, self, q, form)
         if self.out:
             y._int8 = (self.last, self.out)
         self.last = None
         return y
 
-    def update(self, grad: Any, q: Any, form: Format) -> None:
-        how = self.training_as
+    def slopes_of(self, grad: Any, q: Any, form: Format) -> tuple[Any, Any]:
+        """The gradients of the weight, or the part that changes, and of the bias; None of what stays."""
+        slope = None
         if self.ratio > 0:
-            factor = form.scale / self.weight_scale if how.qas else form.scale * self.weight_scale
-            part = self.weight[:, :self.columns]
-            slope = self.weight_gradient(grad, q[:, :self.columns] if self.ratio < 1 else q, list(part.shape))
+            scale = self.weight_scale
+            factor = form.scale / scale if self.training_as.qas else form.scale * scale
+            part = q if self.weight_stays is None else q[:, :self.weight.shape[1]]
+            slope = self.weight_gradient(grad, part, list(self.weight.shape))
             slope = slope * self.along(factor, slope.dim())
-            part.copy_(int8_sgd(part, slope, how.lr, how.step, how.rounding, how.seed))
-        if self.bias_trains:
-            self.bias.copy_(self.bias - how.lr * self.sum_of(grad))
+        return slope, self.sum_of(grad) if self.bias_trains else None
 
-    @property
-    def columns(self) -> int:
-        """How many input channels change."""
-        return max(1, round(self.ratio * self.weight.shape[1]))
+    def step(self) -> None:
+        """Moves weight and bias against the gradients of the backward pass."""
+        how = self.training_as
+        for slope, shift in self.slopes:
+            if slope is not None:
+                self.weight.copy_(int8_sgd(self.weight, slope, how.lr, how.step, how.rounding, how.seed))
+            if shift is not None:
+                self.bias.copy_(self.bias - how.lr * shift)
+        self.slopes.clear()
 
 
 class Int8Conv2d(_Int8):
     def product(self, q: Any, scale: Any, shift: Any, dtype: Any) -> Any:
-        return _C.ops.int8_conv(q, self.weight, scale, shift, None, None, None, dtype=dtype, **self.geometry)
+        return _C.ops.int8_conv(q, self.whole(), scale, shift, None, None, None, dtype=dtype, **self.geometry)
 
     @property
     def geometry(self) -> dict[str, Any]:
@@ -138,7 +162,7 @@ class Int8Conv2d(_Int8):
         return row.reshape(1, -1, 1, 1)
 
     def input_gradient(self, grad: Any, shape: Any) -> Any:
-        return _C.ops.conv_input_grad(grad, self.weight.to(_C.float32), input_shape=list(shape), **self.geometry)
+        return _C.ops.conv_input_grad(grad, self.whole().to(_C.float32), input_shape=list(shape), **self.geometry)
 
     def weight_gradient(self, grad: Any, q: Any, shape: Any) -> Any:
         return _C.ops.conv_weight_grad(grad, q.to(_C.float32), weight_shape=shape, **self.geometry)
@@ -149,13 +173,13 @@ class Int8Conv2d(_Int8):
 
 class Int8Linear(_Int8):
     def product(self, q: Any, scale: Any, shift: Any, dtype: Any) -> Any:
-        return _C.ops.int8_linear(q, self.weight, scale, shift, None, dtype=dtype)
+        return _C.ops.int8_linear(q, self.whole(), scale, shift, None, dtype=dtype)
 
     def along_channels(self, row: Any) -> Any:
         return row
 
     def input_gradient(self, grad: Any, shape: Any) -> Any:
-        return grad @ self.weight.to(_C.float32)
+        return grad @ self.whole().to(_C.float32)
 
     def weight_gradient(self, grad: Any, q: Any, shape: Any) -> Any:
         return grad.reshape(-1, grad.shape[-1]).t() @ q.to(_C.float32).reshape(-1, q.shape[-1])
@@ -172,8 +196,8 @@ def layers_of(net: Any) -> dict[str, Any]:
 def quantize(model: Any, batches: Iterable[Any]) -> Any:
     """A copy of a network in which convolutions and products are of 8-bit integers, ready for TrainStep.
 
-    model: a module with Conv2d and Linear layers. BatchNorm2d behind a Conv2d in a Sequential is folded into it, and a ReLU behind
-        either is what the result's range saturates to. Other modules compute in floats, between integers.
+    model: a module with Conv2d and Linear layers. BatchNorm2d behind a Conv2d in a Sequential is folded into it, and a ReLU or ReLU6
+        behind either is what the result's range saturates to. Other modules compute in floats, between integers.
     batches: inputs as the network will see them; the ranges of activations are those that occur.
 
     The last layer gives floats. Weights are int8 with a scale for each output channel; activations that are never negative uint8.
@@ -188,7 +212,7 @@ def quantize(model: Any, batches: Iterable[Any]) -> Any:
 
     def look(name: str) -> Any:
         def hook(module: Any, inputs: Any, output: Any) -> None:
-            y = F.relu(output) if name in followed else output
+            y = made.get_submodule(followed[name])(output) if name in followed else output
             now = [inputs[0].min().item(), inputs[0].max().item(), y.min().item(), y.max().item()]
             old = seen.setdefault(name, now)
             seen[name] = [f(a, b) for f, a, b in zip((min, max, min, max), old, now)]
@@ -230,7 +254,7 @@ def _replace(root: Any, name: str, module: Any) -> None:
 
 
 def _followed(root: Any) -> dict[str, str]:
-    """Layers with a ReLU behind them in a Sequential, and the name of that."""
+    """Layers with a ReLU or ReLU6 behind them in a Sequential, and the name of that."""
     found = {}
     for name, module in root.named_modules():
         if not isinstance(module, Sequential):
@@ -238,7 +262,7 @@ def _followed(root: Any) -> dict[str, str]:
         children = [(f"{name}.{key}" if name else key, child) for key, child in module._modules.items()
                     if not isinstance(child, Identity)]
         for (here, layer), (there, relu) in zip(children, children[1:]):
-            if isinstance(layer, (Conv2d, Linear)) and isinstance(relu, ReLU):
+            if isinstance(layer, (Conv2d, Linear)) and isinstance(relu, (ReLU, ReLU6)):
                 found[here] = there
     return found
 
