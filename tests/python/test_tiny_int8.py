@@ -1,5 +1,7 @@
 """Networks of 8-bit integers that train: integers against numpy, gradients against floats, and the same bits in C."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -227,3 +229,42 @@ def test_the_memory_of_schemes(exported, count):
                                                   f"{full.late_ram / full.ram:.1f}x"]
     assert full.late_ram > full.ram
     count("bytes of RAM under schemes", rows["full"].ram, [(row.scheme, row.ram) for row in table[1:]])
+
+
+def test_scales_are_text_and_read_again_give_the_same_bits(tmp_path):
+    path, net = tmp_path / "scales.txt", integers()
+    sl.tiny.write_scales(net, path)
+    again, x = quantize(network(), scales=path), next(pictures(1))[0]
+    np.testing.assert_array_equal(again(x).detach().numpy(), net(x).detach().numpy())
+    for name, value in net.state_dict().items():
+        np.testing.assert_array_equal(again.state_dict()[name].numpy(), value.numpy())
+    lines = [line.split() for line in path.read_text().splitlines()[1:]]
+    assert [line[:3] for line in lines[:3]] == [["0", "input", "uint8"], ["0", "output", "uint8"], ["0", "weight", "int8"]]
+    assert {line[0]: len(line) - 3 for line in lines if line[1] == "weight"} == {"0": 8, "2": 16, "5": 10}
+    assert lines[-2] == ["5", "output", "float32"]
+
+
+@pytest.mark.parametrize("line, becomes, told", [
+    (2, "7 input uint8 0.1", "scales.txt:2: unknown layer '7'; the network has ['0', '2', '5']"),
+    (2, "0 input int16 0.1", "scales.txt:2: dtype int16; must be uint8 or int8"),
+    (3, "0 output uint8 -0.1", "scales.txt:3: scale '-0.1'; must be a number above 0"),
+    (3, "0 output uint8 0.1 0.2", "scales.txt:3: 2 scales; '0 output' has 1"),
+    (3, "0 input uint8 0.1", "scales.txt:3: '0 input' is there twice; must be once"),
+    (4, "0 weight int8 0.1 0.2", "scales.txt:4: 2 scales; the weight of '0' has 8"),
+    (4, "0 weight float32 0.1", "scales.txt:4: a weight of float32; must be of int8"),
+    (5, "2 inputs uint8 0.1", "scales.txt:5: '2 inputs uint8 0.1'; must be LAYER, one of input, output, weight"),
+    (10, "", "scales.txt:11: no line '5 weight'; the network has this tensor"),
+])
+def test_scales_that_do_not_match_are_refused_with_their_line(line, becomes, told, tmp_path):
+    path = tmp_path / "scales.txt"
+    sl.tiny.write_scales(integers(), path)
+    lines = path.read_text().splitlines()
+    lines[line - 1] = becomes
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=re.escape(told)):
+        quantize(network(), scales=path)
+
+
+def test_quantizing_needs_one_source_of_scales():
+    with pytest.raises(ValueError, match="needs either batches or the file of their scales"):
+        quantize(network())

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
-from typing import Any, Iterable
+from typing import Any
 
 from sluice import _C
 from sluice._base.grad_mode import no_grad
 from sluice._C import fn
 from sluice._tensor import creation
 from sluice.autograd import Function
-from sluice.nn import BatchNorm2d, Conv2d, Identity, Linear, Module, Parameter, ReLU, ReLU6, Sequential
+from sluice.nn import Module, Parameter
+from sluice.tiny._scales import Format, LayerScales
 from sluice.tiny._steps import int8_sgd
 
 _RANGES = {_C.uint8: (0, 255), _C.int8: (-128, 127)}
-
-
-@dataclass(frozen=True)
-class Format:
-    """8-bit integers that stand for q * scale: uint8 of what is never negative, else int8."""
-
-    dtype: Any
-    scale: float
-
-    @staticmethod
-    def of(low: float, high: float) -> Format:
-        if low >= 0:
-            return Format(_C.uint8, max(high, 1e-8) / 255)
-        return Format(_C.int8, max(-low / 128, high / 127, 1e-8))
-
-    def quantize(self, x: Any) -> Any:
-        return _C.ops.quantize(x, creation.tensor([self.scale]), None, dtype=self.dtype)
 
 
 @dataclass
@@ -80,17 +63,15 @@ class _Int8(Module):
     """weight: int8, the input channels that change; weight_stays: those behind them, or None. weight_scale: float32, one for each
     output channel; bias: float32, in units of the result."""
 
-    def __init__(self, source: Any, weight: Any, bias: Any, form: Format, out: Format | None) -> None:
+    def __init__(self, source: Any, weight: Any, bias: Any, scales: LayerScales) -> None:
         super().__init__()
-        channels = weight.shape[0]
-        largest = weight.abs().reshape(channels, -1).amax(1)
-        scale = fn.clamp(largest / 127, min=1e-8)
+        channels, scale = weight.shape[0], creation.tensor(scales.weight, dtype=_C.float32)
         self.register_buffer("weight_stays", None)
         self.register_buffer("weight", fn.clamp((weight / self.along(scale, weight.dim())).round(), -127, 127).to(_C.int8))
         self.register_buffer("weight_scale", scale)
         self.register_buffer("bias", creation.zeros(channels) if bias is None else bias.clone())
         self.anchor = Parameter(creation.zeros(1))  # asks for a backward pass where weights are no parameters
-        self.form, self.out, self.source = form, out, source
+        self.form, self.out, self.source = scales.input, scales.output, source
         self.ratio, self.bias_trains = 1.0, True
         self.training_as: Any = None  # Training, where it is trained
         self.last: Any = None
@@ -191,94 +172,3 @@ class Int8Linear(_Int8):
 def layers_of(net: Any) -> dict[str, Any]:
     """The layers of integers by name, in the order of the modules."""
     return {name: module for name, module in net.named_modules() if isinstance(module, _Int8)}
-
-
-def quantize(model: Any, batches: Iterable[Any]) -> Any:
-    """A copy of a network in which convolutions and products are of 8-bit integers, ready for TrainStep.
-
-    model: a module with Conv2d and Linear layers. BatchNorm2d behind a Conv2d in a Sequential is folded into it, and a ReLU or ReLU6
-        behind either is what the result's range saturates to. Other modules compute in floats, between integers.
-    batches: inputs as the network will see them; the ranges of activations are those that occur.
-
-    The last layer gives floats. Weights are int8 with a scale for each output channel; activations that are never negative uint8.
-    """
-    made = copy.deepcopy(model).eval()
-    _fold(made)
-    seen: dict[str, list[float]] = {}
-    watched = {name: m for name, m in made.named_modules() if isinstance(m, (Conv2d, Linear))}
-    if not watched:
-        raise _C.ValueError("tiny.quantize: the network has no Conv2d and no Linear")
-    followed = _followed(made)
-
-    def look(name: str) -> Any:
-        def hook(module: Any, inputs: Any, output: Any) -> None:
-            y = made.get_submodule(followed[name])(output) if name in followed else output
-            now = [inputs[0].min().item(), inputs[0].max().item(), y.min().item(), y.max().item()]
-            old = seen.setdefault(name, now)
-            seen[name] = [f(a, b) for f, a, b in zip((min, max, min, max), old, now)]
-        return hook
-
-    hooks = [module.register_forward_hook(look(name)) for name, module in watched.items()]
-    with no_grad():
-        for batch in batches:
-            made(*batch) if isinstance(batch, tuple) else made(batch)
-    for hook in hooks:
-        hook.remove()
-    missing = [name for name in watched if name not in seen]
-    if missing:
-        raise _C.ValueError(f"tiny.quantize: no batch has reached {missing}; give batches, as the network is called with")
-    last = [name for name in seen][-1]
-    for name, module in watched.items():
-        low, high, below, above = seen[name]
-        kind = Int8Conv2d if isinstance(module, Conv2d) else Int8Linear
-        with no_grad():
-            bias = None if module.bias is None else module.bias.detach()
-            layer = kind(_Geometry(module) if kind is Int8Conv2d else None, module.weight.detach(), bias, Format.of(low, high),
-                         None if name == last else Format.of(below, above))
-        _replace(made, name, layer)
-    for name in followed.values():
-        _replace(made, name, Identity())
-    return made
-
-
-class _Geometry:
-    def __init__(self, conv: Any) -> None:
-        if conv.padding_mode != "zeros" or isinstance(conv.padding, str):
-            raise _C.ValueError(f"tiny.quantize: {conv}: its padding must be a number of zeros")
-        self.stride, self.padding, self.dilation, self.groups = conv.stride, conv.padding, conv.dilation, conv.groups
-
-
-def _replace(root: Any, name: str, module: Any) -> None:
-    parent, _, child = name.rpartition(".")
-    root.get_submodule(parent)._modules[child] = module
-
-
-def _followed(root: Any) -> dict[str, str]:
-    """Layers with a ReLU or ReLU6 behind them in a Sequential, and the name of that."""
-    found = {}
-    for name, module in root.named_modules():
-        if not isinstance(module, Sequential):
-            continue
-        children = [(f"{name}.{key}" if name else key, child) for key, child in module._modules.items()
-                    if not isinstance(child, Identity)]
-        for (here, layer), (there, relu) in zip(children, children[1:]):
-            if isinstance(layer, (Conv2d, Linear)) and isinstance(relu, (ReLU, ReLU6)):
-                found[here] = there
-    return found
-
-
-def _fold(root: Any) -> None:
-    """Batch norms behind convolutions become part of these."""
-    for module in root.modules():
-        if not isinstance(module, Sequential):
-            continue
-        children = list(module._modules.items())
-        for (_, conv), (key, norm) in zip(children, children[1:]):
-            if not (isinstance(conv, Conv2d) and isinstance(norm, BatchNorm2d)):
-                continue
-            with no_grad():
-                gain = norm.weight / (norm.running_var + norm.eps).sqrt()
-                bias = norm.bias - norm.running_mean * gain + (0 if conv.bias is None else conv.bias * gain)
-                conv.weight.copy_(conv.weight * gain.reshape(-1, 1, 1, 1))
-                conv.bias = Parameter(bias.clone())
-            module._modules[key] = Identity()

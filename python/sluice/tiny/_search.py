@@ -10,7 +10,8 @@ from sluice import _C
 from sluice._base.grad_mode import no_grad
 from sluice.nn import functional as F
 from sluice.tiny._export import bytes_of
-from sluice.tiny._int8 import layers_of, quantize
+from sluice.tiny._int8 import layers_of
+from sluice.tiny._quantize import quantize
 from sluice.tiny._table import ledger
 from sluice.tiny._training import Scheme, TrainStep
 

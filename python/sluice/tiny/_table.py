@@ -9,7 +9,7 @@ from typing import Any, Iterable, Mapping
 
 from sluice import _C
 from sluice._graph.bundle import save_graph
-from sluice.tiny._int8 import quantize
+from sluice.tiny._quantize import quantize
 from sluice.tiny._training import PRESETS, TrainStep
 
 
