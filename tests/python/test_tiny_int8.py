@@ -234,7 +234,8 @@ def test_the_memory_of_schemes(exported, count):
 def test_scales_are_text_and_read_again_give_the_same_bits(tmp_path):
     path, net = tmp_path / "scales.txt", integers()
     sl.tiny.write_scales(net, path)
-    again, x = quantize(network(), scales=path), next(pictures(1))[0]
+    x = next(pictures(1))[0]
+    again = quantize(network(), [x], scales=path)
     np.testing.assert_array_equal(again(x).detach().numpy(), net(x).detach().numpy())
     for name, value in net.state_dict().items():
         np.testing.assert_array_equal(again.state_dict()[name].numpy(), value.numpy())
@@ -262,9 +263,43 @@ def test_scales_that_do_not_match_are_refused_with_their_line(line, becomes, tol
     lines[line - 1] = becomes
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(ValueError, match=re.escape(told)):
-        quantize(network(), scales=path)
+        quantize(network(), [sl.zeros(1, 1, 8, 8)], scales=path)
 
 
-def test_quantizing_needs_one_source_of_scales():
-    with pytest.raises(ValueError, match="needs either batches or the file of their scales"):
-        quantize(network())
+class Blocks(sl.nn.Module):
+    """What is behind a convolution is seen from a call, not from containers; a ReLU that is called twice stays."""
+
+    def __init__(self, shared=False):
+        super().__init__()
+        self.conv1, self.bn1 = sl.nn.Conv2d(1, 4, 3, bias=False), sl.nn.BatchNorm2d(4)
+        self.conv2, self.relu, self.shared = sl.nn.Conv2d(4, 4, 3, padding=1), sl.nn.ReLU(inplace=True), shared
+        self.last, self.clip = sl.nn.Conv2d(4, 3, 1), sl.nn.ReLU6()
+        for value in (self.bn1.weight, self.bn1.bias, self.bn1.running_mean):
+            value.data.copy_(sl.randn(4))
+
+    def forward(self, x):
+        first = self.conv1(x)
+        y = self.relu(self.bn1(first))
+        y = self.relu(self.conv2(y)) + (first if self.shared else y)
+        return self.clip(self.last(y)).mean((2, 3))
+
+
+def test_norms_and_activations_are_found_by_a_call():
+    sl.manual_seed(0)
+    net, images = Blocks().eval(), [sl.rand(1, 1, 8, 8) for _ in range(4)]
+    made = quantize(net, images)
+    kinds = {name: type(module).__name__ for name, module in made.named_modules()}
+    assert kinds["bn1"] == "Identity" and kinds["relu"] == "ReLU" and kinds["clip"] == "Identity"
+    for x in images:
+        np.testing.assert_allclose(made(x).detach().numpy(), net(x).detach().numpy(), atol=0.03)
+
+
+@pytest.mark.parametrize("made, batches, told", [
+    (lambda: sl.nn.ReLU(), [1], "the network has no Conv2d and no Linear"),
+    (network, [], "there are no batches"),
+    (lambda: Blocks(shared=True).eval(), [1], "reads a result of a Conv2d both with and without the BatchNorm2d or ReLU behind it"),
+])
+def test_what_cannot_become_integers_is_refused(made, batches, told):
+    sl.manual_seed(0)
+    with pytest.raises(ValueError, match=told):
+        quantize(made(), [sl.rand(1, 1, 8, 8) for _ in batches])

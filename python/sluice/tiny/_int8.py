@@ -72,6 +72,7 @@ class _Int8(Module):
         self.register_buffer("bias", creation.zeros(channels) if bias is None else bias.clone())
         self.anchor = Parameter(creation.zeros(1))  # asks for a backward pass where weights are no parameters
         self.form, self.out, self.source = scales.input, scales.output, source
+        self.behind: Any = None  # a module, where a result of floats goes through one
         self.ratio, self.bias_trains = 1.0, True
         self.training_as: Any = None  # Training, where it is trained
         self.last: Any = None
@@ -106,7 +107,7 @@ class _Int8(Module):
         if self.out:
             y._int8 = (self.last, self.out)
         self.last = None
-        return y
+        return y if self.behind is None else self.behind(y)
 
     def slopes_of(self, grad: Any, q: Any, form: Format) -> tuple[Any, Any]:
         """The gradients of the weight, or the part that changes, and of the bias; None of what stays."""
