@@ -145,17 +145,18 @@ class TrainStep(Graph):
     loss: of the network's result and the target.
     late: weights change behind the whole backward pass, as those of an optimizer do, and not as soon as their gradient is known.
         Losses are the same; it takes more memory, which memory_table() compares.
+    answers: a step gives (loss, the network's result), which it has before it learns: a machine learns while it answers.
     """
 
     def __init__(self, net: Any, *, lr: float, qas: bool = True, rounding: str = "stochastic", seed: int = 0, scheme: Any = None,
-                 loss: Any = F.cross_entropy, late: bool = False) -> None:
+                 loss: Any = F.cross_entropy, late: bool = False, answers: bool = False) -> None:
         super().__init__()
         layers = layers_of(net)
         if rounding not in ROUNDINGS:
             raise _C.ValueError(f'TrainStep: rounding is "{rounding}"; must be {" or ".join(ROUNDINGS)}')
         if not layers:
             raise _C.ValueError("TrainStep: the network has no layers of integers; make it with tiny.quantize()")
-        self.net, self.loss, self.scheme = net, loss, Scheme.of(net, scheme)
+        self.net, self.loss, self.answers, self.scheme = net, loss, answers, Scheme.of(net, scheme)
         self.scheme.apply(net)
         net.register_buffer("step", creation.tensor(0, dtype=_C.int64))
         rate = creation.tensor(float(lr))
@@ -163,9 +164,10 @@ class TrainStep(Graph):
             layer.training_as = Training(rate, net.step, qas, rounding, seed + i, late)
 
     def build(self, x: Any, target: Any) -> Any:
-        loss = self.loss(self.net(x), target)
+        result = self.net(x)
+        loss = self.loss(result, target)
         loss.backward()
         for layer in reversed(layers_of(self.net).values()):
             layer.step()
         self.net.step.copy_(self.net.step + 1)
-        return loss
+        return (loss, result) if self.answers else loss
