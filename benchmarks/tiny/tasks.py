@@ -131,11 +131,13 @@ LAST = "n_bias_update: 6\nmanual_weight_idx: 40-41-42-43-44-45\n"
 SPARSE_BLOCKS = "n_bias_update: 7\nmanual_weight_idx: 39-42-45\nweight_update_ratio: 0.25-0.25-1\n"
 
 
-def memory_table() -> sl.tiny.MemoryTable:
-    """What a step of mcunet() takes, on a picture of bytes, as a camera gives it."""
+def mcunet_task() -> tuple[nn.Module, list[Any], tuple[Any, Any]]:
+    """mcunet(), what calibrates it, and the arguments of a step: a picture of bytes, as a camera gives it."""
     sl.manual_seed(0)
     picture = sl.rand(1, 3, 128, 128)
-    example = ((picture * 255).to(sl.uint8), sl.tensor([1]))
-    return sl.tiny.memory_table(mcunet(), [picture], example,
-                                {"full": "full", "bias only": "bias-only", "last 6": LAST, "sparse": SPARSE_BLOCKS,
-                                 "last only": "last-only"})
+    return mcunet(), [picture], ((picture * 255).to(sl.uint8), sl.tensor([1]))
+
+
+def memory_table() -> sl.tiny.MemoryTable:
+    schemes = {"full": "full", "bias only": "bias-only", "last 6": LAST, "sparse": SPARSE_BLOCKS, "last only": "last-only"}
+    return sl.tiny.memory_table(*mcunet_task(), schemes)

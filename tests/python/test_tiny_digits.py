@@ -1,6 +1,7 @@
 """The tasks of benchmarks/tiny: integers learn turned digits of 32 x 32 as floats do, and sparse steps take little memory."""
 
 import pathlib
+import subprocess
 import sys
 from functools import partial
 
@@ -10,6 +11,8 @@ import pytest
 import sluice as sl
 from sluice.tiny import TrainStep, _int8, quantize
 from sluice.tiny._int8 import layers_of
+from sluice.tiny._table import ledger
+from test_tiny import STRICT, arm
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/tiny"
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the benchmarks are not here")
@@ -96,3 +99,16 @@ def test_sparse_steps_take_a_fifteenth_of_the_memory(count):
     falling = [full.late_ram, *(rows[name].late_ram for name in ("bias only", "last 6", "sparse")), sparse.ram]
     assert falling == sorted(falling, reverse=True) and len(set(falling)) == len(falling)
     assert sparse.ram <= (256 - 4) * 1024 and sparse.flash <= 800 * 1024  # beside a stack of 4 KB and code
+
+
+@arm
+def test_a_sparse_step_for_pictures_of_128_fits_a_microcontroller(tmp_path, count):
+    net, pictures, example = tasks.mcunet_task()
+    made = ledger(quantize(net, pictures), example, tasks.SPARSE_BLOCKS)
+    (tmp_path / "step.c").write_text(made.source)
+    flags = "-mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16 -O1".split()
+    subprocess.run(["arm-none-eabi-gcc", *STRICT.split(), *flags, "-c", "step.c"], cwd=tmp_path, check=True)
+    size = subprocess.run(["arm-none-eabi-size", "step.o"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    text, data, bss = map(int, size.splitlines()[1].split()[:3])
+    count("bytes of code and constants of a step for pictures of 128 x 128", text, f"{data} of weights that change, {bss} of values")
+    assert text + data <= 1 << 20 and data + bss <= (256 - 4) << 10

@@ -189,6 +189,23 @@ def test_a_scheme_says_which_tensors_change(scheme, weights, biases):
         assert not columns[round(8 * ratio):].any() and columns[:round(8 * ratio)].any()
 
 
+def test_a_part_changes_as_it_does_when_all_of_the_weight_does():
+    """Only the part's gradient is computed, and it is the same."""
+    made, shapes = [], []
+    for ratio in (1, 0.5, 0.125):
+        net = integers()
+        step = TrainStep(net, lr=5.0, rounding="nearest", scheme=f"weights 2: {ratio}")
+        before = net.get_submodule("2").whole().numpy()
+        step(*next(pictures(1)))
+        shapes += [k["outputs"][0]["shape"] for k in step.plan["kernels"] if k["op"] == "conv_weight_grad"]
+        made.append(net.get_submodule("2").whole().numpy())
+    assert shapes == [[16, 8, 3, 3], [16, 4, 3, 3], [16, 1, 3, 3]]
+    for part, columns in zip(made[1:], (4, 1)):
+        np.testing.assert_array_equal(part[:, :columns], made[0][:, :columns])
+        np.testing.assert_array_equal(part[:, columns:], before[:, columns:])
+        assert (part[:, :columns] != before[:, :columns]).any()
+
+
 @pytest.mark.parametrize("text, told", [
     ("# no such\nweights 7: 0.5\n", r"scheme:2: unknown layers \['7'\]; the network has \['0', '2', '5'\]"),
     ("biases: 2 x 5\n", r"scheme:1: unknown layers \['x'\]; the network has \['0', '2', '5'\]"),
