@@ -228,7 +228,7 @@ def test_schemes_are_read_from_files(tmp_path):
     (tmp_path / "sparse.txt").write_text("weights 5: 1\nbiases: 5\n")
     net = integers()
     assert Scheme.of(net, tmp_path / "sparse.txt") == Scheme.of(net, "last-only")
-    for scheme in ("full", "weights 2: 0.125\nbiases: 5 0\n"):
+    for scheme in ("full", "weights 2: 0.3333333333\nbiases: 5 0\n"):
         assert Scheme.of(net, str(Scheme.of(net, scheme))) == Scheme.of(net, scheme)
     assert list(layers_of(net)) == ["0", "2", "5"]
 

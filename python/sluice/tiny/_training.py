@@ -71,7 +71,7 @@ class Scheme:
 
     def __str__(self) -> str:
         """Lines that of() reads."""
-        lines = [f"weights {name}: {ratio:g}\n" for name, ratio in self.weights.items()]
+        lines = [f"weights {name}: {ratio!r}\n" for name, ratio in self.weights.items()]
         return "".join(lines) + (f"biases: {' '.join(sorted(self.biases))}\n" if self.biases else "")
 
 
