@@ -44,6 +44,7 @@ PROGRAMS = [
     (("serve.",), ROOT / "benchmarks/serve.py"),
     (("ladder.",), ROOT / "benchmarks/ladder/ladder.py"),
     (("zoo.",), ROOT / "benchmarks/zoo/zoo.py"),
+    (("tiny.",), ROOT / "benchmarks/tiny/tiny.py"),
     (("gpu.",), ROOT / "benchmarks/gpu/gpu_bench.py"),
 ]
 FIELDS = ("name", "ours", "peer", "peer_name", "unit", "ratio", "n", "spread", "command")

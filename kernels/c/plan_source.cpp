@@ -12,6 +12,7 @@
 #include "kernels/c/memory.h"
 #include "kernels/c/printer.h"
 #include "kernels/c/target.h"
+#include "kernels/c/weights.h"
 #include "plan/query.h"
 
 namespace sluice::c {
@@ -32,14 +33,21 @@ const char* public_type(DType dtype) {
 class Writer {
  public:
   Writer(const plan::Plan& plan, const std::string& name, const Contents& contents)
-      : plan_(plan), name_(name), contents_(contents), written_(plan::written_variables(plan)) {
+      : plan_(plan), name_(name), contents_(contents) {
     for (const char c : name) upper_ += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
 
   PlanSource write() {
     check();
     CastsRead read = read_casts(plan_);
+    join_again(read);
+    const std::map<std::string, std::string> narrow = narrow_constants(read, contents_);
     plan_ = std::move(read.plan);
+    written_ = plan::written_variables(plan_);
+    const Contents own = [&](const std::string& variable) -> const void* {
+      const auto found = narrow.find(variable);
+      return found == narrow.end() ? contents_(variable) : found->second.data();
+    };
     computed_ = std::move(read.computed);
     block_ = lay_out(plan_);
     std::string steps;
@@ -61,7 +69,7 @@ class Writer {
     made.source =
         fmt::format("/* Plan \"{}\", written by sluice-compile. One step runs at a time. {} */\n", comment(plan_.name),
                     bits()) +
-        kPrelude + places() + "\n" + shared_.functions() + "\n" + memory() + functions_ + "\n" +
+        kPrelude + places() + "\n" + shared_.functions() + "\n" + memory(own) + functions_ + "\n" +
         fmt::format("int {}_run(void) {{\n{}{}  return 0;\n}}\n", name_, calls_ > 0 ? "  int error;\n" : "", steps) +
         ports() + errors();
     return made;
@@ -186,13 +194,13 @@ class Writer {
   }
 
   // An array of the widest type lies at its alignment.
-  std::string memory() const {
+  std::string memory(const Contents& contents) const {
     std::string text;
     if (block_.bytes > 0)
       text =
           fmt::format("static u64 {}_MEMORY words[{}];\nstatic unsigned char* const memory = (unsigned char*)words;\n",
                       upper_, block_.bytes / sizeof(uint64_t));
-    for (size_t v = 0; v < plan_.variables.size(); ++v) text += variable_text(plan_, v, written_[v], contents_, upper_);
+    for (size_t v = 0; v < plan_.variables.size(); ++v) text += variable_text(plan_, v, written_[v], contents, upper_);
     return text;
   }
 
@@ -246,8 +254,8 @@ class Writer {
   std::map<std::pair<int, size_t>, DType> computed_;  // CastsRead
   const std::string& name_;
   const Contents& contents_;
-  const std::vector<bool> written_;
-  std::string upper_;  // the name as that of a macro
+  std::vector<bool> written_;  // variables
+  std::string upper_;          // the name as that of a macro
   Block block_;
   Shared shared_;
   std::map<std::string, std::string> names_;  // of functions, by what follows the name

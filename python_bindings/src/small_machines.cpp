@@ -45,7 +45,7 @@ void bind_small_machines(nb::module_& m) {
          uint64_t flash, uint64_t ram, uint64_t memory_budget) {
         EagerExecutor& eager = default_eager();
         const ExecutorScope scope(eager);
-        const ToCOptions options{.name = name, .memory_budget = memory_budget, .disabled_passes = {}};
+        const ToCOptions options{.name = name, .memory_budget = memory_budget};
         const c::PlanSource made = to_c(eager, saved_graph(bundle, eager.ops()), options);
         const c::Machine machine{.flash = flash, .ram = ram};
         c::check_fits(made, machine);
@@ -59,14 +59,14 @@ void bind_small_machines(nb::module_& m) {
   m.def(
       "c_source",
       [](const std::string& bundle, const std::string& name, uint64_t memory_budget,
-         const std::vector<std::string>& without) {
+         const std::vector<std::string>& without, const std::string& order) {
         EagerExecutor& eager = default_eager();
         const ExecutorScope scope(eager);
         return to_c(eager, saved_graph(bundle, eager.ops()),
-                    {.name = name, .memory_budget = memory_budget, .disabled_passes = without});
+                    {.name = name, .memory_budget = memory_budget, .disabled_passes = without, .order = order});
       },
       Release(), nb::arg("bundle"), nb::arg("name") = "", nb::arg("memory_budget") = 0,
-      nb::arg("without") = std::vector<std::string>());
+      nb::arg("without") = std::vector<std::string>(), nb::arg("order") = "memory");
 }
 
 }  // namespace sluice::python

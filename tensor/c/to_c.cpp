@@ -37,6 +37,7 @@ GraphSessionOptions options_for(const CapturedGraph& captured, const ToCOptions&
   options.compile.packing = "every";
   options.compile.memory_budget = wanted.memory_budget;
   options.compile.disabled_passes = wanted.disabled_passes;
+  options.compile.order = wanted.order;
   return options;
 }
 

@@ -18,6 +18,7 @@ struct ToCOptions {
   std::string name;            // what names in the header begin with; "": the graph's
   uint64_t memory_budget = 0;  // as in CompileOptions
   std::vector<std::string> disabled_passes = {};
+  std::string order = "memory";  // of kernels, as in CompileOptions
 };
 
 // Plans it for device c:0, with one step at a time in as little memory as is found, and prints the plan. Variables that

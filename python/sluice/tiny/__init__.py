@@ -14,9 +14,12 @@ The same plan runs in the engine on device "c:0", whose kernels are made of the 
 """
 
 from sluice.tiny._export import Exported, Tensor, export
-from sluice.tiny._int8 import Format, Int8Conv2d, Int8Linear, quantize
+from sluice.tiny._int8 import Int8Conv2d, Int8Linear
+from sluice.tiny._quantize import quantize, write_scales
+from sluice.tiny._scales import Format
+from sluice.tiny._search import Contribution, Found, Trial, search
 from sluice.tiny._table import MemoryRow, MemoryTable, memory_table
 from sluice.tiny._training import PRESETS, Scheme, TrainStep
 
-__all__ = ["PRESETS", "Exported", "Format", "Int8Conv2d", "Int8Linear", "MemoryRow", "MemoryTable", "Scheme", "Tensor", "TrainStep",
-           "export", "memory_table", "quantize"]
+__all__ = ["PRESETS", "Contribution", "Exported", "Format", "Found", "Int8Conv2d", "Int8Linear", "MemoryRow", "MemoryTable", "Scheme",
+           "Tensor", "TrainStep", "Trial", "export", "memory_table", "quantize", "search", "write_scales"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Iterable
 
 from sluice import _C
 from sluice._graph.graph import Graph
@@ -57,18 +57,22 @@ class Scheme:
                 with open(text) as file:
                     text = file.read()
             made = _parse(where, text, names)
-        unknown = sorted(({*made.weights} | made.biases) - {*names})
-        if unknown:
-            raise _C.ValueError(f"scheme: unknown layers {unknown}; the network has {names}")
+        _known("scheme", made.weights.keys() | made.biases, names)
         for name, ratio in made.weights.items():
             _check_ratio(f"scheme: {name}", ratio)
         return made
 
     def apply(self, net: Any) -> None:
         for name, layer in layers_of(net).items():
-            layer.ratio, layer.bias_trains = self.weights.get(name, 0.0), name in self.biases
-            if 0 < layer.ratio < 1 and layer.weight.shape[1] == 1:
-                raise _C.ValueError(f"scheme: {name}: ratio {layer.ratio}; its weight has one input channel, so it must be 1")
+            ratio = self.weights.get(name, 0.0)
+            if 0 < ratio < 1 and layer.whole().shape[1] == 1:
+                raise _C.ValueError(f"scheme: {name}: ratio {ratio}; its weight has one input channel, so it must be 1")
+            layer.change(ratio, name in self.biases)
+
+    def __str__(self) -> str:
+        """Lines that of() reads."""
+        lines = [f"weights {name}: {ratio!r}\n" for name, ratio in self.weights.items()]
+        return "".join(lines) + (f"biases: {' '.join(sorted(self.biases))}\n" if self.biases else "")
 
 
 def _check_ratio(where: str, ratio: Any) -> float:
@@ -79,6 +83,13 @@ def _check_ratio(where: str, ratio: Any) -> float:
     if not 0 < value <= 1:
         raise _C.ValueError(f"{where}: ratio {ratio!r}; must be above 0, and 1 at most")
     return value
+
+
+def _known(where: str, layers: Iterable[str], names: list[str]) -> list[str]:
+    unknown = sorted({*layers} - {*names})
+    if unknown:
+        raise _C.ValueError(f"{where}: unknown layers {unknown}; the network has {names}")
+    return list(layers)
 
 
 def _parse(where: str, text: str, names: list[str]) -> Scheme:
@@ -94,7 +105,7 @@ def _parse(where: str, text: str, names: list[str]) -> Scheme:
         if not colon or not value:
             raise _C.ValueError(f"{at}: {line!r}; must be a word, a colon, and values")
         if key == "biases":
-            biases.update(value.split())
+            biases.update(_known(at, value.split(), names))
         elif key == "n_bias_update":
             if not value.isdigit() or not 0 <= int(value) <= len(names):
                 raise _C.ValueError(f"{at}: {value!r}; must be a number of layers, of which there are {len(names)}")
@@ -107,7 +118,7 @@ def _parse(where: str, text: str, names: list[str]) -> Scheme:
         elif key == "weight_update_ratio":
             ratios = at, [_check_ratio(at, word) for word in re.split(r"[-,\s]+", value)]
         elif key.startswith("weights "):
-            weights[key.removeprefix("weights ").strip()] = _check_ratio(at, value)
+            weights[_known(at, [key.removeprefix("weights ").strip()], names)[0]] = _check_ratio(at, value)
         else:
             raise _C.ValueError(f"{at}: {key!r}; must be weights LAYER, biases, n_bias_update, manual_weight_idx or "
                                 "weight_update_ratio")
@@ -132,25 +143,31 @@ class TrainStep(Graph):
     rounding: "stochastic", by a hash of place and step that is the same on every machine, or "nearest".
     scheme: which tensors change (Scheme.of); None: all.
     loss: of the network's result and the target.
+    late: weights change behind the whole backward pass, as those of an optimizer do, and not as soon as their gradient is known.
+        Losses are the same; it takes more memory, which memory_table() compares.
+    answers: a step gives (loss, the network's result), which it has before it learns: a machine learns while it answers.
     """
 
     def __init__(self, net: Any, *, lr: float, qas: bool = True, rounding: str = "stochastic", seed: int = 0, scheme: Any = None,
-                 loss: Any = F.cross_entropy) -> None:
+                 loss: Any = F.cross_entropy, late: bool = False, answers: bool = False) -> None:
         super().__init__()
         layers = layers_of(net)
         if rounding not in ROUNDINGS:
             raise _C.ValueError(f'TrainStep: rounding is "{rounding}"; must be {" or ".join(ROUNDINGS)}')
         if not layers:
             raise _C.ValueError("TrainStep: the network has no layers of integers; make it with tiny.quantize()")
-        self.net, self.loss, self.scheme = net, loss, Scheme.of(net, scheme)
+        self.net, self.loss, self.answers, self.scheme = net, loss, answers, Scheme.of(net, scheme)
         self.scheme.apply(net)
         net.register_buffer("step", creation.tensor(0, dtype=_C.int64))
-        how = Training(creation.tensor(float(lr)), net.step, qas, rounding, seed)
+        rate = creation.tensor(float(lr))
         for i, layer in enumerate(layers.values()):
-            layer.training_as = Training(how.lr, how.step, qas, rounding, seed + i)
+            layer.training_as = Training(rate, net.step, qas, rounding, seed + i, late)
 
     def build(self, x: Any, target: Any) -> Any:
-        loss = self.loss(self.net(x), target)
+        result = self.net(x)
+        loss = self.loss(result, target)
         loss.backward()
+        for layer in reversed(layers_of(self.net).values()):
+            layer.step()
         self.net.step.copy_(self.net.step + 1)
-        return loss
+        return (loss, result) if self.answers else loss
