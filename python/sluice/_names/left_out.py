@@ -38,7 +38,7 @@ LEFT_OUT = [
     LeftOut("complex numbers of two float16", "use complex64", r"^(complex32|chalf)$", counts=True),
     LeftOut("legacy constructors of complex tensors", "use tensor(data, dtype=complex64)", r"^Complex(Float|Double)Tensor$"),
     LeftOut("storages and named dimensions", "use tensors, views of them, and data_ptr()",
-            r"(?<!is_)storage|share_memory|^(set_$|set_data|module_load|refine_names|rename|align_|names$|has_names|record_stream|map_|"
+            r"(?<!is_)storage|share_memory|^(set_$|set_data|module_load|refine_names|rename|align_|names$|has_names|map_|"
             r"map2_|apply_$|resize_?$|reinforce|volatile|grad_dtype|is_shared)"),
     LeftOut("helpers of torch's own code", "they have no meaning here",
             r"torch_function|boolean_dispatch|assert_int_or_pair|classproperty|^(profiler_allow|prepare_multiprocessing|"

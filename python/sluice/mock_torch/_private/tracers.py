@@ -89,6 +89,7 @@ MODULES.update({
     "torch._custom_ops": module("torch._custom_ops"),
     "torch.jit.annotations": module("torch.jit.annotations", **{f"BroadcastingList{n}": _Annotation for n in range(1, 7)}, List=List),
     "torch.jit.mobile": refused_module("torch.jit.mobile"),
+    "torch.utils._python_dispatch": refused_module("torch.utils._python_dispatch", is_traceable_wrapper_subclass=lambda t: False),
     "torch.nn.quantized": refused_module("torch.nn.quantized"),
     "torch.nn.attention.flex_attention": refused_module("torch.nn.attention.flex_attention", _DEFAULT_SPARSE_BLOCK_SIZE=128),
     "torch.cuda.graphs": module("torch.cuda.graphs"),
