@@ -4,6 +4,7 @@ names without meaning here refuse when they are used."""
 import collections
 import importlib
 import inspect
+import pickle
 
 import pytest
 import torch
@@ -133,8 +134,11 @@ def test_dtypes_without_tensors_have_torchs_range():
             facts += "" if name in ("float8_e5m2fnuz", *integers) else " eps"  # torch's is that of three bits, and it has two
             assert [getattr(info, f) for f in facts.split()] == [getattr(expected, f) for f in facts.split()], name
             assert (str(dtype), dtype.itemsize, dtype.is_signed) == (str(real), real.itemsize, real.is_signed)
-            with pytest.raises(TypeError):
-                ours.zeros(2, dtype=dtype)
+            for use in (lambda: ours.zeros(2, dtype=dtype), lambda: ours.ones(2).to(dtype), lambda: ours.nn.Linear(2, 2, dtype=dtype),
+                        lambda: ours.zeros(4, dtype=ours.uint8).view(dtype)):
+                with pytest.raises(TypeError, match=f"{name}, which no tensor here has: use float16, bfloat16 or int64, or uint8"):
+                    use()
+            assert pickle.loads(pickle.dumps(dtype)) == dtype and hash(dtype) == hash(getattr(ours, name))
         assert ours.zeros(2).dtype != ours.float8_e4m3fn and ours.zeros(2).layout != ours.sparse_coo
         assert isinstance(ours.finfo(ours.float32), ours.finfo) and ours.finfo(ours.float32).eps == torch.finfo(torch.float32).eps
 

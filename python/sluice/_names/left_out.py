@@ -33,7 +33,7 @@ LEFT_OUT = [
     LeftOut("internal forms of other functions", "use the public function",
             r"^_|^(native|batch_norm_(backward|elemt|gather|stats|update))|slice_inverse|^(lift|rnn_|lstm|gru|"
             r"grid_sampler|affine_grid_generator|hash_tensor|constant_pad_nd|convolution|max_pool1d_with_indices|norm_except_dim)"),
-    LeftOut("floats of 8 bits and fewer, and further integers", "use float16, bfloat16, int64 or uint8",
+    LeftOut("floats of 8 bits and fewer, and further integers", "use float16, bfloat16 or int64, or uint8 for the bits",
             r"^float[468]_|^(u?int[1-7]|uint16|uint32|uint64|bits\d.*)$", counts=True),
     LeftOut("complex numbers of two float16", "use complex64", r"^(complex32|chalf)$", counts=True),
     LeftOut("legacy constructors of complex tensors", "use tensor(data, dtype=complex64)", r"^Complex(Float|Double)Tensor$"),

@@ -177,7 +177,7 @@ def parse_to(args, kwargs):
         elif isinstance(arg, _C.dtype) or arg in (bool, int, float, complex):
             dtype = arg
         elif not isinstance(arg, bool) and arg is not None:
-            raise _C.TypeError(f"to: got {arg!r}; expected a device, a dtype or a tensor")
+            raise _C.TypeError(f"to: got {arg!r} ({type(arg).__name__}); expected a device, a dtype or a tensor")
     return place, dtype
 
 
