@@ -180,3 +180,28 @@ def test_checks_of_values_and_forms_of_to():
             torch._assert_async(torch.zeros(1), "nothing is one")
         assert torch._C._nn._parse_to("cpu", torch.float16, non_blocking=True) == (sl.device("cpu"), sl.float16, True, None)
         assert torch._shape_as_tensor(torch.zeros(2, 3)).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_an_associative_scan_combines_all_before(size, reverse):
+    with sl.mock_torch(lazy=True):
+        from torch._higher_order_ops.associative_scan import associative_scan
+
+    x = sl.randn(3, size)
+    sums, (products,) = associative_scan(lambda a, b: (a[0] + b[0], [a[1][0] * b[1][0]]), (x, [x]), dim=1, reverse=reverse)
+    turned = x.flip(1) if reverse else x
+    for got, expected in ((sums, turned.cumsum(1)), (products, turned.cumprod(1))):
+        assert sl.allclose(got, expected.flip(1) if reverse else expected, atol=1e-5)
+
+
+def test_checks_raise_what_they_are_told():
+    with sl.mock_torch():
+        import torch as ours
+
+        ours._check_with(ValueError, True)
+        ours._check_tensor_all(ours.ones(2) > 0)
+        with pytest.raises(KeyError, match="no"):
+            ours._check_with(KeyError, False, lambda: "no")
+        with pytest.raises(IndexError, match="some"):
+            ours._check_tensor_all_with(IndexError, ours.arange(2) > 0, lambda: "some")
