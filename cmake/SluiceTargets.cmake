@@ -51,7 +51,7 @@ endfunction()
 function(sluice_library name)
   cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE;OPTIONS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "^${PROJECT_SOURCE_DIR}/${name}/(c|cuda)/")  # libraries of their own
+  list(FILTER sources EXCLUDE REGEX "^${PROJECT_SOURCE_DIR}/${name}/(c|cuda|meta)/")  # libraries of their own
   list(TRANSFORM ARG_DEPS PREPEND sluice_)
   if(sources)
     add_library(sluice_${name} STATIC ${sources})

@@ -34,7 +34,7 @@ ROOMS = {
     "compiler": [".", "lowering planning", "passes"],
     "streams": [". collective", "cpu sim cuda", "kinds"],
     "memory": ["."],
-    "kernels": [".", *CPU, "c sim cuda", "cuda/attention cuda/conv cuda/product"],
+    "kernels": [".", *CPU, "c meta sim cuda", "cuda/attention cuda/conv cuda/product"],
     "actors": ["."],
     "runtime": [".", "session/parts", "session", "bundle report", "family", "api"],
     "tensor": [".", "session forms", "api c"],

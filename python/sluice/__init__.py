@@ -34,7 +34,7 @@ from sluice._base.precision import get_float32_matmul_precision, set_float32_mat
 from sluice._C.fn import *  # noqa: F401,F403
 from sluice._tensor.cond import cond
 from sluice._tensor.distributions import binomial, poisson, randint_like
-from sluice._tensor.functions import broadcast_shapes, get_num_threads, is_storage, is_tensor, set_num_threads, typename
+from sluice._tensor.functions import broadcast_shapes, get_num_threads, is_tensor, set_num_threads, typename
 from sluice._tensor.in_place import FUNCTIONS as _IN_PLACE
 from sluice._tensor.numerics import gradient, logspace, tensordot, tril_indices, triu_indices, unravel_index
 from sluice._tensor.numerics import range_ as range  # noqa: A001,A004
@@ -49,6 +49,7 @@ from sluice._tensor.aliases import FUNCTIONAL as _FUNCTIONAL
 from sluice._tensor.aliases import (are_deterministic_algorithms_enabled, as_strided_scatter, asarray, empty_permuted, scalar_tensor,
                              unsafe_chunk, unsafe_split_with_sizes, use_deterministic_algorithms)
 from sluice._tensor.state import QUESTIONS as _QUESTIONS
+from sluice._tensor.storage import UntypedStorage, is_storage
 from sluice._tensor.spectral import istft, stft
 from sluice._tensor.windows import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
 from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
@@ -95,7 +96,6 @@ _LAZY_NAMES.update({name: "sluice._tensor.loops" for name in ("scan", "while_loo
 _LAZY_NAMES.update({name: "sluice._tensor.detection" for name in ("deform_conv2d", "nms", "roi_align")})
 _LAZY_NAMES.update({name: "sluice.global_view" for name in ("global_to_global", "local_to_global", "to_global", "to_local")})
 _LAZY_NAMES.update({name: "sluice.jit" for name in ("ignore", "interface", "is_scripting", "is_tracing", "script", "unused")})
-_LAZY_NAMES["UntypedStorage"] = "sluice._tensor.storage"
 _LAZY_NAMES["repeat"] = "sluice._tensor.oneflow"
 _LAZY_NAMES["vmap"] = "sluice.func"
 _LAZY_NAMES["features"] = "sluice._names.features"

@@ -8,13 +8,16 @@
 namespace sluice::python {
 namespace {
 
-// All of a tensor's memory, more of which others may see, as bytes that are copied.
-Value copied_memory(const Value& value) {
+// All of a tensor's memory, more of which others may see, as bytes.
+Value whole_memory(const Value& value) {
   const EagerImpl& impl = eager_impl(value);
   const TensorType bytes{DType::kUInt8, {static_cast<int64_t>(impl.storage()->bytes())}};
-  return current_eager().copy(
-      Value(std::make_shared<EagerImpl>(impl.storage(), TensorSpec::contiguous(bytes), impl.device())));
+  return Value(std::make_shared<EagerImpl>(impl.storage(), TensorSpec::contiguous(bytes), impl.device(),
+                                           impl.version_counter()));
 }
+
+// The bytes of whole_memory(), copied.
+Value copied_memory(const Value& value) { return current_eager().copy(whole_memory(value)); }
 
 // The view of `memory`, which copied_memory() has made, that is like `like`'s view of its own. All of one memory count
 // versions together.
@@ -36,6 +39,7 @@ Value viewed_alike(const Value& base, const Value& like) {
 
 void bind_copies(nb::module_& m) {
   m.def("memory_of", [](const Value& t) { return reinterpret_cast<uintptr_t>(eager_impl(t).storage().get()); });
+  m.def("whole_memory", &whole_memory);
   m.def("copied_memory", &copied_memory, Release());
   m.def("seen_alike", &seen_alike, Release());
   m.def("viewed_alike", &viewed_alike, Release());

@@ -6,6 +6,7 @@
 
 #include "bindings.h"
 #include "kernels/c/engine_device.h"
+#include "kernels/meta/meta_device.h"
 #include "streams/linked_backend.h"
 #include "tensor/c/to_c.h"
 #include "tensor/eager.h"
@@ -26,6 +27,7 @@ const char* kind_name(c::Tensor::Kind kind) {
 
 void bind_small_machines(nb::module_& m) {
   add_backend(c::backend());
+  add_backend(meta::backend());
   nb::class_<c::PlanSource>(m, "CSource")
       .def_ro("name", &c::PlanSource::name)
       .def_ro("source", &c::PlanSource::source)

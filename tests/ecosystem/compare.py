@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -19,8 +19,17 @@ RATE = 0.25
 TOLERANCE = {"float32": 1e-3, "float64": 1e-6}
 
 
+class Excluded(Exception):
+    """A case that is not asked: torch's own model does not compute, say."""
+
+
+def text_of(error: Exception) -> str:
+    """The kind of an error and its first line."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:240]
+
+
 class Slow(Exception):
-    """A model that took longer than it may."""
+    """A model that took more of the processors' time than it may."""
 
 
 @contextmanager
@@ -28,13 +37,13 @@ def at_most(seconds: int) -> Iterator[None]:
     def stop(*args: Any) -> None:
         raise Slow(f"took more than {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def tensors_of(value: Any) -> list[Any]:
@@ -109,48 +118,56 @@ class _Train(sl.nn.Graph):
         return loss
 
 
-class Pair:
-    """A model of both torches with one state."""
+def state_of(model: Any) -> Any:
+    """The state of a model of torch's as arrays, with its versions."""
+    state = model.state_dict()
+    for key in list(state):
+        state[key] = state[key].detach().numpy()
+    return state
 
-    def __init__(self, ours: Callable[[], Any], theirs: Callable[[], Any], dtype: str) -> None:
+
+class Pair:
+    """A model of both torches with one state; ours computes within `around`."""
+
+    def __init__(self, ours: Callable[[], Any], theirs: Callable[[], Any], dtype: str, around: Callable[[], Any] = nullcontext) -> None:
+        self.around = around
         torch.manual_seed(0)
         self.theirs = theirs().eval().to(getattr(torch, dtype))
         as_if_trained(self.theirs)
         self.ours = ours().eval().to(getattr(sl, dtype))
-        self.ours.load_state_dict({k: v.detach().numpy() for k, v in self.theirs.state_dict().items()})
+        self.ours.load_state_dict(state_of(self.theirs))
         self.dtype = dtype
 
-    def results(self, lib: Any, args: Any, kwargs: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """The results, and the gradient of each parameter."""
-        model = self.theirs if lib is torch else self.ours
-        model.zero_grad()
-        with torch.enable_grad():
-            out = model(*on(lib, args, self.dtype), **on(lib, kwargs, self.dtype))
-            values = arrays(out)
-            loss = loss_of(lib, out)
-            if loss is not None and loss.requires_grad:
-                loss.backward()
-        zeros = [(np.zeros(tuple(p.shape), self.dtype) if p.grad is None else p.grad.numpy().copy()) for p in model.parameters()]
-        return values, zeros
+    def outputs(self, lib: Any, args: Any, kwargs: Any) -> Any:
+        with lib.enable_grad():
+            return (self.theirs if lib is torch else self.ours)(*on(lib, args, self.dtype), **on(lib, kwargs, self.dtype))
+
+    def gradients(self, lib: Any, out: Any) -> list[np.ndarray]:
+        """The gradient of each parameter."""
+        loss = loss_of(lib, out)
+        if loss is not None and loss.requires_grad:
+            loss.backward()
+        parameters = (self.theirs if lib is torch else self.ours).parameters()
+        return [np.zeros(tuple(p.shape), self.dtype) if p.grad is None else p.grad.numpy().copy() for p in parameters]
 
     def check(self, args: Any, kwargs: Any) -> dict[str, str]:
         """By step, what is wrong; "" where nothing is."""
-        found = dict.fromkeys(STEPS, "")
-        with torch.no_grad():  # as below: some models keep what they have computed in their first call
-            self.theirs(*on(torch, args, self.dtype), **on(torch, kwargs, self.dtype))
-        expected, gradients = self.results(torch, args, kwargs)
+        found, kept = dict.fromkeys(STEPS, ""), {}
+        out = self.outputs(torch, args, kwargs)
+        expected, gradients = arrays(out), self.gradients(torch, out)
 
         def step(name: str, compute: Callable[[], str]) -> None:
             try:
-                found[name] = compute()
+                with self.around():
+                    found[name] = compute()
             except Slow:
                 raise
             except Exception as error:  # of any kind: it is what is told
-                found[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:240]
+                found[name] = text_of(error)
 
-        def forward() -> str:
-            with sl.no_grad():
-                return differ(arrays(self.ours(*on(sl, args, self.dtype), **on(sl, kwargs, self.dtype))), expected)
+        def forward() -> str:  # one call gives results and gradients: some models keep what they have computed in their first
+            kept["out"] = self.outputs(sl, args, kwargs)
+            return differ(arrays(kept["out"]), expected)
 
         def graph() -> str:
             with sl.no_grad():
@@ -161,22 +178,23 @@ class Pair:
             before = [p.detach().numpy().copy() for p in self.ours.parameters()]
             _Train(self.ours)(on(sl, args, self.dtype), on(sl, kwargs, self.dtype))
             moved = [(b - p.detach().numpy()) / RATE for b, p in zip(before, self.ours.parameters())]
-            coarse = max((np.abs(b).max(initial=0) for b in before), default=0) * 1e-6  # what subtracting loses
+            coarse = max((np.abs(b).max(initial=0) for b in before), default=0) * 10 * np.finfo(self.dtype).eps  # what subtracting loses
             said = differ(moved, gradients)
             return said if said and max(np.abs(m - g).max(initial=0) for m, g in zip(moved, gradients)) > coarse else ""
 
         step("forward", forward)
-        step("gradient", lambda: differ(self.results(sl, args, kwargs)[1], gradients))
+        step("gradient", lambda: differ(self.gradients(sl, kept.pop("out")), gradients) if "out" in kept else found["forward"])
         step("graph", graph)
         step("training", training)
         return found
 
 
-def check(ours: Callable[[], Any], theirs: Callable[[], Any], args: Any, kwargs: Any = None, seconds: int = 240) -> dict[str, str]:
+def check(ours: Callable[[], Any], theirs: Callable[[], Any], args: Any, kwargs: Any = None, seconds: int = 240,
+          around: Callable[[], Any] = nullcontext) -> dict[str, str]:
     """What is wrong with a model, by step. Where float32 is too coarse to tell, float64 says it."""
     with at_most(seconds):
-        found = Pair(ours, theirs, "float32").check(args, kwargs or {})
+        found = Pair(ours, theirs, "float32", around).check(args, kwargs or {})
         if any("differs by" in said for said in found.values()):
-            with_more = Pair(ours, theirs, "float64").check(args, kwargs or {})
+            with_more = Pair(ours, theirs, "float64", around).check(args, kwargs or {})
             found = {step: with_more[step] if "differs by" in said else said for step, said in found.items()}
     return found

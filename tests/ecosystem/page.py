@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ecosystem.compare import STEPS
-from ecosystem.results import read
+from ecosystem.results import ZOOS, read
+from ecosystem.transformers_models import TYPES
 
 FILE = Path(__file__).resolve().parents[2] / "docs/ecosystem.md"
 _HEAD = """# Other people's packages
@@ -46,22 +47,31 @@ def _packages(results: dict[str, Any]) -> list[str]:
         example = {None: "", "": "right"}.get(results["examples"].get(name), "see below")
         lines.append(f"| {name} | {found['version']} | {found['import']} of {found['of']} | {example} | {'; '.join(_why(found['lacking'])[:3])} |")
     wrong = {name: why for name, why in results["examples"].items() if why}
-    return lines + ["", *(f"- The example of {name}: {why}" for name, why in sorted(wrong.items()))]
+    return lines + ([""] if wrong else []) + [f"- The example of {name}: {why}" for name, why in sorted(wrong.items())]
 
 
-def _zoo(name: str, cases: dict[str, dict[str, str]]) -> list[str]:
+_OF = {"generation": "Texts that models of transformers go on with, each in several ways; the words must be torch's.",
+       "transformers": f"Model types, each from its own config with two layers, few heads and small images, with weights that are drawn anew. "
+                       f"Of the package's {TYPES} types these have an answer so far, the best known and then some in random order."}
+_OF_MODELS = "Each against torch with the same state: results, gradients of all parameters, results as a graph, a step of SGD as a graph."
+
+
+def _zoo(name: str, all_cases: dict[str, dict[str, str]]) -> list[str]:
+    cases = {case: found for case, found in all_cases.items() if "excluded" not in found}
     known = len(cases)
-    right = {step: sum(step not in found and "all" not in found for found in cases.values()) for step in STEPS}
-    lines = ["", f"## Models of {name}", "", f"{known} models, each against torch with the same state: results, gradients of all parameters, "
-             "results as a graph, a step of SGD as a graph.", "", "| asked | right |", "|---|---|"]
+    right = {step: sum(step not in found and "all" not in found for found in cases.values()) for step in ZOOS[name][2]}
+    said = " ".join([*([_OF[name]] if name in _OF else []), *([_OF_MODELS] if ZOOS[name][2] == STEPS else [])])
+    lines = ["", f"## Models: {name}", "", said, "", "| asked | right |", "|---|---|"]
     lines += [f"| {step} | {n} of {known} |" for step, n in right.items()]
+    if excluded := {case: found["excluded"] for case, found in sorted(all_cases.items()) if "excluded" in found}:
+        lines += ["", f"{len(excluded)} more are not asked:", "", *(f"- {why}" for why in _why(excluded))]
     wrong = {case: found for case, found in sorted(cases.items()) if found}
     if wrong:
         lines += ["", "| model | what is not right |", "|---|---|"]
         for case, found in wrong.items():
             same = set(found.values())
-            said = f"{', '.join(found)}: {same.pop()}" if len(same) == 1 else "; ".join(f"{step}: {why}" for step, why in found.items())
-            lines.append(f"| {case} | {said} |".replace("\n", " "))
+            reason = f"{', '.join(found)}: {same.pop()}" if len(same) == 1 else "; ".join(f"{step}: {why}" for step, why in found.items())
+            lines.append(f"| {case} | {reason} |".replace("\n", " "))
     return lines
 
 

@@ -1,5 +1,6 @@
 """Inputs and results of graphs: nests, names, checks."""
 
+import functools
 from collections import namedtuple
 
 import pytest
@@ -145,3 +146,19 @@ def test_non_contiguous_inputs_are_read_by_their_strides():
     graph = Plus()
     assert graph(x.t()).tolist() == x.t().tolist()
     assert graph(x.reshape(3, 2)).tolist() == x.reshape(3, 2).tolist()
+
+
+def test_keywords_of_a_call_reach_decorators_as_keywords():
+    def tripling(function):
+        @functools.wraps(function)
+        def wrapper(x, *args, **kwargs):
+            return function(x, *args, **{**kwargs, "scale": 3 * (kwargs.get("scale") or 1)})
+
+        return wrapper
+
+    @sl.nn.Graph.trace
+    @tripling
+    def scaled(x, offset=0, scale=1):
+        return x * scale + offset
+
+    assert scaled(sl.ones(2), offset=1, scale=2).tolist() == [7, 7]

@@ -4,6 +4,7 @@ names without meaning here refuse when they are used."""
 import collections
 import importlib
 import inspect
+import pickle
 
 import pytest
 import torch
@@ -133,8 +134,11 @@ def test_dtypes_without_tensors_have_torchs_range():
             facts += "" if name in ("float8_e5m2fnuz", *integers) else " eps"  # torch's is that of three bits, and it has two
             assert [getattr(info, f) for f in facts.split()] == [getattr(expected, f) for f in facts.split()], name
             assert (str(dtype), dtype.itemsize, dtype.is_signed) == (str(real), real.itemsize, real.is_signed)
-            with pytest.raises(TypeError):
-                ours.zeros(2, dtype=dtype)
+            for use in (lambda: ours.zeros(2, dtype=dtype), lambda: ours.ones(2).to(dtype), lambda: ours.nn.Linear(2, 2, dtype=dtype),
+                        lambda: ours.zeros(4, dtype=ours.uint8).view(dtype)):
+                with pytest.raises(TypeError, match=f"{name}, which no tensor here has: use float16, bfloat16 or int64, or uint8"):
+                    use()
+            assert pickle.loads(pickle.dumps(dtype)) == dtype and hash(dtype) == hash(getattr(ours, name))
         assert ours.zeros(2).dtype != ours.float8_e4m3fn and ours.zeros(2).layout != ours.sparse_coo
         assert isinstance(ours.finfo(ours.float32), ours.finfo) and ours.finfo(ours.float32).eps == torch.finfo(torch.float32).eps
 
@@ -176,3 +180,28 @@ def test_checks_of_values_and_forms_of_to():
             torch._assert_async(torch.zeros(1), "nothing is one")
         assert torch._C._nn._parse_to("cpu", torch.float16, non_blocking=True) == (sl.device("cpu"), sl.float16, True, None)
         assert torch._shape_as_tensor(torch.zeros(2, 3)).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_an_associative_scan_combines_all_before(size, reverse):
+    with sl.mock_torch(lazy=True):
+        from torch._higher_order_ops.associative_scan import associative_scan
+
+    x = sl.randn(3, size)
+    sums, (products,) = associative_scan(lambda a, b: (a[0] + b[0], [a[1][0] * b[1][0]]), (x, [x]), dim=1, reverse=reverse)
+    turned = x.flip(1) if reverse else x
+    for got, expected in ((sums, turned.cumsum(1)), (products, turned.cumprod(1))):
+        assert sl.allclose(got, expected.flip(1) if reverse else expected, atol=1e-5)
+
+
+def test_checks_raise_what_they_are_told():
+    with sl.mock_torch():
+        import torch as ours
+
+        ours._check_with(ValueError, True)
+        ours._check_tensor_all(ours.ones(2) > 0)
+        with pytest.raises(KeyError, match="no"):
+            ours._check_with(KeyError, False, lambda: "no")
+        with pytest.raises(IndexError, match="some"):
+            ours._check_tensor_all_with(IndexError, ours.arange(2) > 0, lambda: "some")

@@ -61,12 +61,6 @@ def test_what_is_scripted_runs_as_it_is():
     assert Net()(sl.ones(1)).tolist() == [4] and Net().named.value == 4 and not sl.jit.is_scripting()
 
 
-def test_an_untyped_storage_is_a_name():
-    assert not isinstance(sl.ones(1), sl.UntypedStorage) and isinstance(sl.UntypedStorage, type)
-    with pytest.raises(NotImplementedError, match="UntypedStorage: the memory of tensors is no object here"):
-        sl.UntypedStorage(3)
-
-
 CONVERSIONS = ["float", "double", "half", "bfloat16", "long", "int", "short", "char", "byte", "bool", "cfloat", "cdouble", "cpu"]
 
 

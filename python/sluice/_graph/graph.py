@@ -98,7 +98,7 @@ class Graph(Inspection):
         return FunctionGraph(function, state, name, dynamic)
 
     def __init__(self, *, name: str | None = None) -> None:
-        self.__dict__.update(_blocks=OrderedDict(), _updates=Updates(), _call=None, _compiling=None, _captured=None, _awaiting=None,
+        self.__dict__.update(_blocks=OrderedDict(), _updates=Updates(), _call=None, _compiling=None, _captured=None, _awaiting=None, _positional=0,
                              _watch=Watch(), _changes=0, _saves_runtime_state=True, _debug=Debug(), config=GraphConfig(),
                              name=name or f"{type(self).__name__}_{next(_counter)}")
         self.__dict__["_own"] = frozenset(self.__dict__)
@@ -277,6 +277,7 @@ class Graph(Inspection):
             args, kwargs = with_tensors(self._blocks.values(), args, kwargs)
         if self.__dict__.get("_signature") is None:
             self.__dict__["_signature"] = inspect.signature(self.build)
+        self.__dict__["_positional"] = len(args)
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -287,8 +288,14 @@ class Graph(Inspection):
         return taken_apart(bound.arguments)
 
     def _bound(self, arguments: Any) -> inspect.BoundArguments:
-        """Arguments by name, as build() takes them."""
-        return inspect.BoundArguments(self._signature, OrderedDict(arguments))
+        """Arguments by name, as build() takes them: by position those that the call has given so, since decorators of functions may
+        take notice of that."""
+        kinds = inspect.Parameter
+        parameters = list(self._signature.parameters.values())
+        if not any(p.kind is kinds.VAR_POSITIONAL for p in parameters):
+            parameters = [p if i < self._positional or p.kind is not kinds.POSITIONAL_OR_KEYWORD else p.replace(kind=kinds.KEYWORD_ONLY)
+                          for i, p in enumerate(parameters)]
+        return inspect.BoundArguments(inspect.Signature(parameters), OrderedDict(arguments))
 
     # Compilation
 

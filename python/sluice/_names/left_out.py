@@ -33,12 +33,12 @@ LEFT_OUT = [
     LeftOut("internal forms of other functions", "use the public function",
             r"^_|^(native|batch_norm_(backward|elemt|gather|stats|update))|slice_inverse|^(lift|rnn_|lstm|gru|"
             r"grid_sampler|affine_grid_generator|hash_tensor|constant_pad_nd|convolution|max_pool1d_with_indices|norm_except_dim)"),
-    LeftOut("floats of 8 bits and fewer, and further integers", "use float16, bfloat16, int64 or uint8",
+    LeftOut("floats of 8 bits and fewer, and further integers", "use float16, bfloat16 or int64, or uint8 for the bits",
             r"^float[468]_|^(u?int[1-7]|uint16|uint32|uint64|bits\d.*)$", counts=True),
     LeftOut("complex numbers of two float16", "use complex64", r"^(complex32|chalf)$", counts=True),
     LeftOut("legacy constructors of complex tensors", "use tensor(data, dtype=complex64)", r"^Complex(Float|Double)Tensor$"),
     LeftOut("storages and named dimensions", "use tensors, views of them, and data_ptr()",
-            r"(?<!is_)storage|share_memory|^(set_$|set_data|module_load|refine_names|rename|align_|names$|has_names|record_stream|map_|"
+            r"(?<!is_)storage|share_memory|^(set_$|set_data|module_load|refine_names|rename|align_|names$|has_names|map_|"
             r"map2_|apply_$|resize_?$|reinforce|volatile|grad_dtype|is_shared)"),
     LeftOut("helpers of torch's own code", "they have no meaning here",
             r"torch_function|boolean_dispatch|assert_int_or_pair|classproperty|^(profiler_allow|prepare_multiprocessing|"

@@ -117,8 +117,8 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """`data` as a tensor, without a copy where possible."""
     if isinstance(data, Tensor):
         return data.to(device=device, dtype=dtype)
-    if isinstance(data, numpy().ndarray):
-        return _C.from_array(data).to(device=_place(device), dtype=dtype)
+    if hasattr(data, "__array_interface__") and not isinstance(data, numpy().generic):  # an array, or what NumPy sees as one
+        return _C.from_array(numpy().asarray(data)).to(device=_place(device), dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
 
 

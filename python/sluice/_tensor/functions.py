@@ -43,11 +43,6 @@ def get_num_threads() -> int:
     return _C.get_num_threads()
 
 
-def is_storage(obj: Any) -> bool:
-    """Whether it is a storage of torch's; tensors' memory is no object here."""
-    return False
-
-
 def typename(obj: Any) -> str:
     """The class of an object with its module, or 'torch.FloatTensor' of a tensor; torch.typename."""
     if isinstance(obj, Tensor):

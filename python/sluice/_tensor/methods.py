@@ -50,6 +50,7 @@ def _level_of_user(frame):
 Tensor.shape = property(_shape_of)
 Tensor.device = property(lambda self: _short_device(self._device))
 Tensor.is_cpu = property(lambda self: self._device == "cpu:0")
+Tensor.is_meta = property(lambda self: self._device == "meta:0")
 Tensor.is_cuda = property(lambda self: self._device.startswith("cuda"))
 Tensor.itemsize = property(lambda self: self.dtype.itemsize)
 Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)
@@ -59,7 +60,7 @@ Tensor.ndimension = Tensor.dim
 
 def _short_device(name):
     kind, _, index = name.rpartition("/")[2].partition(":")
-    return device(kind) if kind == "cpu" else device(kind, int(index))
+    return device(kind) if kind in ("cpu", "meta") else device(kind, int(index))
 
 
 @method
@@ -176,7 +177,7 @@ def parse_to(args, kwargs):
         elif isinstance(arg, _C.dtype) or arg in (bool, int, float, complex):
             dtype = arg
         elif not isinstance(arg, bool) and arg is not None:
-            raise _C.TypeError(f"to: got {arg!r}; expected a device, a dtype or a tensor")
+            raise _C.TypeError(f"to: got {arg!r} ({type(arg).__name__}); expected a device, a dtype or a tensor")
     return place, dtype
 
 
@@ -272,7 +273,9 @@ def detach_(self):
 
 
 def _drawn(self, law, a, b, generator):
-    """Draws the content anew: now, or in a graph at each of its steps."""
+    """Draws the content anew: now, or in a graph at each of its steps. A tensor without contents stays as it is."""
+    if self.is_meta:
+        return self
     if self.dtype.is_complex:  # both parts; the variance is theirs together
         _drawn(fn.view_as_real(self), law, a, b * (1 / 2**0.5) if law == "normal" else b, generator)
         return self

@@ -133,12 +133,13 @@ def tensor_text(tensor: Any) -> str:
     if tensor.numel():
         own += (_C.get_default_dtype().to_complex(), _C.int64, _C.bool)
     with no_grad():
-        data = (tensor._to_local() if tensor._global else tensor.detach()).cpu()
-        if data.numel():
-            contents = _contents(data, len(text))
+        if tensor.is_meta:
+            contents = "..."
+        elif tensor.numel():
+            contents = _contents((tensor._to_local() if tensor._global else tensor.detach()).cpu(), len(text))
         else:
             contents = "[]"
-    if (tensor.numel() == 0 and tensor.ndim != 1) or tensor._is_component:
+    if tensor.is_meta or (tensor.numel() == 0 and tensor.ndim != 1) or tensor._is_component:
         notes.append(f"size={tuple(tensor._shape)}")
     if tensor.dtype not in own:
         notes.append(f"dtype={tensor.dtype}")

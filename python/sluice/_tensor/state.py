@@ -16,10 +16,11 @@ from sluice._names.left_out import absent
 from sluice._base.memory_format import channels_last_3d, strided
 from sluice._base.size import sizes_of
 from sluice._tensor.methods import method
+from sluice._tensor.storage import UntypedStorage
 
 # A tensor here is dense, of a rank's memory, and not of a library that torch has and Sluice has not.
 
-for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_meta", "is_mkldnn", "is_mps", "is_xpu", "is_xla", "is_ipu", "is_mtia",
+for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_xpu", "is_xla", "is_ipu", "is_mtia",
               "is_vulkan", "is_maia", "is_nested", "is_offloaded"):
     setattr(Tensor, _name, False)
 for _name in ("is_conj", "is_neg", "is_coalesced", "is_distributed"):
@@ -137,7 +138,9 @@ def dim_order(self, *, ambiguity_check: Any = False) -> tuple:
 
 @method
 def new(self, *args, device=None):
-    """A tensor of this one's dtype: of sizes, or of data."""
+    """A tensor of this one's dtype: of sizes, of data, or of a storage."""
+    if args and isinstance(args[0], UntypedStorage):
+        return empty(0, dtype=self.dtype, device=args[0].device).set_(args[0])
     return new_tensor(*args, dtype=self.dtype, device=device or self._device)
 
 
@@ -212,7 +215,10 @@ def resize_as_(self, the_template, memory_format=None):
 
 @method
 def set_(self, source=None, storage_offset=0, size=None, stride=None):
-    """Points to the memory of another tensor of its dtype."""
+    """Points to the memory of another tensor of its dtype, or to a storage. torch.Tensor.set_."""
+    if isinstance(source, UntypedStorage):
+        source = source.untyped()._values.view(self.dtype)
+        size = source._shape if size is None else size
     source = empty(0, dtype=self.dtype, device=self._device) if source is None else source
     if source.dtype is not self.dtype:
         raise _C.RuntimeError(f"set_: Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}")

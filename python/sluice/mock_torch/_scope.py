@@ -15,16 +15,21 @@ def _package(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _is_of_torch(value: Any) -> bool:
-    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    return isinstance(name, str) and _package(name) == "torch"
+_PLAIN = {str, int, float, bool, bytes, dict, list, tuple, set, type(None)}  # nothing of theirs is torch's
 
 
 def _uses_torch(module: ModuleType) -> bool:
+    """Whether it is of torch, or has something of torch's. Thousands of modules are asked, whenever torch changes."""
     try:
-        return _is_of_torch(module) or any(map(_is_of_torch, list(vars(module).values())))
+        for value in [module, *vars(module).values()]:
+            if value.__class__ in _PLAIN:
+                continue
+            name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+            if isinstance(name, str) and (name == "torch" or name.startswith("torch.")):
+                return True
     except Exception:  # modules of all kinds of makers
-        return False
+        pass
+    return False
 
 
 def _running() -> set[str]:
@@ -43,7 +48,11 @@ def _take_out(packages: set[str]) -> Modules:
 
 def _users() -> set[str]:
     """Torch, and the packages that have something of whichever torch there is."""
-    return {_package(name) for name, module in list(sys.modules.items()) if _uses_torch(module)} | {"torch"}
+    found = {"torch"}
+    for name, module in list(sys.modules.items()):  # one module says it of its package: there are thousands
+        if _package(name) not in found and _uses_torch(module):
+            found.add(_package(name))
+    return found
 
 
 class Scope:

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import torch
 from transformers import (AutoModelForCausalLM, BertConfig, BertForSequenceClassification, GPT2Config, LlamaConfig, T5Config,
@@ -29,12 +31,16 @@ tried("t5", T5ForConditionalGeneration(T5Config(vocab_size=60, d_model=32, d_kv=
                                                    decoder_start_token_id=0)), input_ids=ids, labels=ids)
 tried("vit", ViTForImageClassification(ViTConfig(image_size=32, patch_size=8, initializer_range=0.2, num_labels=3, **small)),
       pixel_values=torch.tensor(draw.normal(size=(2, 3, 32, 32)).astype(np.float32)), labels=torch.tensor([0, 2]))
-ways = {"greedy": dict(do_sample=False), "beams": dict(do_sample=False, num_beams=3)}
+ways = {"greedy": dict(do_sample=False), "beams": dict(do_sample=False, num_beams=3), "sampled": dict(do_sample=True, top_k=1)}
 for name, model in {"llama": llama, "gpt2": gpt2}.items():
     for way, options in ways.items():
         said = model.generate(ids[:1], max_new_tokens=8, pad_token_id=0, eos_token_id=None, **options)
         results[f"{name}.{way}"] = said.numpy()
-llama.save_pretrained("here")
-again = AutoModelForCausalLM.from_pretrained("here").eval()
-with torch.no_grad():
-    results["read again"] = again(input_ids=ids).logits.numpy()
+for name, model, options in (("one file", llama, {}), ("shards", llama, dict(max_shard_size="20KB")), ("tied", gpt2, {})):
+    model.save_pretrained(name, **options)
+    again = AutoModelForCausalLM.from_pretrained(name).eval()
+    with torch.no_grad():
+        results[f"read again: {name}"] = again(input_ids=ids).logits.numpy()
+    results[f"files: {name}"] = np.array(sorted(os.listdir(name)))
+half = AutoModelForCausalLM.from_pretrained("shards", dtype=torch.bfloat16)
+results["read in bfloat16"] = np.array([float(p.float().sum()) for p in half.parameters()], np.float32)

@@ -26,9 +26,22 @@ def _assert(condition: Any, message: str) -> None:
     assert condition, message
 
 
-def _check(condition: Any, message: Any = None) -> None:
+def _check_with(error: Any, condition: Any, message: Any = None) -> None:
     if not condition:
-        raise RuntimeError("Expected cond to be True, but got False." if message is None else message())
+        raise error("Expected cond to be True, but got False." if message is None else message())
+
+
+def _check(condition: Any, message: Any = None) -> None:
+    _check_with(RuntimeError, condition, message)
+
+
+def _check_tensor_all_with(error: Any, condition: Any, message: Any = None) -> None:
+    """Raises where an element is false. A graph does not ask: its values are not there while it is traced."""
+    _check_with(error, _C.touches_graph(condition) or condition.all().item(), message)
+
+
+def _check_tensor_all(condition: Any, message: Any = None) -> None:
+    _check_tensor_all_with(RuntimeError, condition, message)
 
 
 def _assert_async(condition: Any, message: str = "Expected Tensor with single nonzero value, but got zero") -> None:
@@ -64,7 +77,8 @@ PRIVATE: dict[str, Any] = {
 
 # Names of modules that Sluice has.
 MEMBERS: dict[str, dict[str, Any]] = {
-    "torch": {**REFUSED["torch"], "_assert": _assert, "_check": _check, "_assert_async": _assert_async,
+    "torch": {**REFUSED["torch"], "_assert": _assert, "_check": _check, "_check_with": _check_with, "_assert_async": _assert_async,
+              "_check_tensor_all": _check_tensor_all, "_check_tensor_all_with": _check_tensor_all_with,
               "_shape_as_tensor": _shape_as_tensor},
     "torch.distributions.transforms": {"_InverseTransform": transforms._Inverse},
     "torch.distributions.utils": {"_sum_rightmost": sum_rightmost, "_standard_normal": _standard_normal},

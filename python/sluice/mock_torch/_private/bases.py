@@ -14,7 +14,7 @@ BASES = {place: frozenset(names.split()) for place, names in {
     "torch.nn.modules.dropout": "_DropoutNd",
     "torch.nn.modules.instancenorm": "_InstanceNorm",
     "torch.nn.modules.loss": "_Loss _WeightedLoss",
-    "torch.nn.modules.module": "_IncompatibleKeys",
+    "torch.nn.modules.module": "_EXTRA_STATE_KEY_SUFFIX _IncompatibleKeys",
     "torch.nn.modules.padding": "_CircularPadNd _ConstantPadNd _ReflectionPadNd _ReplicationPadNd",
     "torch.nn.modules.pooling": "_AdaptiveAvgPoolNd _AdaptiveMaxPoolNd _AvgPoolNd _LPPoolNd _MaxPoolNd _MaxUnpoolNd",
     "torch.optim.lr_scheduler": "_LRScheduler",

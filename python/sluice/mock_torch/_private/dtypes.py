@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from sluice._base.memory_format import layout
+from sluice._names.left_out import left_out
 from sluice._tensor import dtypes
 
 
 class NamedDtype:
-    """A dtype by its name and facts. No tensor has it: where a dtype is asked for, it is refused."""
+    """A dtype by its name and facts. No tensor has it: where a dtype is asked for, it is refused. Each is of a class of its own,
+    since such errors show the name of an argument's class: it says what to use instead."""
 
     is_complex = False
 
@@ -21,13 +23,19 @@ class NamedDtype:
         return f"torch.{self.name}"
 
     def __reduce__(self) -> Any:
-        return NamedDtype, (self.name, self.itemsize, self.is_floating_point)
+        return named, (self.name, self.itemsize, self.is_floating_point)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NamedDtype) and self.name == other.name
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+
+def named(name: str, itemsize: int, is_floating_point: bool) -> NamedDtype:
+    entry = left_out(name)
+    text = f"{name}, which no tensor here has: {entry.instead if entry else 'use another dtype'}"
+    return type(text, (NamedDtype,), {"__module__": "torch", "__hash__": NamedDtype.__hash__})(name, itemsize, is_floating_point)
 
 
 # The largest and the least value, the step above 1, the least normal value, as their definitions say.
@@ -61,7 +69,7 @@ class iinfo(dtypes.iinfo):
         self.bits, self.dtype, self.min, self.max = 8 * type.itemsize, type.name, 0, 2 ** (8 * type.itemsize) - 1
 
 
-_NAMED = {**{name: NamedDtype(name, 1, True) for name in (*_FLOATS, "float4_e2m1fn_x2")},
-          **{f"uint{8 * size}": NamedDtype(f"uint{8 * size}", size, False) for size in (2, 4, 8)}}
+_NAMED = {**{name: named(name, 1, True) for name in (*_FLOATS, "float4_e2m1fn_x2")},
+          **{f"uint{8 * size}": named(f"uint{8 * size}", size, False) for size in (2, 4, 8)}}
 _LAYOUTS = {name: layout(name) for name in ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")}
 MEMBERS = {"torch": {**_NAMED, **_LAYOUTS, "finfo": finfo, "iinfo": iinfo}}

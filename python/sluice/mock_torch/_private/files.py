@@ -8,9 +8,8 @@ from typing import Any
 from urllib.parse import urlparse
 
 from sluice import _C, hub
-from sluice._tensor.storage import UntypedStorage
+from sluice._tensor.storage import TypedStorage, UntypedStorage
 from sluice.mock_torch._private.made import module
-from sluice.mock_torch._private.refused import refused_module
 
 
 def _home() -> str:
@@ -33,9 +32,10 @@ def _tqdm(*args: Any, **kwargs: Any) -> Any:
 MODULES = {
     "torch.__config__": module("torch.__config__", show=lambda: f"Sluice {_C.__version__}", parallel_info=lambda: ""),
     "torch.hub": module("torch.hub"),
-    "torch.storage": refused_module("torch.storage", UntypedStorage=UntypedStorage),
+    "torch.storage": module("torch.storage", UntypedStorage=UntypedStorage, TypedStorage=TypedStorage),
     "torch.torch_version": module("torch.torch_version", TorchVersion=str),
     "torch.utils.model_zoo": module("torch.utils.model_zoo", load_url=_load_url, tqdm=_tqdm),
 }
-MEMBERS = {"torch.hub": {"_get_torch_home": _home, "load_state_dict_from_url": _load_url, "HASH_REGEX": re.compile(r"-([a-f0-9]*)\."),
+MEMBERS = {"torch": {"TypedStorage": TypedStorage, "storage": MODULES["torch.storage"]},
+           "torch.hub": {"_get_torch_home": _home, "load_state_dict_from_url": _load_url, "HASH_REGEX": re.compile(r"-([a-f0-9]*)\."),
                          "urlparse": urlparse}}

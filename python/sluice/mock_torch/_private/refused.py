@@ -107,9 +107,10 @@ torch.utils._python_dispatch: TorchDispatchMode""",
 torch.utils.flop_counter: FlopCounterMode
 torch.autograd.profiler: EventList emit_nvtx
 torch.cuda.profiler: profile""",
-    "the memory of tensors is no object here; see sluice.UntypedStorage": """
-torch: ByteStorage PyTorchFileReader
-torch.storage: TypedStorage""",
+    "use sluice.UntypedStorage": """
+torch: ByteStorage""",
+    "use sluice.load": """
+torch: PyTorchFileReader""",
     "use sluice.autograd.functional": """
 torch.autograd.forward_ad: dual_level make_dual unpack_dual""",
 }

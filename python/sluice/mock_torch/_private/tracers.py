@@ -6,9 +6,11 @@ from types import SimpleNamespace
 from typing import Any, Callable, List
 
 from sluice import compiler
+from sluice._C import fn
 from sluice._base.device import device
 from sluice._tensor.methods import parse_to
 from sluice.mock_torch._private.made import Nothing, marks, module, same
+from sluice.mock_torch._private.pytree import PYTREE
 from sluice.mock_torch._private.refused import REFUSED, refused_module
 
 
@@ -50,6 +52,23 @@ def _plain(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     return func(*args, **(kwargs or {}))
 
 
+def _associative_scan(combine_fn: Any, xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise") -> Any:
+    """What combine_fn makes of all elements up to each; torch's op of that name. Each round combines twice as many."""
+    leaves, spec = PYTREE.tree_flatten(xs)
+    size = leaves[0].shape[dim]
+
+    def halves(start: int, count: int) -> Any:
+        return PYTREE.tree_unflatten([t.narrow(dim, start, count) for t in leaves], spec)
+
+    leaves = [t.flip(dim) for t in leaves] if reverse else leaves
+    step = 1
+    while step < size:
+        combined, _ = PYTREE.tree_flatten(combine_fn(halves(0, size - step), halves(step, size - step)))
+        leaves = [fn.concat([t.narrow(dim, 0, step), c], dim) for t, c in zip(leaves, combined)]
+        step *= 2
+    return PYTREE.tree_unflatten([t.flip(dim) for t in leaves] if reverse else leaves, spec)
+
+
 _DISTINCT = {"torch.fx", "torch.export", "torch._inductor", "torch.onnx", "torch.ao", "torch.futures", "torch.nested", "torch.masked",
              "torch.sparse", "torch.utils", "torch.overrides", "torch.autograd", "torch._subclasses"}
 MODULES: dict[str, Any] = {name: refused_module(name) for name in REFUSED
@@ -86,9 +105,12 @@ MODULES.update({
     "torch._C._nn": module("torch._C._nn", _parse_to=_parse_to),
     "torch._C._functorch": module("torch._C._functorch", is_legacy_batchedtensor=lambda t: False, is_batchedtensor=lambda t: False,
                                   is_gradtrackingtensor=lambda t: False),
+    "torch._higher_order_ops": module("torch._higher_order_ops", associative_scan=_associative_scan),
+    "torch._higher_order_ops.associative_scan": module("torch._higher_order_ops.associative_scan", associative_scan=_associative_scan),
     "torch._custom_ops": module("torch._custom_ops"),
     "torch.jit.annotations": module("torch.jit.annotations", **{f"BroadcastingList{n}": _Annotation for n in range(1, 7)}, List=List),
     "torch.jit.mobile": refused_module("torch.jit.mobile"),
+    "torch.utils._python_dispatch": refused_module("torch.utils._python_dispatch", is_traceable_wrapper_subclass=lambda t: False),
     "torch.nn.quantized": refused_module("torch.nn.quantized"),
     "torch.nn.attention.flex_attention": refused_module("torch.nn.attention.flex_attention", _DEFAULT_SPARSE_BLOCK_SIZE=128),
     "torch.cuda.graphs": module("torch.cuda.graphs"),

@@ -14,7 +14,7 @@ from sluice._base.grad_mode import no_grad
 from sluice.nn.modules._hooks import RemovableHandle, add_hook
 from sluice.nn.parameter import Parameter, is_lazy
 
-_EXTRA = "_extra_state"
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
@@ -87,7 +87,7 @@ class StateOfModule:
         for name, value in self._persistent().items():
             destination[prefix + name] = value if keep_vars or is_lazy(value) else value.detach()
         if self._has("get_extra_state"):
-            destination[prefix + _EXTRA] = self.get_extra_state()
+            destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
     def register_state_dict_pre_hook(self, hook: Any) -> RemovableHandle:
         """`hook(module, prefix, keep_vars)` runs before state_dict() looks at the module."""
@@ -125,7 +125,7 @@ class StateOfModule:
                     error_msgs.append(error)
             elif strict:
                 missing_keys.append(prefix + name)
-        extra = prefix + _EXTRA
+        extra = prefix + _EXTRA_STATE_KEY_SUFFIX
         if self._has("set_extra_state"):
             if extra in state_dict:
                 self.set_extra_state(state_dict[extra])

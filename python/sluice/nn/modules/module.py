@@ -22,7 +22,7 @@ from sluice.nn.modules._hooks import (  # noqa: F401
     register_module_forward_hook, register_module_forward_pre_hook, register_module_full_backward_hook,
     register_module_full_backward_pre_hook, register_module_module_registration_hook, register_module_parameter_registration_hook,
     registered)
-from sluice.nn.modules._state import StateOfModule, _IncompatibleKeys  # noqa: F401
+from sluice.nn.modules._state import _EXTRA_STATE_KEY_SUFFIX, StateOfModule, _IncompatibleKeys  # noqa: F401
 from sluice.nn.parameter import Buffer, Parameter
 
 _TABLES = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks",
