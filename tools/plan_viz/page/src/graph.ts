@@ -15,9 +15,10 @@ export class GraphView {
   private dx = 0;
   private dy = 0;
   private size: [number, number] = [1, 1];
+  private started = false;
   constructor(readonly canvas: HTMLCanvasElement, readonly plan: Plan) {}
 
-  start(): void { change({ open: unfoldedToSee(this.plan, state.fold) }); }
+  start(): void { this.started = true; change({ open: unfoldedToSee(this.plan, state.fold) }); }
   nodes(): Node[] { return this.current().nodes; }
   // The middle of a node, for whoever wants to click it.
   place(node: Node): [number, number] { return [(node.x + NODE_W / 2) * this.zoom + this.dx, (node.y + NODE_H / 2) * this.zoom + this.dy]; }
@@ -47,6 +48,7 @@ export class GraphView {
   }
 
   draw(width: number, height: number, bright: Bright): void {
+    if (!this.started) { this.start(); return; }  // which draws
     const first = this.size[0] === 1;
     this.size = [width, height];
     const graph = this.current(), colors = theme(), pen = sized(this.canvas, width, height);

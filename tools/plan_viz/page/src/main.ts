@@ -147,7 +147,6 @@ function show(data: PlanData, other: PlanData | null = null): void {
   if (asked) chip(asked.requests.length === 1 ? "traced request" : "traced requests", count(asked.requests.length));
   if (data.costs && data.period) chip("per step (predicted)", time(data.period));
   chip("", data.ok ? "verified" : "refused", data.ok ? "good" : "bad");
-  graph.start();
   change({ plan, t0: 0, t1: totalTime() });
 }
 

@@ -33,7 +33,7 @@ export function startPlayer(): void {
     button("✕", "End the replay", () => { stop(); change({ at: -1 }); }));
 }
 export function drawPlayer(): void {
-  const list = moments(shownRun());
   label.textContent = state.at < 0 ? "replay" : `${time(state.at)} of ${time(shownRun().total)}`;
-  slider.value = String(state.at < 0 || !list.length ? 0 : Math.round(1000 * lowerBound(list, t => t, state.at - .5) / Math.max(1, list.length - 1)));
+  const list = state.at < 0 ? [] : moments(shownRun());  // of a large run they take a while
+  slider.value = String(list.length ? Math.round(1000 * lowerBound(list, t => t, state.at - .5) / Math.max(1, list.length - 1)) : 0);
 }
