@@ -41,6 +41,7 @@ PROGRAMS = [
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("cold_start.",), ROOT / "benchmarks/cold_start.py"),
     (("import",), ROOT / "benchmarks/import_time.py"),
+    (("page.",), ROOT / "benchmarks/page.py"),
     (("serve.",), ROOT / "benchmarks/serve.py"),
     (("ladder.",), ROOT / "benchmarks/ladder/ladder.py"),
     (("zoo.",), ROOT / "benchmarks/zoo/zoo.py"),

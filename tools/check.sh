@@ -8,6 +8,7 @@ echo "== sizes";   python3 tools/check_sizes.py
 echo "== readmes"; python3 tools/check_readmes.py
 echo "== tests";   python3 tools/check_tests.py
 echo "== python";  tools/check_python.sh
+echo "== page";    tsc -p tools/plan_viz/page
 echo "== headers"; tools/check_headers.sh
 echo "== threads"; tools/check_threads.sh
 echo "== feature table"; python3 tools/check_features.py

@@ -57,7 +57,7 @@ def python_functions(text):
 
 def check(path):
     """(errors, number of files, number of functions) of the sources that git knows below a folder."""
-    files = subprocess.run(["git", "ls-files", "*.h", "*.cpp", "*.cu", "*.py", "*.js"], cwd=path, capture_output=True,
+    files = subprocess.run(["git", "ls-files", "*.h", "*.cpp", "*.cu", "*.py", "*.js", "*.ts"], cwd=path, capture_output=True,
                            text=True, check=True).stdout.split()
     bad, functions = [], 0
     for name in files:
@@ -66,7 +66,7 @@ def check(path):
         limit = TEST_LIMIT if name.startswith("tests/") else LIMIT
         if lines > limit:
             bad.append(f"{name}: {lines} lines; at most {limit}: split it along what it holds")
-        if name.startswith("tests/") or name.endswith(".js"):
+        if name.startswith("tests/") or name.endswith((".js", ".ts")):
             continue
         for function, first, length in (python_functions if name.endswith(".py") else cpp_functions)(text):
             functions += 1

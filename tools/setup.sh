@@ -23,6 +23,7 @@ packages=(
   libcaf-dev libdnnl-dev libhwy-dev libeigen3-dev libgloo-dev                     # actors, kernels, collectives
   "$jpeg" libpng-dev                                                              # images
   libspdlog-dev libfmt-dev libcli11-dev "${boost[@]}"                             # logging, command line, JSON
+  esbuild                                                                         # the page of plan-viz
 )
 requirements=(requirements-demo.txt)
 if [ "$wanted" != demo ]; then
@@ -36,7 +37,7 @@ docs) requirements+=(requirements-docs.txt) ;;
   packages+=(
     git libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev              # tests
     pkg-config dpkg-dev file debootstrap zsh curl                                 # packaging, shells, commands of pages
-    libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
+    libtbb-dev graphviz chromium node-typescript                                  # benchmark peer, drawings, page tests
     gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm make                # plans as C for microcontrollers
     "clang-$clang"                                                                # analysis of locks
   )

@@ -29,11 +29,11 @@ def run(*command: object, cwd: pathlib.Path = ROOT) -> None:
     subprocess.run([str(c) for c in command], check=True, cwd=cwd)
 
 
-def screenshot(page: pathlib.Path, picture: pathlib.Path, size: str = "1280,800") -> None:
+def screenshot(page: pathlib.Path, picture: pathlib.Path, size: str = "1280,800", fragment: str = "") -> None:
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with tempfile.TemporaryDirectory() as profile:
         run(browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}",
-            f"--window-size={size}", f"--screenshot={picture}", f"file://{page}")
+            f"--window-size={size}", f"--screenshot={picture}", f"file://{page}{fragment}")
 
 
 def graphs_and_plans(work: pathlib.Path, out: pathlib.Path) -> None:
@@ -44,7 +44,8 @@ def graphs_and_plans(work: pathlib.Path, out: pathlib.Path) -> None:
     dot = subprocess.run(["plan-viz", "dot", "out/train"], check=True, cwd=work, capture_output=True).stdout
     subprocess.run(["dot", "-Tpng", "-Gdpi=110", "-o", out / "plan-actors.png"], input=dot, check=True)
     run("plan-viz", "html", "out/train", "-o", "lanes.html", "--source", ".", cwd=work)
-    screenshot(work / "lanes.html", out / "plan-lanes.png", "1280,560")
+    screenshot(work / "lanes.html", out / "plan-lanes.png", "1280,640")
+    screenshot(work / "lanes.html", out / "plan-memory.png", "1280,640", "#view=memory&space=1")
 
 
 def classified_in_cpp(digits: pathlib.Path, picture: pathlib.Path) -> None:

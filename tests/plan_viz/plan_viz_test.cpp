@@ -12,6 +12,7 @@
 #include "plan/time/costs.h"
 #include "support/forecast_plan.h"
 #include "support/pipeline_plan.h"
+#include "support/simulated_recording.h"
 #include "support/two_stage_plan.h"
 #include "tools/plan_viz/views.h"
 
@@ -328,96 +329,73 @@ TEST(PlanVizRanks, DotAndPageHaveThemToo) {
   EXPECT_THAT(dot, HasSubstr("label=\"activation0 ×2 16 B\", color="));
   EXPECT_THAT(dot, HasSubstr("[label=\"group 1\", dir=none"));
   EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}'));
-  const std::string page = html_page(plan, plan::side_by_side(plan), ".");
+  const plan::Plan ranks = plan::side_by_side(plan);
+  const std::string page = page_json({.plan = &plan, .simulated = &ranks, .source_root = "."});
   EXPECT_THAT(page, HasSubstr("[0,\"0, 1\",1,\"all_reduce\",16,\"reduce0/all_reduce, reduce1/all_reduce\"]"));
   EXPECT_THAT(page, HasSubstr("\"receive gradient2@0\""));
   EXPECT_THAT(page, HasSubstr("\"ok\":true"));
 }
 
-class PlanVizPage : public ::testing::Test {
- protected:
-  PlanVizPage() : dir_(std::filesystem::path(::testing::TempDir()) / ("plan_viz_page_" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(dir_);
-    std::ofstream source(dir_ / "train.py");
-    for (int i = 1; i <= 30; ++i) source << "line_" << i << " = \"</script><b>\"\n";
-  }
-  ~PlanVizPage() override { std::filesystem::remove_all(dir_); }
-  // The page as a browser has it once it is laid out and `script` has run; "" where there is no browser.
-  std::string in_browser(std::string page, const std::string& script) const {
-    if (std::system("command -v chromium >/dev/null 2>&1") != 0) return "";
-    page.replace(page.rfind("</body>"), 7, "<script>setTimeout(() => {" + script + "}, 500);</script></body>");
-    const std::filesystem::path file = dir_ / "page.html", dom = dir_ / "dom.html";
-    std::ofstream(file) << page;
-    const std::string command = "HOME=" + dir_.string() +
-                                " timeout 60 chromium --headless --no-sandbox --disable-gpu --window-size=1400,900 "
-                                "--virtual-time-budget=5000 --dump-dom 'file://" +
-                                file.string() + "' > '" + dom.string() + "' 2>/dev/null";
-    if (std::system(command.c_str()) != 0) return "";
-    std::ifstream in(dom);
-    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  }
-  std::filesystem::path dir_;
-};
+boost::json::value data_of(const plan::Plan& plan, const Page& more = {}) {
+  Page page = more;
+  page.plan = page.simulated = &plan;
+  return boost::json::parse(page_json(page));
+}
 
-TEST_F(PlanVizPage, IsOneFileWithTheSourceLines) {
-  const std::string page = html_page(two_stage_plan(), two_stage_plan(), dir_.string());
+TEST(PlanVizPage, IsOneFileWithTheSourceLines) {
+  const std::filesystem::path dir =
+      std::filesystem::path(::testing::TempDir()) / ("plan_viz_page_" + std::to_string(getpid()));
+  std::filesystem::create_directories(dir);
+  std::ofstream source(dir / "train.py");
+  for (int i = 1; i <= 30; ++i) source << "line_" << i << " = \"</script><b>\"\n";
+  source.close();
+  const plan::Plan plan = two_stage_plan();
+  const std::string page = html_page({{.plan = &plan, .simulated = &plan, .source_root = dir.string()}});
+  std::filesystem::remove_all(dir);
   EXPECT_THAT(page, HasSubstr(R"("train.py:20":{"line":20,"first":18,"lines":["line_18)"));
   // Nothing is loaded from elsewhere, and the data cannot end its script element.
-  EXPECT_EQ(page.find("http"), std::string::npos);
-  EXPECT_FALSE(std::regex_search(page, std::regex("(src|href)=\"")));
+  EXPECT_THAT(page, HasSubstr("content=\"default-src 'none'; script-src 'nonce-"));
+  EXPECT_FALSE(std::regex_search(page.substr(0, page.find("<style")), std::regex("(src|href)=|https?:")));
   size_t closings = 0;
   for (size_t at = page.find("</script>"); at != std::string::npos; at = page.find("</script>", at + 1)) ++closings;
   EXPECT_EQ(closings, 2u);
 }
 
-TEST_F(PlanVizPage, AClickOnAKernelShowsItsFiveSourceLines) {
-  // Clicks into the middle of the second span of the compute stream, net/mul at train.py:20, once the page is laid out.
-  const std::string text = in_browser(html_page(two_stage_plan(), two_stage_plan(), dir_.string()), R"(
-    const s = D.spans.find(s => D.kernels[s[0]].n === "net/mul"), px = x((s[2] + s[3]) / 2), py = laneY[1] + FIRING + 5, r = canvas.getBoundingClientRect();
-    for (const type of ["pointerdown", "pointerup"]) canvas.dispatchEvent(new PointerEvent(type, {clientX: r.left + px, clientY: r.top + py, pointerId: 1}));)");
-  if (text.empty()) GTEST_SKIP() << "chromium cannot run here";
-  const size_t details = text.find("<div class=\"src\" id=\"source\">");
-  ASSERT_NE(details, std::string::npos);
-  const std::string shown = text.substr(details, 600);
-  for (const int line : {18, 19, 20, 21, 22})
-    EXPECT_THAT(shown, HasSubstr(fmt::format("<span>{}</span>line_{} = ", line, line)));
-  EXPECT_THAT(shown, HasSubstr("<div class=\"at\"><span>20</span>"));
-  EXPECT_THAT(text, HasSubstr("net/mul"));
+TEST(PlanVizPage, HasWhatWasForecastAndWhatWasRecorded) {
+  const plan::Plan plan = two_stage_plan({.host_ns = 200});
+  const plan::Recording recording = plan::simulated_recording(plan, {.steps = 5});
+  const boost::json::value page = data_of(plan, {.recording = &recording});
+  const boost::json::array& runs = page.at("runs").as_array();
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0].at("name"), "predicted");
+  EXPECT_EQ(runs[0].at("firings"), 4 * 4) << "four steps of four actors";
+  EXPECT_EQ(runs[0].at("count"), 0) << "each firing has the kernels of its actor's program";
+  EXPECT_EQ(runs[1].at("name"), "measured");
+  EXPECT_EQ(runs[1].at("firings"), 5 * 4);
+  EXPECT_EQ(runs[1].at("spans"), 5 * 3);
+  EXPECT_EQ(runs[1].at("blame").as_array().size(), 4u);
+  EXPECT_EQ(page.at("cycle").as_array().size(), 1u) << "one stream limits it";
+  EXPECT_EQ(page.at("kernels").at("n").at(1), "net/mul");
 }
 
-TEST_F(PlanVizPage, AClickOnARequestShowsWhatFiredForIt) {
-  const ServedTrace trace = served_trace(kServed, "trace.json", two_stage_plan(), {});
-  std::string page = html_page(two_stage_plan(), two_stage_plan(), dir_.string(), &trace);
-  EXPECT_THAT(page, HasSubstr(R"("steps":[[[1,2],0,4])"));
-  // Into the middle of the first request's bar; then onto the firing that it shared with the second.
-  const std::string text = in_browser(page, R"(
-    const click = (px, py) => { const r = canvas.getBoundingClientRect(); for (const type of ["pointerdown", "pointerup"]) canvas.dispatchEvent(new PointerEvent(type, {clientX: r.left + px, clientY: r.top + py, pointerId: 1})); };
-    const [begin, end] = edges(requests[0]);
-    click(x((begin + end) / 2), requestY(0) + 5);
-    const first = panel.textContent, lanes = D.streams.length;
-    const f = D.firings.find(f => D.actors[f[0]].n === "net");
-    click(x((f[2] + f[3]) / 2), laneY[laneOf(f)] + 5);
-    document.body.dataset.first = first; document.body.dataset.second = panel.textContent; document.body.dataset.lanes = lanes;)");
-  if (text.empty()) GTEST_SKIP() << "chromium cannot run here";
-  const auto data = [&](const std::string& name) {
-    const size_t at = text.find("data-" + name + "=\"") + name.size() + 7;
-    return text.substr(at, text.find('"', at) - at);
-  };
-  EXPECT_THAT(data("first"), HasSubstr("request 1 (first)"));
-  EXPECT_THAT(data("first"), HasSubstr("step4 of instance 0"));
-  EXPECT_THAT(data("first"), HasSubstr("in the same steprequest 2"));
-  EXPECT_THAT(data("first"), HasSubstr("fired for itprepare 1.2 µs at +300 nsnet 2.3 µs at +1.6 µs"));
-  EXPECT_THAT(data("second"), HasSubstr("ran forrequest 1 (first)request 2"));
-  EXPECT_EQ(data("lanes"), "4") << "two streams of each of two instances";
+TEST(PlanVizPage, HasTheRequestsOfAServer) {
+  const plan::Plan plan = two_stage_plan();
+  const ServedTrace trace = served_trace(kServed, "trace.json", plan, {});
+  const boost::json::value page = data_of(plan, {.served = &trace});
+  const boost::json::value& run = page.at("runs").at(1);
+  EXPECT_EQ(run.at("instances"), 2);
+  EXPECT_EQ(boost::json::serialize(run.at("steps").at(0)), "[[1,2],0,4]");
+  EXPECT_EQ(boost::json::serialize(run.at("lane")), "[0,1,3]") << "each instance has two streams";
+  EXPECT_EQ(run.at("requests").at(0).at("id"), "first");
 }
 
-TEST_F(PlanVizPage, ARefusedPlanStillHasAPage) {
+TEST(PlanVizPage, ARefusedPlanStillHasAPage) {
   plan::Plan plan = two_stage_plan();
   plan.certificate = {0};
-  EXPECT_THAT(html_page(plan, plan, "."), HasSubstr("\"ok\":false"));
+  EXPECT_EQ(data_of(plan).at("ok"), false);
   plan = plan::forecast_plan(kRanks);
   plan.edges[0].take = 2;  // rates that do not fit
-  EXPECT_THAT(html_page(plan, plan, "."), HasSubstr("\"ok\":false"));
+  EXPECT_EQ(data_of(plan).at("ok"), false);
 }
 
 }  // namespace

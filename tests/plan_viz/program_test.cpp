@@ -111,6 +111,29 @@ TEST_F(Program, CostTakesACostFileAndAPlan) {
   }
 }
 
+TEST_F(Program, ShellsCompleteCommandsAndOptions) {
+  const auto completed = [&](const std::string& words, int at) {
+    return run_command("cd '" + dir_.string() + "' && bash -c 'eval \"$(" PLAN_VIZ " completion bash)\"; COMP_WORDS=(" +
+                       words + "); COMP_CWORD=" + std::to_string(at) + "; _plan_viz; echo \"${COMPREPLY[*]}\"'")
+        .text;
+  };
+  EXPECT_EQ(completed("plan-viz sim", 1), "simulate\n");
+  EXPECT_EQ(completed("plan-viz html --be", 2), "--beside\n");
+  EXPECT_EQ(completed("plan-viz html pl", 2), "plan.json\n");
+  EXPECT_THAT(run("completion fish").text,
+              HasSubstr("complete -c plan-viz -n '__fish_seen_subcommand_from simulate' -l steps\n"));
+  const Result zsh = run_command("'" PLAN_VIZ "' completion zsh | zsh -n");
+  EXPECT_EQ(zsh.status, 0) << zsh.text;
+  EXPECT_NE(run("completion csh").status, 0);
+}
+
+TEST_F(Program, HtmlHasItsDataAsJsonAndAnotherPlanBeside) {
+  EXPECT_THAT(run("html plan.json --json").text, StartsWith("{\"name\":\"two_stage\""));
+  EXPECT_EQ(run("html plan.json --beside . -o both.html").status, 0);
+  EXPECT_GT(std::filesystem::file_size(dir_ / "both.html"), 10'000u);
+  EXPECT_EQ(run("html plan.json --beside absent.json").status, 2);
+}
+
 TEST_F(Program, HtmlWritesTheFileItNames) {
   const Result result = run("html plan.json -o page.html");
   EXPECT_EQ(result.status, 0);

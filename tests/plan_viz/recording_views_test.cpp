@@ -59,6 +59,10 @@ TEST(RecordingViews, LatencyAndTraceCount) {
   const boost::json::value json = boost::json::parse(trace_json(input_bound()));
   EXPECT_EQ(json.at("recorded_ns").as_int64(), 31'000'000);
   EXPECT_THAT(chrome_text(input_bound()), HasSubstr("\"cause\":\"data 'images'\""));
+  EXPECT_THAT(csv_text(input_bound()),
+              ::testing::StartsWith("kind,stream,actor,kernel,kernels,step,begin_ns,end_ns\n"));
+  EXPECT_THAT(csv_text(input_bound()),
+              ::testing::ContainsRegex("\nkernel,cpu:0/host0,prepare,prepare/shift,1,[0-9]+,[0-9]+,[0-9]+\n"));
 }
 
 TEST(RecordingViews, AnEmptyRecordingIsShown) {

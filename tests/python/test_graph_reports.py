@@ -1,5 +1,6 @@
 """Reports of graphs: debug output, memory, plans, traces, dry runs; and the options that change a plan."""
 
+import html
 import json
 import os
 import subprocess
@@ -134,6 +135,14 @@ def test_repr_before_and_after_the_first_call():  # NG-21
     graph(sl.ones(3, 8))
     with_input = REPR_BEFORE.replace("  (MODULE", "  (INPUT:x): float32(3, 8)\n  (MODULE")
     assert repr(graph) == with_input[:-1] + REPR_AFTER
+
+
+def test_a_notebook_shows_the_graph_and_a_picture_of_its_plan():
+    graph = Small(width=2)
+    assert graph._repr_html_() == f"<pre>{html.escape(REPR_BEFORE)}</pre>"
+    graph(sl.ones(3, 8))
+    shown = graph._repr_html_()
+    assert "<details>" in shown and "<svg" in shown and html.escape("(OP:softmax)") in shown and "compute0" in shown
 
 
 def test_compile_time_is_near_linear_in_ops():  # NG-34

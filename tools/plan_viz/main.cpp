@@ -2,7 +2,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -16,29 +15,20 @@
 #include "plan/time/machine.h"
 #include "plan/verify.h"
 #include "sluice/version.h"
+#include "tools/plan_viz/command_line.h"
 #include "tools/plan_viz/views.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using namespace sluice;
+using plan_viz::Arguments;
 
 int terminal_width() {
   winsize size{};
   if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) return size.ws_col;
   return 100;
 }
-
-struct Arguments {
-  std::string path, output, source, costs, plan, other, trace, name, by = "actor";
-  plan_viz::ServedOptions served;
-  double tolerance = 1e-5;
-  bool json = false;
-  plan_viz::TextOptions text;
-  plan::SimulateOptions simulate;
-  double firing_us = 0, message_us = 0;
-  int cores = -1;
-};
 
 // The graph beside the plan, parsed and printed again, so that what is shown is what the compiler reads.
 std::string ir_view(const Arguments& args) {
@@ -142,7 +132,8 @@ int show_recording(const std::string& view, const Arguments& args) {
                args.path, view);
   const plan::Recording recording = plan::load_recording(args.path);
   if (view == "trace" && !args.output.empty()) {
-    write_file(args.output, plan_viz::chrome_text(recording));
+    const bool table = fs::path(args.output).extension() == ".csv";
+    write_file(args.output, table ? plan_viz::csv_text(recording) : plan_viz::chrome_text(recording));
     return 0;
   }
   std::string text;
@@ -213,6 +204,43 @@ std::string forecast(const std::string& view, const plan::Plan& plan, Arguments&
   return "";
 }
 
+// Keeps what a page shows of a file while the page is made.
+struct Shown {
+  std::optional<plan::Recording> recording;
+  plan::Plan plan, simulated;
+  std::optional<plan_viz::ServedTrace> served;
+  plan_viz::Page page;
+
+  Shown(const std::string& path, Arguments& args) {
+    if (plan_viz::is_recording(path)) recording = plan::load_recording(path);
+    plan = recording ? recording->plan : plan::load_plan(path);
+    const bool costs = std::ranges::any_of(plan.kernels, [](const plan::Kernel& k) { return k.cost_ns > 0; });
+    if (recording && !costs) plan = plan_viz::measured_plan(*recording);
+    plan::VerifyReport structure;
+    plan::verify_structure(plan, structure);
+    SLUICE_CHECK(structure.ok(), "{}: {}: {}", path, structure.problems[0].concern, structure.problems[0].text);
+    simulated = plan::verify(plan).ok() ? ::simulated(plan, args) : plan;
+    page = {&plan, &simulated, source_root(plan, path, args.source), recording ? &*recording : nullptr};
+  }
+};
+
+int write_page(Arguments& args) {
+  Shown first(args.path, args);
+  if (!args.trace.empty()) {
+    first.served = served(first.plan, args);
+    first.page.served = &*first.served;
+  }
+  std::vector<plan_viz::Page> pages = {first.page};
+  std::optional<Shown> second;
+  if (!args.other.empty()) pages.push_back(second.emplace(args.other, args).page);
+  if (args.json) {
+    std::cout << plan_viz::page_json(pages[0]) << "\n";
+    return 0;
+  }
+  write_file(args.output.empty() ? "plan.html" : args.output, plan_viz::html_page(pages));
+  return 0;
+}
+
 // 0, or 1 when the view says that the plan is wrong, or that runs differ.
 int run(const std::string& view, Arguments& args) {
   if (view == "ir") {
@@ -236,17 +264,7 @@ int run(const std::string& view, Arguments& args) {
     std::cout << (args.json ? plan_viz::verify_json(plan) : plan_viz::verify_text(plan, args.text));
     return plan::verify(plan).ok() ? 0 : 1;
   }
-  if (view == "html") {
-    plan::VerifyReport structure;
-    plan::verify_structure(plan, structure);
-    SLUICE_CHECK(structure.ok(), "{}: {}: {}", args.path, structure.problems[0].concern, structure.problems[0].text);
-    const std::string output = args.output.empty() ? "plan.html" : args.output;
-    std::optional<plan_viz::ServedTrace> recorded;
-    if (!args.trace.empty()) recorded = served(plan, args);
-    write_file(output, plan_viz::html_page(plan, plan::verify(plan).ok() ? simulated(plan, args) : plan,
-                                           source_root(plan, args.path, args.source), recorded ? &*recorded : nullptr));
-    return 0;
-  }
+  if (view == "html") return write_page(args);
   if (view == "json") {
     std::cout << plan::to_json(plan);
     return 0;
@@ -271,153 +289,6 @@ int run(const std::string& view, Arguments& args) {
   std::cout << text;
   return 0;
 }
-
-// The commands and options of the program. An option that commands share is written to one place.
-class CommandLine {
- public:
-  CommandLine(CLI::App& app, Arguments& args) : app_(app), args_(args) {
-    add_looks();
-    add_forecasts();
-    add_measurements();
-    add_recordings();
-    add_reviews();
-    add_served();
-    add_page();
-    add_requests();
-    add_pareto();
-  }
-
- private:
-  CLI::App* view_of(const char* what, const std::string& name, const std::string& help) {
-    CLI::App* sub = app_.add_subcommand(name, help);
-    sub->add_option("file", args_.path, what)->required();
-    sub->add_flag("--json", args_.json, "machine-readable");
-    sub->add_option("--width", args_.text.width, "columns (default: the terminal's, 100 when piped)")
-        ->check(CLI::Range(40, 1000));
-    return sub;
-  }
-  CLI::App* view(const std::string& name, const std::string& help) {
-    return view_of("plan.json or bundle directory", name, help);
-  }
-  void add_links(CLI::App* view) {
-    view->add_option("--links", args_.costs, "what links between devices and kernels cost, as JSON");
-  }
-  void add_requested_model(CLI::App* view) {
-    view->add_option("--model", args_.served.model, "only requests of this model");
-  }
-  void add_picture(CLI::App* view) {
-    view->add_option("-o,--output", args_.output, "a picture (SVG) to write instead");
-  }
-
-  void add_looks() {
-    view("show", "A tree of devices, streams, actors in the order they fire, their kernels and registers")
-        ->add_flag("--all", args_.text.all, "every kernel of long programs");
-    view("devices", "Which device runs each kernel, and why that one");
-    view("info", "Name, hash, target, options that differ from the defaults, devices, memory, counts");
-    view("stats", "Counts, ops by predicted time, bytes");
-    view("mem", "The ledger, and a map of each arena: offsets against lifetimes")
-        ->add_flag("--all", args_.text.all, "every line and buffer");
-    view("verify", "The proof that the plan runs forever, or the blocking cycle; exit status 1 when refused")
-        ->alias("prove");
-    view("dot", "A graph for graphviz, clustered by device and stream");
-    view("json", "The plan itself, in its canonical form");
-    view("ir", "The graph the plan was compiled from (graph.txt beside it)");
-  }
-
-  void add_forecasts() {
-    CLI::App* simulate = view("simulate", "The plan in virtual time: period, critical cycle, lanes");
-    CLI::App* bottleneck =
-        view("bottleneck", "What limits the plan, and what one more slot or a kernel twice as fast would gain");
-    CLI::App* svg = view("svg", "A picture of the plan in virtual time, a lane for each stream");
-    svg->add_option("-o,--output", args_.output, "file to write (default: standard output)");
-    for (CLI::App* timed : {simulate, bottleneck, svg}) {
-      timed->add_option("--steps", args_.simulate.steps, "steps submitted")
-          ->check(CLI::Range(1, 100000))
-          ->capture_default_str();
-      timed->add_option("--in-flight", args_.simulate.in_flight, "at most so many unfinished steps (0: no limit)")
-          ->check(CLI::Range(0, 100000));
-      timed
-          ->add_option("--cores", args_.cores,
-                       "that streams of a host share (0: no limit; default: what the target says)")
-          ->check(CLI::Range(0, 100000));
-      timed->add_option("--firing-us", args_.firing_us, "cost of a firing besides its kernels")
-          ->check(CLI::Range(0.0, 1e9));
-      timed->add_option("--message-us", args_.message_us, "latency of a message between streams")
-          ->check(CLI::Range(0.0, 1e9));
-    }
-    simulate->add_flag("--all", args_.text.all, "every lane and register");
-    add_links(simulate);
-    add_links(bottleneck);
-    add_links(svg);
-  }
-
-  void add_measurements() {
-    view_of("a file of costs", "cost", "What kernels took when they ran: how often measured, mean, standard deviation")
-        ->add_option("--plan", args_.plan, "only the kernels of this plan, measured or not");
-    CLI::App* compare = view_of("a directory that a dump was written to", "compare",
-                                "Where two runs part: the first op whose output differs; exit status 1 when one does");
-    compare->add_option("other", args_.other, "the other run's directory")->required();
-    compare->add_option("--tolerance", args_.tolerance, "equal is |a - b| <= tolerance * (1 + |b|)")
-        ->check(CLI::NonNegativeNumber)
-        ->capture_default_str();
-    compare->add_flag("--all", args_.text.all, "every output that differs");
-  }
-
-  void add_recordings() {
-    const char* const run = "a recorded run (SLUICE_TRACE=run.slt, or record_trace)";
-    CLI::App* blame = view_of(run, "blame", "Where the time of each actor went, and for whom it waited");
-    blame->add_option("--by", args_.by, "what rows are: actor, stream, module, line or role")
-        ->check(CLI::IsMember(std::vector<std::string>(std::begin(plan::kBlameBy), std::end(plan::kBlameBy))))
-        ->capture_default_str();
-    blame->add_flag("--all", args_.text.all, "every row and wait");
-    CLI::App* trace = view_of(run, "trace", "What was recorded, by stream");
-    trace->add_option("-o,--output", args_.output, "write the events as JSON for Perfetto instead");
-    view_of(run, "latency", "How long steps took, from where they begin to where they end");
-  }
-
-  void add_reviews() {
-    CLI::App* diff =
-        view("diff", "What differs between two plans, bundles or graph texts; exit status 1 when something does");
-    diff->add_option("other", args_.other, "the other one")->required();
-    diff->add_flag("--all", args_.text.all, "whole lines, however long");
-    view("why", "Where an actor, a kernel or a register comes from, and what it depends on")
-        ->add_option("name", args_.name, "its name, as `show` lists it")
-        ->required();
-  }
-
-  void add_served() {
-    CLI::App* models = view_of("what `sluice-serve check --json` prints; - is the standard input", "served",
-                               "Models as a server runs them: queues, batcher, instances, and their plans");
-    add_picture(models);
-    models->add_option("--model", args_.served.model, "only this model");
-  }
-
-  void add_page() {
-    CLI::App* html = view("html", "One self-contained page: lanes over virtual time, details, source lines");
-    html->add_option("-o,--output", args_.output, "file to write (default plan.html)");
-    html->add_option("--trace", args_.trace,
-                     "a server's trace file: lanes of what ran for its requests, and these above");
-    add_requested_model(html);
-    add_links(html);
-    html->add_option("--source", args_.source, "directory of the program, where the plan's source files lie");
-  }
-
-  void add_requests() {
-    CLI::App* requests =
-        view("requests", "Requests that sluice-serve traced, with what the engine did for each of them");
-    requests->add_option("trace", args_.trace, "the server's trace file (--trace-config file=PATH)")->required();
-    add_requested_model(requests);
-  }
-
-  void add_pareto() {
-    CLI::App* pareto = view("pareto", "What speed costs: bytes of slots against steps per second");
-    add_picture(pareto);
-    add_links(pareto);
-  }
-
-  CLI::App& app_;
-  Arguments& args_;
-};
 
 }  // namespace
 
@@ -446,10 +317,14 @@ int main(int argc, char** argv) {
   Arguments args;
   args.text.width = terminal_width();
   args.text.color = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR");
-  const CommandLine commands(app, args);
+  plan_viz::add_commands(app, args);
   CLI11_PARSE(app, argc, argv);
   try {
     std::string name = app.get_subcommands().front()->get_name();
+    if (name == "completion") {
+      std::cout << plan_viz::completion(args.shell, plan_viz::words_of(app));
+      return 0;
+    }
     return run(name, args);
   } catch (const std::exception& e) {
     std::cerr << "plan-viz: " << e.what() << "\n";

@@ -1,12 +1,62 @@
 #pragma once
-// The fixed parts of the html page.
+// The data of the page, in the form that page/src/wire.ts reads: columns of numbers, and texts that are kept once.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "tools/plan_viz/views.h"
 
 namespace sluice::plan_viz {
 
-extern const char kPageStyle[];     // CSS
-extern const char kPageBody[];      // <body> without its end
-extern const char kPageLanes[];     // script: data, lanes, zoom, picking
-extern const char kPageRequests[];  // script: a server's requests above the lanes
-extern const char kPageDetails[];   // script: details, tables, search, start
+// Files of the page's folder as the build has made them; empty where there was no esbuild.
+extern const char* const kPageTemplate;
+extern const char* const kPageStyle;
+extern const char* const kPageScript;
+
+// Texts that many entities share: each is written once, and columns have its number.
+class Strings {
+ public:
+  int64_t number(const std::string& text);
+  std::string json() const;
+
+ private:
+  std::map<std::string, int64_t> numbers_;
+  std::vector<const std::string*> texts_;
+};
+
+// "[1,2,3]"; a column whose numbers are all the same is that number.
+std::string plain(const std::vector<int64_t>& numbers);
+std::string column(const std::vector<int64_t>& numbers);
+
+// A run of the plan: firings in the order of their begin, each with its kernels in order.
+struct RunSpan {
+  int kernel = 0;
+  int64_t begin_ns = 0, end_ns = 0;
+  int64_t met_ns = 0;  // of a collective: when all ranks had come
+  int kernels = 1;     // from `kernel` on, as one
+};
+struct RunFiring {
+  int actor = 0;
+  uint64_t number = 0;  // of its actor; of a server's run: the step
+  int64_t begin_ns = 0, end_ns = 0;
+  int lane = 0;   // its stream; further instances of a plan have streams of their own behind those of the first
+  int step = -1;  // of a server's run: its step of ServedTrace
+  std::vector<RunSpan> spans = {};
+};
+struct Run {
+  std::string name;
+  bool measured = false;
+  int instances = 1;
+  int64_t total_ns = 0;
+  std::vector<RunFiring> firings;
+  std::string more;  // further fields of its JSON
+};
+Run simulated_run(const plan::Plan& plan, const plan::Simulation& simulation);
+// REQUIRES: `plan` has the recording's actors and kernels, by name.
+Run recorded_run(const plan::Plan& plan, const plan::Recording& recording);
+Run served_run(const plan::Plan& plan, const ServedTrace& served);
+std::string run_json(const plan::Plan& plan, const Run& run);
 
 }  // namespace sluice::plan_viz

@@ -185,6 +185,27 @@ std::string chrome_text(const Recording& recording) {
   return chrome_trace_json(recording.trace, names);
 }
 
+std::string csv_text(const Recording& recording) {
+  const Plan& plan = recording.plan;
+  const auto cell = [](const std::string& text) {  // RFC 4180
+    if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+    std::string s = "\"";
+    for (const char c : text) s += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return s + "\"";
+  };
+  std::string s = "kind,stream,actor,kernel,kernels,step,begin_ns,end_ns\n";
+  for (const TraceEvent& e : recording.trace.events)
+    s += fmt::format("{},{},{},{},{},{},{},{}\n",
+                     e.wait          ? "wait"
+                     : e.left_out    ? "left out"
+                     : e.kernel >= 0 ? "kernel"
+                                     : "firing",
+                     cell(plan.streams[e.stream].name), e.actor < 0 ? "" : cell(plan.actors[e.actor].name),
+                     e.kernel < 0 ? "" : cell(plan.kernels[e.kernel].name), e.kernel < 0 ? 0 : e.kernels, e.step,
+                     e.begin_ns, e.end_ns);
+  return s;
+}
+
 std::string latency_text(const Recording& recording, const TextOptions& options) {
   std::vector<std::vector<std::string>> rows = {{"from", "to", "steps", "min", "mean", "p50", "p99", "max"}};
   for (const PathLatency& path : latencies_of(recording.plan, timeline_of(recording))) {

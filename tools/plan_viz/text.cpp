@@ -120,15 +120,15 @@ std::string stream_label(const plan::Plan& plan, int stream) {
   return s.name.starts_with(device) ? s.name : device + s.name;
 }
 
+const std::string& base_name(const plan::Plan& plan, const plan::View& view) {
+  if (view.base == plan::BaseKind::kRegister) return plan.registers[view.index].name;
+  if (view.base == plan::BaseKind::kVariable) return plan.variables[view.index].name;
+  return plan.buffers[view.index].name;
+}
+
 std::string view_str(const plan::Plan& plan, const plan::View& view) {
   if (plan::is_absent(view)) return "none";
-  std::string name;
-  switch (view.base) {
-    case plan::BaseKind::kBuffer: name = plan.buffers[view.index].name; break;
-    case plan::BaseKind::kRegister: name = plan.registers[view.index].name; break;
-    case plan::BaseKind::kVariable: name = plan.variables[view.index].name; break;
-  }
-  std::string s = fmt::format("{} {}{}", name, dtype_name(view.spec.dtype), view.spec.shape.str());
+  std::string s = fmt::format("{} {}{}", base_name(plan, view), dtype_name(view.spec.dtype), view.spec.shape.str());
   if (!is_contiguous(view.spec.shape, view.spec.strides)) {
     const bool channels_last =
         view.spec.shape.rank() >= 3 && view.spec.strides == channels_last_strides(view.spec.shape);

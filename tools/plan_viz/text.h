@@ -40,6 +40,8 @@ std::vector<int> streams_by_device(const plan::Plan& plan);
 // The stream's name, behind its device where that is not in it.
 std::string stream_label(const plan::Plan& plan, int stream);
 
+// The name of what a view is of. REQUIRES: it is not absent.
+const std::string& base_name(const plan::Plan& plan, const plan::View& view);
 // "name float32(4, 3)": what a view shows.
 std::string view_str(const plan::Plan& plan, const plan::View& view);
 

@@ -96,10 +96,12 @@ plan::Plan measured_plan(const plan::Recording& recording);
 // Where the time of a recorded run went, for whom each actor waited, and whom the last one waited for in the end.
 std::string blame_text(const plan::Recording& recording, plan::BlameBy by, const TextOptions& options);
 std::string blame_json(const plan::Recording& recording, plan::BlameBy by);
-// The events of a recorded run, by stream; all of them as Chrome's JSON, which Perfetto opens.
+// The events of a recorded run, by stream; all of them as Chrome's JSON, which Perfetto opens, and as a table of
+// commas.
 std::string trace_text(const plan::Recording& recording, const TextOptions& options);
 std::string trace_json(const plan::Recording& recording);
 std::string chrome_text(const plan::Recording& recording);
+std::string csv_text(const plan::Recording& recording);
 // How long its steps took, from each actor that begins them to each sink.
 std::string latency_text(const plan::Recording& recording, const TextOptions& options);
 std::string latency_json(const plan::Recording& recording);
@@ -131,10 +133,19 @@ std::string lanes_svg(const plan::Plan& plan, const plan::SimulateOptions& simul
 // Graphviz, clustered by device and stream.
 std::string dot_text(const plan::Plan& plan);
 
-// One page without any other file: lanes over virtual time, tables, details with the user's source lines (read from
-// `source_root` when the plan's paths are relative). Shown is `simulated`, which is `plan` or made of it for the
-// simulator; proved is `plan`. With `served`, the lanes show what was recorded instead, and the requests above them.
-std::string html_page(const plan::Plan& plan, const plan::Plan& simulated, const std::string& source_root,
-                      const ServedTrace* served = nullptr);
+// A page shows of a plan: `simulated`, which is `plan` or made of it for the simulator, with the user's source
+// lines (read from `source_root` when the plan's paths are relative). Proved is `plan`. Beside the forecast stands what
+// was recorded, or what ran for a server's requests.
+struct Page {
+  const plan::Plan* plan = nullptr;
+  const plan::Plan* simulated = nullptr;
+  std::string source_root = ".";
+  const plan::Recording* recording = nullptr;
+  const ServedTrace* served = nullptr;
+};
+std::string page_json(const Page& page);
+// One page without any other file, of one plan or of two side by side. Throws kUnsupported where plan-viz was built
+// without the page.
+std::string html_page(const std::vector<Page>& pages);
 
 }  // namespace sluice::plan_viz

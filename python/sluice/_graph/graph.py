@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import inspect
 import itertools
 import threading
@@ -392,3 +393,10 @@ class Graph(Inspection):
 
     def __repr__(self) -> str:
         return graph_repr(self)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the graph as text and, once it is compiled, a picture of its plan, with a lane for each stream."""
+        text = f"<pre>{html.escape(repr(self))}</pre>"
+        if not self.is_compiled:
+            return text
+        return f"<details><summary>{html.escape(self.name)}</summary>{text}</details>{self._drawn('svg')}"

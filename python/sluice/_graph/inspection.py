@@ -47,12 +47,16 @@ class Inspection:
         with open(path, "w") as file:
             file.write(self._compiled_call("save_plan").session.plan_json())
 
-    def dot(self) -> str:
-        """The plan as text for Graphviz: actors, registers and their quotas."""
+    def _drawn(self, view: str) -> str:
+        """What plan-viz makes of the plan."""
         with tempfile.TemporaryDirectory() as scratch:
             path = os.path.join(scratch, "plan.json")
             self.save_plan(path)
-            return subprocess.run([find_tool("plan-viz"), "dot", path], capture_output=True, text=True, check=True).stdout
+            return subprocess.run([find_tool("plan-viz"), view, path], capture_output=True, text=True, check=True).stdout
+
+    def dot(self) -> str:
+        """The plan as text for Graphviz: actors, registers and their quotas."""
+        return self._drawn("dot")
 
     def memory(self) -> Any:
         """Bytes of the plan by purpose, known before the first step.

@@ -1,0 +1,12 @@
+# Writes OUTPUT, a C++ file with the files that the page is made of: TEMPLATE, STYLE and SCRIPT, each a path or empty.
+set(text "// Made by page/embed.cmake.\n#include \"tools/plan_viz/page.h\"\n\nnamespace sluice::plan_viz {\n")
+foreach(part Template Style Script)
+  string(TOUPPER ${part} variable)
+  set(bytes "")
+  if(${variable})
+    file(READ ${${variable}} bytes HEX)
+    string(REGEX REPLACE "(..)" "'\\\\x\\1'," bytes "${bytes}")
+  endif()
+  string(APPEND text "namespace {\nconst char k${part}[] = {${bytes}0};\n}  // namespace\nconst char* const kPage${part} = k${part};\n")
+endforeach()
+file(WRITE ${OUTPUT} "${text}}  // namespace sluice::plan_viz\n")

@@ -1,0 +1,189 @@
+// Swim lanes: what each stream runs, by time. Firings stand above their kernels.
+import { lowerBound, percent } from "./format";
+import { Plan, Run } from "./model";
+import { color, inkOn, Theme, theme } from "./palette";
+import { drawRequests, pickRequest } from "./requests";
+import { FIRING, KERNEL, LANE, LEFT, Row, Rows, rowsOf, TOP } from "./rows";
+import { Kind, state } from "./state";
+import { BOLD, cursor, FONT, label, Scale, scale, sized, timeAxis } from "./surface";
+
+export interface Hit { kind: Kind; index: number; begin: number; end: number; number: number; step: number; more: number }
+export interface Bright { kernels: Uint8Array | null; actors: Uint8Array | null }  // null: all
+
+// Busy time of a lane's kernels before each of them, so that any window is summed up at once.
+const sums = new WeakMap<Int32Array, Float64Array>();
+function sumsOf(run: Run, list: Int32Array): Float64Array {
+  let sum = sums.get(list);
+  if (!sum) {
+    sum = new Float64Array(list.length + 1);
+    for (let i = 0; i < list.length; ++i) sum[i + 1] = sum[i] + run.spanEnd[list[i]] - run.spanBegin[list[i]];
+    sums.set(list, sum);
+  }
+  return sum;
+}
+export function busy(run: Run, lane: number, t0: number, t1: number): number {
+  const list = run.spansOf[lane], sum = sumsOf(run, list);
+  const from = lowerBound(list, s => run.spanEnd[s], t0), to = lowerBound(list, s => run.spanBegin[s], t1, from);
+  if (to <= from) return 0;
+  return sum[to] - sum[from] - Math.max(0, t0 - run.spanBegin[list[from]]) - Math.max(0, run.spanEnd[list[to - 1]] - t1);
+}
+
+export class LanesView {
+  private rows: Rows = { rows: [], height: 0, requestRows: [], requestY: 0 };
+  private of: Run[] = [];
+  private scale: Scale = scale(LEFT, LEFT + 1, 0, 1);
+  constructor(readonly canvas: HTMLCanvasElement, readonly plan: Plan) {}
+
+  private layout(runs: Run[]): void {
+    if (runs.length === this.of.length && runs.every((r, i) => r === this.of[i])) return;
+    this.of = runs;
+    this.rows = rowsOf(this.plan, runs);
+  }
+  height(runs: Run[]): number {
+    this.layout(runs);
+    return this.rows.height;
+  }
+  // Where a span of a run stands, for whoever wants to click it.
+  place(run: Run, span: number): [number, number] {
+    const row = this.rows.rows.find(r => r.run === run && r.lane === run.lane[run.firing[span]])!;
+    return [this.scale.x((run.spanBegin[span] + run.spanEnd[span]) / 2), row.y + FIRING + 8];
+  }
+  time(x: number): number { return this.scale.t(x); }
+
+  draw(runs: Run[], width: number, least: number, top: number, visible: number, bright: Bright): void {
+    this.layout(runs);
+    const colors = theme(), height = Math.max(this.rows.height, least), pen = sized(this.canvas, width, height);
+    this.scale = scale(LEFT, width - 8, state.t0, state.t1);
+    pen.fillStyle = colors.panel;
+    pen.fillRect(0, 0, width, height);
+    pen.font = FONT;
+    timeAxis(pen, this.scale, height, colors);
+    for (const row of this.rows.rows) {
+      if (row.y > top + visible || row.y + LANE < top) continue;
+      if (row.header !== undefined) {
+        pen.fillStyle = colors.ink;
+        pen.font = BOLD;
+        pen.fillText(row.header, 12, row.y + 9);
+        pen.font = FONT;
+      } else this.drawLane(pen, row, colors, bright);
+    }
+    const asked = runs.find(r => r.requests.length);
+    if (asked) drawRequests(pen, asked, this.rows, this.scale, colors);
+    if (!runs.some(r => r.begin.length)) {
+      pen.fillStyle = colors.dim;
+      pen.fillText(this.plan.data.ok ? "nothing fires" : "the plan is refused; see the table Proof", LEFT + 12, TOP + 40);
+    }
+    if (state.at >= 0) cursor(pen, this.scale, state.at, height, colors);
+  }
+
+  private drawLane(pen: CanvasRenderingContext2D, row: Row, colors: Theme, bright: Bright): void {
+    const run = row.run!, lane = row.lane!, s = this.scale, y = row.y;
+    pen.fillStyle = colors.ink;
+    pen.fillText(row.name!.length > 16 ? row.name!.slice(0, 15) + "…" : row.name!, 22, y + 13);
+    pen.fillStyle = colors.dim;
+    pen.fillText(row.note!, 22, y + 29);
+    pen.textAlign = "right";
+    pen.fillText(percent(busy(run, lane, s.t0, s.t1) / (s.t1 - s.t0)), LEFT - 8, y + 13);
+    pen.textAlign = "left";
+    pen.fillStyle = colors.lane;
+    pen.fillRect(s.left, y, s.right - s.left, LANE);
+    pen.save();
+    pen.beginPath();
+    pen.rect(s.left, y, s.right - s.left, LANE);
+    pen.clip();
+    this.drawFirings(pen, run, run.firingsOf[lane], y, colors, bright);
+    this.drawSpans(pen, run, run.spansOf[lane], y + FIRING, colors, bright);
+    pen.restore();
+    pen.globalAlpha = 1;
+  }
+
+  // Of a selected request: only what ran for it is bright.
+  private lit(run: Run, firing: number): boolean {
+    return state.selected?.kind !== "request" || run.requests[state.selected.index]?.s.includes(run.step[firing]);
+  }
+
+  private drawFirings(pen: CanvasRenderingContext2D, run: Run, list: Int32Array, y: number, colors: Theme, bright: Bright): void {
+    const s = this.scale, { actors } = this.plan.data;
+    let painted = -1;
+    for (let i = lowerBound(list, f => run.end[f], s.t0); i < list.length; ++i) {
+      const f = list[i], actor = run.actor[f];
+      if (run.begin[f] > s.t1) break;
+      const a = s.x(run.begin[f]), b = s.x(run.end[f]), on = state.selected?.kind === "actor" && state.selected.index === actor;
+      if (b < painted && !on) {  // nothing of it would be seen: on to the next pixel
+        i = Math.max(i, lowerBound(list, g => run.end[g], s.t(painted), i) - 1);
+        continue;
+      }
+      const width = Math.max(1, b - a - .6);
+      pen.globalAlpha = !this.lit(run, f) || bright.actors && !bright.actors[actor] ? .2 : 1;
+      pen.fillStyle = on ? colors.accent : colors.firing;
+      pen.fillRect(a, y, width, FIRING - 2);
+      if (this.plan.cycle.has(actor)) { pen.fillStyle = colors.critical; pen.fillRect(a, y + FIRING - 4, width, 2); }
+      label(pen, actors.n[actor] + " #" + run.number[f], a < s.left ? s.left : a, y + FIRING / 2 - 1, a < s.left ? b - s.left : width, on ? colors.panel : colors.ink);
+      painted = Math.floor(a) + 1;
+    }
+    pen.globalAlpha = 1;
+  }
+
+  // Where many kernels share a pixel, it shows how long they ran in it, in the colour of the longest of a few.
+  private drawSpans(pen: CanvasRenderingContext2D, run: Run, list: Int32Array, y: number, colors: Theme, bright: Bright): void {
+    const s = this.scale, ending = (i: number): number => run.spanEnd[i];
+    for (let i = lowerBound(list, ending, s.t0); i < list.length; ++i) {
+      const v = list[i];
+      if (run.spanBegin[v] > s.t1) break;
+      const a = s.x(run.spanBegin[v]), b = s.x(run.spanEnd[v]), kernel = run.kernel[v];
+      const on = state.selected?.kind === "kernel" && state.selected.index === kernel;
+      if (b - a < 1.5 && !on) {
+        const column = Math.floor(a);
+        let next = lowerBound(list, j => run.spanBegin[j], s.t(column + 1), i);
+        if (run.spanEnd[list[next - 1]] > s.t(column + 1.5)) --next;  // it is to be seen itself
+        if (next - i > 1) { this.drawColumn(pen, run, list, i, next, column, y, bright); i = next - 1; continue; }
+      }
+      const off = !this.lit(run, run.firing[v]) || bright.kernels && !bright.kernels[kernel];
+      const fill = color(this.plan.op(kernel)), met = Math.min(b, s.x(run.met[v]));  // faint while a collective waits for other ranks
+      pen.fillStyle = fill;
+      if (met > a) { pen.globalAlpha = .25; pen.fillRect(a, y, met - a, KERNEL); }
+      pen.globalAlpha = off ? .18 : 1;
+      pen.fillRect(met, y, Math.max(1, b - met - .6), KERNEL);
+      pen.globalAlpha = 1;
+      if (on) { pen.strokeStyle = colors.accent; pen.lineWidth = 2.5; pen.strokeRect(a + 1, y + 1, Math.max(2, b - a - 2), KERNEL - 2); }
+      const from = Math.max(met, s.left);
+      if (!off) label(pen, this.plan.op(kernel), from, y + KERNEL / 2, b - from, inkOn(fill));
+    }
+  }
+  private drawColumn(pen: CanvasRenderingContext2D, run: Run, list: Int32Array, from: number, to: number, column: number, y: number, bright: Bright): void {
+    const sum = sumsOf(run, list), s = this.scale, share = Math.min(1, (sum[to] - sum[from]) / (s.t(column + 1) - s.t(column)));
+    let longest = from, dim = bright.kernels !== null;
+    for (let i = from, step = Math.max(1, (to - from) >> 4); i < to; i += step) {
+      if (run.spanEnd[list[i]] - run.spanBegin[list[i]] > run.spanEnd[list[longest]] - run.spanBegin[list[longest]]) longest = i;
+      if (bright.kernels && bright.kernels[run.kernel[list[i]]]) dim = false;
+    }
+    pen.globalAlpha = dim ? .18 : 1;
+    pen.fillStyle = color(this.plan.op(run.kernel[list[longest]]));
+    const h = Math.max(2, share * KERNEL);
+    pen.fillRect(column, y + KERNEL - h, 1, h);
+    pen.globalAlpha = 1;
+  }
+
+  pick(x: number, y: number): Hit | null {
+    const s = this.scale, asked = this.of.find(r => r.requests.length);
+    if (x < s.left || x > s.right) return null;
+    const request = asked ? pickRequest(asked, this.rows, s, x, y) : null;
+    if (request) return request;
+    const row = this.rows.rows.find(r => r.run && y >= r.y && y <= r.y + LANE);
+    if (!row) return null;
+    const run = row.run!, firings = y - row.y < FIRING, list = (firings ? run.firingsOf : run.spansOf)[row.lane!];
+    const [begin, end] = firings ? [run.begin, run.end] : [run.spanBegin, run.spanEnd];
+    const slack = s.t(2) - s.t(0), at = s.t(x);
+    let best = -1, distance = slack;
+    for (let i = lowerBound(list, v => end[v], at - slack); i < list.length && begin[list[i]] <= at + slack; ++i) {
+      const v = list[i], d = at < begin[v] ? begin[v] - at : at > end[v] ? at - end[v] : 0;
+      if (d <= distance) { best = v; distance = d; if (!d) break; }
+    }
+    if (best < 0) return null;
+    const firing = firings ? best : run.firing[best];
+    return {
+      kind: firings ? "actor" : "kernel", index: firings ? run.actor[best] : run.kernel[best], begin: begin[best], end: end[best], number: run.number[firing],
+      step: run.step.length ? run.step[firing] : -1, more: firings ? 0 : run.more.get(best) ?? 0,
+    };
+  }
+}

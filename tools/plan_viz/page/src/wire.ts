@@ -1,0 +1,56 @@
+// The data as plan-viz writes it (page_data.cpp, page_runs.cpp). A text column has numbers of `strings`, except names.
+// A column whose numbers are all the same comes as that number; expand() makes it a list.
+
+export interface PlanData {
+  name: string; target: string; costs: boolean; period: number; critical: string; bytes: number;
+  cycle: number[]; cycleRegisters: number[];
+  streams: StreamData[]; order: number[];
+  devices: [string, number, number, number, number, number][];
+  calls: [number, string, number, string, number, string][];
+  actors: { n: string[]; stream: number[]; role: number[]; length: number[]; program: number[] };
+  kernels: {
+    n: string[]; op: number[]; attrs: number[]; source: number[]; module: number[]; role: number[]; why: number[];
+    cost: number[]; group: number[]; workspace: number[]; inputs: number[]; outputs: number[]; base: number[]; type: number[];
+  };
+  registers: {
+    n: string[]; producer: number[]; quota: number[]; bytes: number[]; emit: number[]; initial: number[]; inPlace: number[];
+    peak: number[]; events: number[]; slots: number[];
+  };
+  edges: { count: number; reg: number[]; consumer: number[]; take: number[]; hold: number[] };
+  budget: number; spaces: string[]; arenas: { n: string; space: number; bytes: number }[];
+  buffers: { n: string[]; arena: number[]; offset: number[]; bytes: number[] };
+  variables: string[];
+  ledger: [string, string, string, number, number][];
+  ok: boolean; proof: string;
+  sources: Record<string, { line: number; first: number; lines: string[] }>;
+  strings: string[];
+  runs: RunData[];
+}
+
+export interface StreamData { n: string; d: string; r: number; k: string; c: number }
+
+// Firings by begin; spans by firing. Most numbers are differences, see run_json().
+export interface RunData {
+  name: string; measured: boolean; instances: number; total: number; firings: number; spans: number;
+  actor: number[]; number: number[]; begin: number[]; tail: number[]; count: number[];
+  kernel: number[]; gap: number[]; take: number[]; met: number[]; more: number[];
+  lane?: number[]; step?: number[];
+  headline?: string; blame?: [string, number][][]; lost?: number;
+  steps?: [number[], number, number][]; requests?: RequestData[];
+}
+
+export interface RequestData { n: number; id: string; m: string; s: number[]; t: [string, number][] }
+
+export function expand(data: PlanData): PlanData {
+  const each = (columns: object, count: number): void => {
+    for (const [name, value] of Object.entries(columns)) if (typeof value === "number" && name !== "count") (columns as Record<string, number[]>)[name] = Array(count).fill(value);
+  };
+  for (const entities of [data.actors, data.kernels, data.registers, data.buffers]) each(entities, entities.n.length);
+  each(data.edges, data.edges.count);
+  for (const run of data.runs) {
+    const columns = run as unknown as Record<string, unknown>;
+    for (const name of ["actor", "number", "begin", "tail", "count", "lane", "step"]) if (typeof columns[name] === "number") columns[name] = Array(run.firings).fill(columns[name]);
+    for (const name of ["kernel", "gap", "take"]) if (typeof columns[name] === "number") columns[name] = Array(run.spans).fill(columns[name]);
+  }
+  return data;
+}
