@@ -146,7 +146,7 @@ def test_voc_has_boxes_beside_images(tmp_path):
 
 
 def test_parquet_has_columns_as_csv(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow
     from pyarrow import parquet
 
     table = {"a": [1.5, 2.5, 3.5], "b": [1, 2, 3], "kind": [0, 1, 0], "name": ["x", "y", "z"], "gap": [1, None, 3]}
