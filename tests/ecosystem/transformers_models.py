@@ -49,7 +49,8 @@ def small(config: Any, level: int) -> Any:
     for child in vars(config).values():
         if hasattr(child, "model_type"):
             small(child, level)
-    before = {name: getattr(config, name) for name in LAYERS if type(_of(config, name)) is int}
+    stages = isinstance(_of(config, "depths"), (list, tuple))  # their sizes belong together; one layer each
+    before = {name: getattr(config, name) for name in LAYERS if type(_of(config, name)) is int and not stages}
     for name, value in before.items():
         with contextlib.suppress(Exception):  # some derive it
             setattr(config, name, min(2, value))
@@ -59,7 +60,7 @@ def small(config: Any, level: int) -> Any:
             setattr(config, name, (kinds + [value[-1]])[:2])
         if name == "depths":
             setattr(config, name, type(value)(1 for _ in value))
-    sizes = {0: SIZES, 1: {size: names for size, names in SIZES.items() if size != 8}, 2: {99: SIZES[99]}}[level]
+    sizes = {0: SIZES, 1: {size: names for size, names in SIZES.items() if size != 8}, 2: {99: SIZES[99]}}[2 if stages else level]
     for size, names in sizes.items():
         for name in names.split():
             if type(_of(config, name)) is int:
