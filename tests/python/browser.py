@@ -127,7 +127,7 @@ class Browser:
         self.settle()
 
     def requests(self):
-        """What the page has asked the network for, and what went wrong in it."""
+        """The addresses that the page has asked for besides files, and the faults that the browser has noted."""
         asked = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
         said = [e["params"] for e in self.events if e.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown")]
         return [url for url in asked if not url.startswith("file://")], said

@@ -247,6 +247,39 @@ def test_what_was_measured_stands_beside_what_was_predicted(pages, browser):
     assert "where its time went" in browser.text("#details").lower() and "measured" in browser.text("#details")
 
 
+def served(plan):
+    """A trace of sluice-serve: two requests in one step of the plan, one alone in another instance."""
+    def request(number, name, begin, end):
+        stamps = [("REQUEST_START", begin), ("QUEUE_START", begin + 100), ("COMPUTE_START", begin + 200), ("COMPUTE_END", end - 100), ("REQUEST_END", end)]
+        return [{"id": number, "model_name": "two", "model_version": "1", "request_id": name},
+                {"id": number, "timestamps": [{"name": stamp, "ns": ns} for stamp, ns in stamps]}]
+
+    def step(ids, instance, number, begin):
+        actor, kernel = plan["actors"][1], plan["kernels"][0]
+        where = {"plan": 0, "stream": plan["streams"][actor["stream"]]["name"], "actor": actor["name"], "begin_ns": begin, "end_ns": begin + 1000}
+        events = [{"kind": "firing", **where}, {"kind": "kernel", **where, "kernel": kernel["name"], "kernels": 1}]
+        return [{"id": ids[0], "ids": ids, "instance": instance, "number": number, "plans": 1, "events": events}]
+
+    return [*request(1, "first", 1000, 6000), *request(2, "", 1050, 6100), *step([1, 2], 0, 4, 2000), *request(3, "third", 7000, 9900), *step([3], 1, 0, 7500)]
+
+
+def test_a_click_on_a_request_shows_what_fired_for_it(browser, tmp_path):
+    plan = synthetic_plan(6)
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "trace.json").write_text(json.dumps(served(plan)))
+    plan_viz("html", tmp_path / "plan.json", "--trace", tmp_path / "trace.json", "-o", tmp_path / "served.html")
+    browser.open(tmp_path / "served.html")
+    assert "3 traced requests" in browser.text("#chips").replace("\n", " ")
+    assert len(browser.run("planViz.lanes().rows.rows.filter(r => r.run).map(r => r.lane)")) == 16, "eight streams of each of two instances"
+    first = on_canvas(browser, "[planViz.lanes().scale.x(3000), planViz.lanes().rows.requestY + 5]")
+    browser.click_at(*first)
+    details = re.sub(r"\s+", " ", browser.text("#details"))
+    assert details.startswith("request 1 (first) request to model two 1") and "step 4 of instance 0" in details
+    assert re.search("in the same step request 2", details, re.I) and re.search(r"fired for it actor1 1 µs at \+1 µs", details, re.I)
+    browser.click_at(*on_canvas(browser, "(() => { const r = planViz.state.plan.runs[1]; return planViz.lanes().place(r, 0); })()"))
+    assert re.search("ran for request 1 .first. request 2", re.sub(r"\s+", " ", browser.text("#details")), re.I)
+
+
 def test_two_plans_side_by_side(pages, browser, tmp_path):
     other = json.loads((pages / "digits.json").read_text())
     kernel = other["kernels"][0]

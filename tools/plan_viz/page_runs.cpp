@@ -28,7 +28,7 @@ std::unordered_map<std::string, int> numbers_by_name(const Entities& entities) {
   return numbers;
 }
 
-// Where the time of each actor went: ["run", ns], ["input 'images' of 'prepare'", ns], ...
+// Says where the time of each actor went: ["run", ns], ["input 'images' of 'prepare'", ns], ...
 std::string blame_data(const Plan& plan, const Recording& recording) {
   const Timeline timeline = timeline_of(recording);
   const std::vector<BlameRow> rows = blame_of(recording.plan, timeline, BlameBy::kActor);
@@ -144,8 +144,8 @@ Run served_run(const Plan& plan, const ServedTrace& served) {
   return run;
 }
 
-// What follows from the rest in nearly every firing is written as the difference from that, so that columns are mostly
-// the same number: numbers of firings and of kernels from what the actor's program has, a begin from the one before, a
+// Writes numbers that follow from the rest in nearly every firing as differences from that, so that columns are mostly
+// the same number. Numbers of firings and kernels are expected from the actor's program, a begin from the one before, a
 // kernel's begin and a firing's end from the end of what came before.
 std::string run_json(const Plan& plan, const Run& run) {
   std::vector<int64_t> actors, numbers, begins, tails, lanes, steps, counts, kernels, gaps, takes, met, more;
