@@ -47,14 +47,25 @@ bool rounds_by_rows(const Product& p) {
   return !avx512 && p.c.dtype == DType::kFloat32 && p.c.shape.rank() == 2 && p.a.strides[1] == 1;
 }
 
+// Whether each element has a place of its own, and what a dim goes over lies within one step of the next wider dim.
+bool lies_apart(const TensorSpec& spec) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // (stride, size)
+  for (int i = 0; i < spec.shape.rank(); ++i)
+    if (spec.shape[i] > 1) dims.emplace_back(spec.strides[i], spec.shape[i]);
+  std::sort(dims.begin(), dims.end());
+  int64_t extent = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < extent) return false;
+    extent = stride * size;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool onednn_reads(const TensorSpec& spec) {
-  if (needs(Instead::kDense, spec)) return false;
+  if (needs(Instead::kDense, spec) || !lies_apart(spec)) return false;
   const int r = spec.shape.rank();
-  for (int i = 0; i + 2 < r; ++i) {
-    if (spec.shape[i] > 1 && spec.strides[i] == 0) return false;
-  }
   const int64_t rows = spec.shape[r - 2], cols = spec.shape[r - 1], rs = spec.strides[r - 2], cs = spec.strides[r - 1];
   return (cs == 1 && (rs >= cols || rows == 1)) || (rs == 1 && (cs >= rows || cols == 1));
 }
