@@ -17,7 +17,7 @@ Emit plain(const char* op, int64_t opset = 17) {
   };
 }
 
-// Of floating numbers only: others are as they would be after it.
+// Only floating numbers change: others are whole.
 Emit rounding(const char* op) {
   return
       [=](const Emission& e) -> Names { return {e.to.add1(is_floating(e.type().dtype) ? op : "Identity", e.inputs)}; };

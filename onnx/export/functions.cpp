@@ -34,7 +34,7 @@ class Formula {
   const Emission& e_;
 };
 
-// Of zeros, the sign is that of the infinity which they divide to.
+// A zero has the sign of the infinity that it divides to.
 std::string is_negative(const Emission& e, const std::string& x, DType dtype) {
   const std::string zero = e.to.scalar(0, dtype);
   const std::string below = e.to.add1("Less", {x, zero});

@@ -26,7 +26,7 @@ Value log_sum(const Value& x, const Dims& d, bool k) { return ops::log(ops::sum(
 Value log_sum_exp(const Value& x, const Dims& d, bool k) { return ops::logsumexp(x, d, k); }
 Value plain_mean(const Value& x, const Dims& d, bool k) { return ops::mean(x, d, k); }
 
-// Of no elements the extremum is what any element replaces.
+// Without elements, the extremum is what any element would replace.
 Value extremum(const Value& x, const Dims& dims, bool keepdim, bool largest) {
   if (numel(x.shape()) > 0) {
     if (x.dtype() == DType::kBool) return largest ? ops::any(x, dims, keepdim) : ops::all(x, dims, keepdim);

@@ -13,7 +13,7 @@ constexpr int kMostDeep = 64;  // of whom one waits for who waits
 
 bool is_wait(Spent spent) { return spent == Spent::kInput || spent == Spent::kCredit || spent == Spent::kStream; }
 
-// What a kernel counts under.
+// The name that a kernel counts under.
 std::string key_of(const Plan& plan, int kernel, BlameBy by) {
   const Kernel& k = plan.kernels[kernel];
   if (by == BlameBy::kRole) return role_name(k.role);
@@ -46,7 +46,7 @@ class Roots {
   }
 
  private:
-  // Who was waited for in that part of a wait: a step of the program, the producer, or the consumer that was last.
+  // The one who was waited for in that part of a wait: a step of the program, the producer, or the last consumer.
   void follow(const Segment& wait, int64_t begin_ns, int64_t end_ns, int deep) {
     int whom = -1;
     if (wait.spent == Spent::kInput && wait.who >= 0) whom = plan_.registers[plan_.edges[wait.who].reg].producer;
@@ -68,7 +68,7 @@ class Roots {
     }
   }
 
-  // Of the register's consumers, the one whose firing ended last before the slot was there.
+  // The consumer of the register whose firing ended last before the slot was there.
   int consumer_of(int reg, int64_t at_ns) const {
     int last = -1;
     int64_t last_ns = -1;

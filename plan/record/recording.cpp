@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kVersion = 1;
 
-// What stands in an event's first byte.
+// An event's first byte says this.
 enum class EventKind : uint8_t { kFiring, kKernel, kActorWait, kStreamWait };
 constexpr int kLeftOut = 2, kCause = 3, kNewStep = 6, kCount = 7;  // bits: of one, of three, of one, of one
 

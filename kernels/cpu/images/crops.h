@@ -12,13 +12,13 @@ namespace sluice::cpu {
 // outside.
 PixelRange part_of(int64_t size, double begin, double length);
 
-// Of the area from scale[0] to scale[1], and of a ratio of width to height from ratio[0] to ratio[1]; as torchvision's
+// A part whose area is from scale[0] to scale[1], and of a ratio of width to height from ratio[0] to ratio[1]; as torchvision's
 // RandomResizedCrop, in its own random numbers. `words`: random ones.
 constexpr int kCropWords = 40;
 Box random_resized_box(int64_t height, int64_t width, std::span<const double> scale_and_ratio,
                        std::span<const uint32_t, kCropWords> words);
 
-// What torchvision's Resize(shorter) and CenterCrop((crop_height, crop_width)) leave.
+// The box that torchvision's Resize(shorter) and CenterCrop((crop_height, crop_width)) leave.
 Box central_box(int64_t height, int64_t width, double shorter, int64_t crop_height, int64_t crop_width);
 
 }  // namespace sluice::cpu

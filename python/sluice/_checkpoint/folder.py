@@ -39,11 +39,11 @@ class Checkpoints:
             files.clean(self.folder)
 
     def path(self, step: int) -> str:
-        """Where the checkpoint of a step is, or would be."""
+        """The path of a step's checkpoint, which need not be there."""
         return os.path.join(self.folder, f"step-{step:08d}")
 
     def steps(self) -> list[int]:
-        """Of which steps there are checkpoints, from the oldest on: what rank 0 sees."""
+        """The steps that rank 0 sees checkpoints of, from the oldest on."""
         found = []
         if job.rank == 0:
             matches = [_STEP.fullmatch(name) for name in os.listdir(self.folder)]

@@ -38,7 +38,7 @@ def in_parts(t: Tensor) -> bool:
 
 
 def mine(t: Tensor) -> Tensor:
-    """What this process has of it: the same memory."""
+    """The part that this process has of it: the same memory."""
     return t.detach().to_local() if t._global else t.detach()
 
 

@@ -1,4 +1,4 @@
-"""What the ranks of a job agree on. Alone, a process agrees with itself."""
+"""Ranks of a job agree here. Alone, a process agrees with itself."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Source:
 
 
 class _Entry:
-    """What the index says of a tensor: its pieces, which make the whole, each once."""
+    """The pieces of a tensor, as the index says: together they are the whole, and each is there once."""
 
     def __init__(self, source: Source, name: str, entry: Any) -> None:
         self.dtype = safetensors._DTYPES[entry["dtype"]]

@@ -77,7 +77,7 @@ class Saving:
         return tree, [self.path, *(_line(name, t, self._n) for name, t in tree.tensors.items())]
 
     def _plan(self, tree: Tree, model: str | None) -> None:
-        """Who writes what, which is known to all ranks, and a copy of what this one writes."""
+        """Shares out the writing, as all ranks know it, and copies what this one writes."""
         found = {name: pieces_of(t, name) for name, t in tree.tensors.items()}
         writers = shared_out(found, {name: t.dtype.itemsize for name, t in tree.tensors.items()})
         self._mine: dict[str, dict[str, Tensor]] = {}
@@ -168,7 +168,7 @@ class Saving:
         files.commit(self._folder, self.path)
 
     def _heard(self, rank: int) -> str:
-        """What a rank has told, once it has."""
+        """Waits for what a rank tells, and gives it."""
         deadline = time.monotonic() + _LIMIT
         while not os.path.exists(self._mark(rank)):
             failed = self._world is not None and job.world is self._world and self._world.failed_rank >= 0
@@ -182,7 +182,7 @@ class Saving:
 
 
 def _line(name: str, t: Tensor, n: int) -> str:
-    """What ranks must have alike of a tensor: of a local one also its contents."""
+    """A line that ranks must have alike of a tensor; a local one's contents count, too."""
     if in_parts(t):
         return f"{name} {t.dtype.name} {tuple(t._shape)} {t._global}"
     contents = f" with contents {zlib.crc32(bytes_of(_cpu(t))):08x}" if n > 1 else ""
