@@ -71,8 +71,10 @@ class FormBinder {
     bound->module = "sluice";
     bound->qualified = "Tensor." + name;
     bound->method = true;
-    std::erase_if(bound->overloads,  // pow(2, x) is no method of x
-                  [](const BoundOverload& o) { return o.params[0].param->kind != ArgKind::kTensor; });
+    std::erase_if(bound->overloads, [](const BoundOverload& o) {  // pow(2, x) is no method of x
+      const ArgKind kind = o.params[0].param->kind;
+      return kind != ArgKind::kTensor && kind != ArgKind::kOperand;
+    });
     for (BoundOverload& overload : bound->overloads)
       if (overload.num_positional == 2 && overload.params[1].kind == ArgKind::kInts) overload.varargs = 1;
     tensor_.attr(name.c_str()) = form_object(bound);

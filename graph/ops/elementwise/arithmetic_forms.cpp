@@ -188,27 +188,27 @@ Form with_operator(Form form, const char* name, bool reflected) {
 void add_arithmetic(std::vector<Form>& forms) {
   forms.push_back(with_operator(
       elementwise("input + alpha * other, broadcast; of bools: or. torch.add.",
-                  {overload("add(Tensor input, Operand other, *, Scalar alpha=1) -> Tensor", &add_scaled)}),
+                  {overload("add(Operand input, Operand other, *, Scalar alpha=1) -> Tensor", &add_scaled)}),
       "add", true));
   forms.push_back(with_operator(
       elementwise("input - alpha * other, broadcast. torch.sub.",
-                  {overload("sub(Tensor input, Operand other, *, Scalar alpha=1) -> Tensor", &sub_scaled)},
+                  {overload("sub(Operand input, Operand other, *, Scalar alpha=1) -> Tensor", &sub_scaled)},
                   {"subtract"}),
       "sub", true));
   forms.push_back(
       with_operator(elementwise("input * other, broadcast; of bools: and. torch.mul.",
-                                {overload("mul(Tensor input, Operand other) -> Tensor", &mul)}, {"multiply"}),
+                                {overload("mul(Operand input, Operand other) -> Tensor", &mul)}, {"multiply"}),
                     "mul", true));
   forms.push_back(with_operator(
       elementwise("input / other, broadcast; rounded towards 0 ('trunc') or minus infinity ('floor'). torch.div.",
-                  {overload("div(Tensor input, Operand other, *, str? rounding_mode=None) -> Tensor", &div_rounded)},
+                  {overload("div(Operand input, Operand other, *, str? rounding_mode=None) -> Tensor", &div_rounded)},
                   {"divide"}),
       "truediv", true));
   forms.push_back(elementwise("input / other, broadcast. torch.true_divide.",
-                              {overload("true_divide(Tensor input, Operand other) -> Tensor", &div)}));
+                              {overload("true_divide(Operand input, Operand other) -> Tensor", &div)}));
   forms.push_back(
       with_operator(elementwise("input / other rounded towards minus infinity. torch.floor_divide.",
-                                {overload("floor_divide(Tensor input, Operand other) -> Tensor", &floor_divide)}),
+                                {overload("floor_divide(Operand input, Operand other) -> Tensor", &floor_divide)}),
                     "floordiv", true));
   forms.push_back(with_operator(elementwise("Remainder of input / other with the sign of other. torch.remainder.",
                                             {overload("remainder(Tensor input, Operand other) -> Tensor", &remainder),
