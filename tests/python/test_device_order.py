@@ -69,7 +69,7 @@ def test_ops_run_on_the_first_device_that_has_a_kernel(run_script, tmp_path):  #
         assert f"runs on {device}: {why}" in done.stderr
     page = tmp_path / "plan.html"
     plan_viz("html", plan, "-o", page)
-    assert '"device", "actor", "predicted"' in page.read_text() and WHY["scaled_softsign"][1] in page.read_text()
+    assert WHY["scaled_softsign"][1] in page.read_text() and "example:0" in page.read_text()
     assert json.loads(plan_viz("info", plan, "--json"))["config"]["devices"] == ["example:0", "cpu:0"]
 
 

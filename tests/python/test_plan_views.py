@@ -87,9 +87,9 @@ def files(tmp_path_factory):
 
 
 def views():
-    """The views that the program itself lists, but for the page, which is HTML."""
+    """The views that the program itself lists, but for the page, which is HTML, and what is for shells."""
     listed = plan_viz(None, "--help").stdout.partition("\nSubcommands:\n")[2]
-    return [name for name in re.findall(r"^  (\w+)", listed, re.M) if name not in ("html", "prove")]
+    return [name for name in re.findall(r"^  (\w+)", listed, re.M) if name not in ("html", "prove", "completion")]
 
 
 def test_every_view_that_is_listed_has_a_form():  # VIZ-08

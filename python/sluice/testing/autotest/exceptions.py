@@ -16,6 +16,7 @@ NOT_GENERATED: list[tuple[str, str]] = [
      r"use_deterministic_algorithms|set_num_threads|set_flush_denormal|manual_seed|seed|initial_seed|get_rng_state|compiled_with.*", STATE),
     (r"save|load|from_dlpack|to_dlpack|frombuffer|from_file|from_numpy|Tensor\.(set_|share_memory_|pin_memory|data|data_ptr|cuda)",
      FILES),
+    (r"Tensor\.(storage|untyped_storage|storage_type|record_stream)", "memory, which tests/python/test_storage.py holds against torch's"),
     (r"Tensor\.(device|grad_fn|name|layout|output_nr|retains_grad|is_[a-z]+|grad)", ASKED),
     (r"Tensor\.(backward|register_hook|register_post_accumulate_grad_hook|requires_grad_|retain_grad)",
      "every gradient here; hooks: tests/python/test_autograd.py"),
