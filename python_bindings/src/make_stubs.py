@@ -33,6 +33,7 @@ import numpy
 import sluice._C
 import sluice._base.device
 import sluice._base.size
+import sluice._tensor.storage
 
 _Array = numpy.ndarray[Any, Any]
 _AnyDevice = sluice._base.device.device | builtins.str
@@ -48,6 +49,7 @@ def qualified(text):
     text = NAMES.sub(lambda m: {"dtype": "_DType", "device": "_AnyDevice"}.get(m[1], "builtins." + m[1]), text)
     for name, arguments in GENERIC.items():
         text = re.sub(re.escape(name) + r"(?![\w\[])", name + arguments, text)
+    text = re.sub(r"(?<![\w.])(Unt|T)ypedStorage", r"sluice._tensor.storage.\1ypedStorage", text)
     return text.replace(" | None | None", " | None").replace("numpy.ndarray", "_Array")
 
 
