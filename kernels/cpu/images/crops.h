@@ -12,8 +12,8 @@ namespace sluice::cpu {
 // outside.
 PixelRange part_of(int64_t size, double begin, double length);
 
-// A part whose area is from scale[0] to scale[1], and of a ratio of width to height from ratio[0] to ratio[1]; as torchvision's
-// RandomResizedCrop, in its own random numbers. `words`: random ones.
+// A part whose area is from scale[0] to scale[1], and of a ratio of width to height from ratio[0] to ratio[1]; as
+// torchvision's RandomResizedCrop, in its own random numbers. `words`: random ones.
 constexpr int kCropWords = 40;
 Box random_resized_box(int64_t height, int64_t width, std::span<const double> scale_and_ratio,
                        std::span<const uint32_t, kCropWords> words);
