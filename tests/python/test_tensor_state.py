@@ -209,7 +209,7 @@ def test_multinomial():
     "m.zeros(size=(2, 3))", "m.zeros((2, 3), layout=m.strided, pin_memory=False)", "m.ones(2, out=m.empty(0))", "m.full((2,), m.tensor(3))",
     "m.full(size=(2,), fill_value=2.5)", "m.full((2,), True)", "m.full((2,), np.int64(2))", "m.arange(np.int64(3))", "m.arange(m.tensor(3))",
     "m.arange(start=1, end=4)", "m.arange(5, 0, -2)", "m.arange(3, out=m.zeros(3, dtype=m.int64))", "m.eye(n=2)", "m.linspace(0, 1, steps=1)",
-    "m.zeros_like(m.ones(2, 3), dtype=m.int32)", "m.full_like(m.ones(2), 3)", "m.tensor([1, 2]).new_full((2,), 3)", "m.ones(2).new_zeros(2, 3)",
+    "m.zeros_like(m.ones(2, 3), dtype=m.int32)", "m.full_like(m.ones(2), 3)", "m.tensor([1, 2]).new_full((2,), 3)", "m.ones(2).new_zeros(2, 3)", "m.ones(2).new_ones(size=(2, 3))",
     "m.asarray(np.ones(2))", "m.asarray([1, 2], dtype=m.float64)", "m.scalar_tensor(3)", "m.t_copy(m.arange(6).reshape(2, 3))",
     "m.as_strided_scatter(m.zeros(2, 3), m.ones(2), (2,), (3,), 1)", "m.unsafe_split(m.arange(4), 3)[1]", "m.hann_window(8)", "m.hamming_window(7, False)",
     "m.blackman_window(5)", "m.bartlett_window(6, False)", "m.hann_window(1)", "m.layer_norm(m.tensor([[1.0, 3.0]]), (2,))",

@@ -224,8 +224,9 @@ def new_tensor(self, data, dtype=None, device=None, requires_grad=False):
 
 
 def _new(name):
-    def new(self, *size, dtype=None, device=None, requires_grad=False):
-        return getattr(creation, name)(*size, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
+    def new(self, *sizes, size=None, dtype=None, device=None, requires_grad=False):
+        shape = sizes if size is None else (*sizes, size)
+        return getattr(creation, name)(*shape, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
 
     return new
 
