@@ -16,10 +16,10 @@ class Evaluator:
     `metrics` makes numbers by name of their totals."""
 
     def sums(self, outputs: Any, targets: Tensor, mask: Tensor) -> list[Tensor]:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.sums: is not written; must give scalars of a batch")
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.metrics: is not written; must give numbers by name")
 
 
 def _weights(mask: Tensor, like: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class TopK(Evaluator):
         if outputs.ndim != 2 or outputs._shape[1] < self.k[-1]:
             raise ValueError(f"TopK: outputs are {tuple(outputs._shape)}; must be (rows, classes), with at least {self.k[-1]} classes")
         own = fn.gather(outputs, 1, targets.reshape(-1, 1))
-        # Of equal logits the class with the smaller number goes first.
+        # The class with the smaller number goes first where logits are equal.
         ahead = (outputs > own) | ((outputs == own) & (_numbers(outputs) < targets.reshape(-1, 1)))
         rank = ahead.float().sum(1)
         losses = F.cross_entropy(outputs.float(), targets, reduction="none")
