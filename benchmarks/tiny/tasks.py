@@ -127,7 +127,7 @@ def mcunet(classes: int = 10) -> nn.Sequential:
 
 
 LAST = "n_bias_update: 6\nmanual_weight_idx: 40-41-42-43-44-45\n"
-# Of mcunet(), in the words of tiny-training: biases of the last seven layers, and parts of convolutions that make blocks wider.
+# A scheme for mcunet() in the words of tiny-training: biases of the last seven layers, and parts of convolutions that make blocks wider.
 SPARSE_BLOCKS = "n_bias_update: 7\nmanual_weight_idx: 39-42-45\nweight_update_ratio: 0.25-0.25-1\n"
 
 

@@ -147,7 +147,7 @@ bool writes_any(const plan::Kernel& kernel, const std::vector<View>& variables) 
   });
 }
 
-// Whether the kernel reads a value that lies in this buffer, or writes there.
+// True if the kernel reads a value that lies in this buffer, or writes there.
 bool touches(const plan::Plan& plan, const plan::Kernel& kernel, int buffer, bool outputs) {
   const auto at = [&](const View& view) {
     if (view.base == BaseKind::kBuffer) return view.index == buffer;

@@ -18,7 +18,7 @@ from ecosystem.compare import Excluded, at_most, check, on, state_of, text_of
 
 LAYERS = """num_hidden_layers num_layers n_layer n_layers encoder_layers decoder_layers num_encoder_layers num_decoder_layers depth
     num_attention_layers encoder_num_hidden_layers decoder_num_hidden_layers num_hidden_groups prediction_layers""".split()
-# What attributes of a config become, where it has them; sizes of heads are the quotients.
+# Sizes that attributes of a config are given, where it has them; sizes of heads are the quotients.
 SIZES = {
     32: """hidden_size d_model n_embd dim embed_dim embedding_size encoder_hidden_size decoder_hidden_size hidden_dim d_embed emb_dim
         projection_dim cross_attention_hidden_size out_hidden_size""",

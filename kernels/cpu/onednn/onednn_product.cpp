@@ -47,7 +47,7 @@ bool rounds_by_rows(const Product& p) {
   return !avx512 && p.c.dtype == DType::kFloat32 && p.c.shape.rank() == 2 && p.a.strides[1] == 1;
 }
 
-// Whether each element has a place of its own, and what a dim goes over lies within one step of the next wider dim.
+// True if each element has a place of its own, and all of a dim lies within one step of the next wider dim.
 bool lies_apart(const TensorSpec& spec) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // (stride, size)
   for (int i = 0; i < spec.shape.rank(); ++i)

@@ -21,8 +21,8 @@ struct Product {
   int64_t inner() const { return a.shape[a.shape.rank() - 1]; }
 };
 
-// Whether oneDNN reads a matrix (or a batch of them): its rows or its columns are dense, and no element is in two
-// places.
+// True if oneDNN reads a matrix (or a batch of them): its rows or its columns are dense, and no two elements share a
+// place.
 bool onednn_reads(const TensorSpec& spec);
 
 // A row of c has the same bits however many rows there are, where a is one matrix of dense rows. oneDNN sees to that

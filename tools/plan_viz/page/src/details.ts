@@ -42,7 +42,7 @@ function bar(share: number, cls = ""): HTMLElement {
   return b;
 }
 
-// What a kernel or an actor took in each run.
+// The time that a kernel or an actor took in each run.
 function took(plan: Plan, spans: (run: Run) => number[]): [string, Content][] {
   return plan.runs.filter(run => run.measured).map(run => {
     const list = spans(run);
