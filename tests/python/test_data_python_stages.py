@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -157,3 +159,27 @@ def test_samples_say_what_they_are_like():
     assert calls == []
     first_fails = samples().map(lambda s: s // min(s, 1), workers=1).batch(6).on_error("skip")
     assert plain(first_fails)[0] == [1, 2, 3, 4, 5]
+
+
+LEFT = """
+import threading
+import numpy as np
+from sluice import data
+
+asked = threading.Event()
+
+def made(sample):
+    if sample >= 8:
+        asked.set()
+        threading.Event().wait(0.2)  # all of a batch takes longer than a session has at the end of the program
+    return np.float32(sample)
+
+for x in data.dataset(range(10**6)).map(made, out=((), np.float32)).batch(8):
+    asked.wait()
+    break
+"""
+
+
+def test_a_program_that_leaves_a_pipeline_of_slow_samples_ends_without_a_word():
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, check=True)
+    assert done.stdout == done.stderr == ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
 import inspect
 import itertools
+import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
@@ -15,6 +17,8 @@ from sluice._C import Tensor
 from sluice.data._sources import Source, dtype_of, padded
 
 _TRIED = 10  # samples that are asked what samples are like
+_program_ends = threading.Event()
+atexit.register(_program_ends.set)
 
 
 def arrays_of(sample: Any) -> list[Any]:
@@ -115,7 +119,12 @@ class _Maker:
         return arrays or [np.zeros((0, *shape), dtype) for shape, dtype in self._kinds], rows, bad
 
     def make(self, samples: list[_Sample]) -> Any:
-        return self.batch([self[sample] for sample in samples])
+        made = []
+        for sample in samples:
+            if _program_ends.is_set():  # nobody asks for this batch any more, and the end would wait for all of it
+                raise RuntimeError("data.map: the program ends")
+            made.append(self[sample])
+        return self.batch(made)
 
 
 class _Lost(RuntimeError):
