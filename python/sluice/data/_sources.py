@@ -159,11 +159,12 @@ def image_folder(folder: Any, index: Any = None) -> Files:
         for label, name in enumerate(classes):
             with os.scandir(os.path.join(folder, name)) as entries:
                 found = sorted((e.name, e.stat().st_size) for e in entries if e.name.lower().endswith(_IMAGES))
-            names += [os.path.join(folder, name, file) for file, _ in found]
+            names += [f"{name}/{file}" for file, _ in found]
             sizes += [size for _, size in found]
             labels += [label] * len(found)
-        texts, many = Texts.of(names), np.array(sizes, np.int64)
-        facts = {"classes": classes, "fingerprint": _index.fingerprint("\n".join(os.path.relpath(n, folder) for n in names), many)}
+        start = os.path.join(folder, "")
+        texts = Texts.of([start + name for name in names])
+        facts = {"classes": classes, "fingerprint": _index.fingerprint("\n".join(names), np.array(sizes, np.int64))}
         return facts, {"data": texts.data, "ends": texts.ends, "labels": np.array(labels, np.int64)}
 
     facts, arrays = _kept(index, key, make)
