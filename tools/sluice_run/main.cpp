@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/files/sha256.h"
 #include "include/sluice/sluice.hpp"
 #include "tools/sluice_run/npy.h"
 #include "tools/sluice_run/values.h"
@@ -16,14 +17,15 @@ using namespace sluice;
 constexpr int kDiffers = 2;  // exit status
 
 constexpr const char* kAbout =
-    "Runs one step of a saved graph and shows its results. It needs no Python: inputs and results are NumPy's .npy "
-    "files, or numbers.\n\n"
+    "Runs a saved graph and shows its results. It needs no Python: inputs and results are NumPy's .npy files, or "
+    "numbers.\n\n"
     "  sluice-run out/digits --info                        what it takes and gives, and its memory\n"
     "  sluice-run out/digits --input=@x.npy                the inputs in their order, from files\n"
     "  sluice-run out/digits --input=images=@x.npy         or by name\n"
     "  sluice-run out/net --input=1,2,3,4 --input=scale=2  numbers: one for each element, or one for all\n"
     "  sluice-run out/net --fill=random --output=@y.npy    made-up inputs; the result goes to a file\n"
-    "  sluice-run out/net --input=@x.npy --expect=@y.npy   compares, and ends with status 2 where results differ";
+    "  sluice-run out/net --input=@x.npy --expect=@y.npy   compares, and ends with status 2 where results differ\n"
+    "  sluice-run out/input --steps=100 --hash             a digest of all results of 100 steps, such as batches";
 
 struct Arguments {
   std::string bundle;
@@ -31,7 +33,8 @@ struct Arguments {
   std::vector<std::string> outputs, expected, extensions, backends;
   double tolerance = 1e-5;
   int cores = 0;
-  bool info = false, quiet = false;
+  int64_t steps = 1;
+  bool info = false, quiet = false, hash = false;
 };
 
 void print_ports(const char* what, const std::vector<api::Port>& ports) {
@@ -58,6 +61,13 @@ int compare(const std::vector<api::Port>& ports, const std::vector<api::Tensor>&
   return different;
 }
 
+// The digest of all results so far: SHA-256 of the one before and of that of each tensor's bytes, both as text.
+std::string followed_by(std::string digest, const std::vector<api::Tensor>& results) {
+  for (const api::Tensor& result : results)
+    digest = sha256_hex(digest + sha256_hex({static_cast<const char*>(result.raw()), result.bytes()}));
+  return digest;
+}
+
 int run_bundle(const Arguments& args) {
   api::Engine engine({.cores = args.cores});
   for (const std::string& path : args.backends) engine.load_backend(path);
@@ -68,7 +78,17 @@ int run_bundle(const Arguments& args) {
   }
   api::Session session = api::Session::load(engine, args.bundle);
   const std::map<size_t, std::string> files = run::by_port(session.outputs(), args.outputs, "--output");
-  const std::vector<api::Tensor> results = session.run(run::make_inputs(session.inputs(), args.input));
+  const std::vector<api::Tensor> inputs = run::make_inputs(session.inputs(), args.input);
+  std::string digest;
+  std::vector<api::Tensor> results;
+  for (int64_t step = 0; step < args.steps; ++step) {
+    results = session.run(inputs);
+    if (args.hash) digest = followed_by(std::move(digest), results);
+  }
+  if (args.hash) {
+    fmt::print("{}\n", digest);
+    return compare(session.outputs(), results, args) > 0 ? kDiffers : 0;
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     const auto file = files.find(i);
     if (file != files.end()) run::write_npy(run::file_of(file->second), results[i]);
@@ -97,6 +117,10 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"zeros", "random"}));
   app.add_option("--seed", args.input.seed, "of random inputs")->capture_default_str();
   app.add_option("--dim", args.input.dims, "NAME=SIZE: how long an axis is that may differ, as in batch=8")->take_all();
+  app.add_option("--steps", args.steps, "how often it is run, on the same inputs; what is shown are the last results")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--hash", args.hash, "show nothing but a digest of the bytes of all results of all steps");
   app.add_option("--cores", args.cores, "that kernels use; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--extension", args.extensions, "a shared library with ops of your own")->take_all();
   app.add_option("--backend", args.backends, "a shared library with a device of your own")->take_all();
