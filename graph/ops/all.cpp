@@ -37,6 +37,7 @@
 #include "graph/ops/recurrent.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/resampling.h"
+#include "graph/ops/samples.h"
 #include "graph/ops/softmax.h"
 #include "graph/ops/special.h"
 #include "graph/ops/strided_view.h"
@@ -69,6 +70,7 @@ const OpRegistry& builtin_ops() {
         ops::fused_matmul_ops(),  ops::multi_update_ops(),
         ops::recurrent_ops(),     ops::taps_ops(),
         ops::resampling_ops(),    ops::folded_weights_ops(),
+        ops::samples_ops(),
     };
     OpRegistry r;
     for (const auto& family :

@@ -1,9 +1,14 @@
 // Creation, and Python's subscript.
 #include "graph/ops/creation.h"
 
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
 #include <span>
+#include <vector>
 
 #include "base/files/crc32c.h"
+#include "base/files/sample_order.h"
 #include "bindings.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
@@ -88,15 +93,39 @@ void bind_functions(nb::module_& fn) {
         return cpu::image_shape(std::as_bytes(std::span(file.c_str(), file.size())), cpu::ImageFormats::kAny);
       },
       nb::arg("file"), "(channels, height, width) of a JPEG or PNG file's content.");
+}
+
+// Arithmetic of sluice.data.
+void bind_samples(nb::module_& fn) {
   fn.def(
       "crc32c", [](const nb::bytes& data) { return crc32c(std::as_bytes(std::span(data.c_str(), data.size()))); },
       nb::arg("data"), "The check sum of record files, CRC-32C.");
+  fn.def(
+      "mixed",
+      [](const nb::args& words) {
+        std::vector<uint64_t> low;
+        for (const nb::handle word : words) low.push_back(PyLong_AsUnsignedLongLongMask(word.ptr()));
+        if (PyErr_Occurred() != nullptr) throw nb::python_error();
+        return mixed(low);
+      },
+      "A hash of ints, of 64 bits: the same on every machine.");
+  fn.def(
+      "permute_positions",
+      [](const nb::ndarray<uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& positions, uint64_t n, uint64_t key) {
+        const std::span all(positions.data(), positions.size());
+        SLUICE_CHECK(std::ranges::all_of(all, [n](uint64_t position) { return position < n; }),
+                     "permute_positions: positions; must be below {}", n);
+        std::ranges::transform(all, all.begin(), Permutation(n, key));
+      },
+      nb::arg("positions"), nb::arg("n"), nb::arg("key"),
+      "Replaces each position by where a permutation of 0 to n - 1, which the key names, leads from there.");
 }
 
 }  // namespace
 
 void bind_creation(nb::module_& fn, nb::class_<Tensor>& tensor) {
   bind_functions(fn);
+  bind_samples(fn);
   tensor.def("_cast", &ops::cast, Release(), nb::arg("dtype"));
   tensor.def("__getitem__", &get_item, nb::arg("index").none());
   tensor.def("__setitem__", &set_item, nb::arg("index").none(), nb::arg("value"));

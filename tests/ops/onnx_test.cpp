@@ -31,7 +31,7 @@ constexpr const char* kNoForm =
     "i1e igamma igammac lcm lgamma linalg_cholesky linalg_eig linalg_eigh linalg_ldl linalg_ldl_solve "
     "linalg_lu linalg_matrix_exp linalg_permutation linalg_qr linalg_solve linalg_solve_triangular "
     "linalg_svd linear_recurrence log_ndtr loop modified_bessel_k0 modified_bessel_k1 ndtri nextafter "
-    "numbers_of_keys polygamma running_argmax running_argmin scaled_modified_bessel_k0 "
+    "numbers_of_keys pack_files polygamma running_argmax running_argmin sample_order scaled_modified_bessel_k0 "
     "scaled_modified_bessel_k1 spherical_bessel_j0 view_as_complex view_as_dtype view_as_real while_loop "
     "zeta ";
 

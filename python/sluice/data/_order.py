@@ -8,45 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from sluice._C import Generator
+from sluice._C import Generator, fn
 from sluice._tensor.creation import randperm
 from sluice.utils.data.sampler import RandomSampler, draw_seed
 
-_U64 = np.uint64
+mixed = fn.mixed
 _BLOCK = 4096  # positions whose order is made together
 
 
-def mixed(*words: int) -> int:
-    """A hash of integers, of 64 bits: the same on every machine."""
-    state = 0x9E3779B97F4A7C15
-    for word in words:
-        state = (state ^ (word & 0xFFFFFFFFFFFFFFFF)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
-        state = (state ^ state >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-        state ^= state >> 31
-    return state
-
-
-def _round(half: Any, key: int, bits: int) -> Any:
-    with np.errstate(over="ignore"):
-        x = (half + _U64(key)) * _U64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> _U64(29))) * _U64(0x94D049BB133111EB)
-    return (x ^ (x >> _U64(32))) & _U64((1 << bits) - 1)
-
-
 def permuted(positions: Any, n: int, key: int) -> Any:
-    """Where a permutation of 0 to n - 1 leads from these positions: a Feistel network over the next power of four, which is
-    walked until it is back among them. REQUIRES: 0 <= positions < n."""
-    bits = max(((n - 1).bit_length() + 1) // 2, 1)
-    keys = [mixed(key, i) for i in range(6)]
-    mask, wide = _U64((1 << bits) - 1), _U64(bits)
-    out = np.asarray(positions, np.uint64).copy()
-    todo = np.ones(out.shape, bool)
-    while todo.any():
-        left, right = out[todo] >> wide, out[todo] & mask
-        for k in keys:
-            left, right = right, left ^ _round(right, k, bits)
-        out[todo] = left << wide | right
-        todo[todo] = out[todo] >= n
+    """Where a permutation of 0 to n - 1 leads from these positions. REQUIRES: 0 <= positions < n."""
+    out = np.array(positions, np.uint64)
+    fn.permute_positions(out.reshape(-1), n, key)
     return out.astype(np.int64)
 
 

@@ -334,12 +334,15 @@ class Pipeline:
         """The names of the labels, where the source has some."""
         return getattr(self._source, "classes", None)
 
-    def _traced(self, feed: Any) -> tuple[Any, ...]:
-        """The stages, in the graph that is traced: values, and how many rows there are, status of each sample, ids."""
+    def _check_batches(self) -> None:
         if not self._size:
             raise ValueError("data: a pipeline without batch(); samples come in batches")
         if self._source.images and not self._decodes:
             raise ValueError("data: encoded images; decode() must say in which size they are wanted")
+
+    def _traced(self, feed: Any) -> tuple[Any, ...]:
+        """The stages, in the graph that is traced: values, and how many rows there are, status of each sample, ids."""
+        self._check_batches()
         declared = [*self._source.parts(self._size), ((self._size, 2), _C.int64), ((self._size,), _C.int64)]
         *values, keys, ids = host_function(feed, out=declared)
         batch = Batch(list(values), keys, ids)
@@ -364,6 +367,21 @@ class Pipeline:
             host_function(self._tallied, values[-3], values[-1], out=((), _C.int64))
         values = values[:-3 if self._decodes else -1]
         return values[0] if len(values) == 1 else tuple(values)
+
+    def as_graph(self, name: str = "input") -> Any:
+        """An nn.Graph without inputs, whose n-th call gives the n-th batch from the place of the pipeline on, or of the next pass if it is
+        at the end: its values, and the ids of its samples, int64 (N,), -1 for those behind the end. All batches are of one size.
+
+        Which samples come, and in what order, is part of the plan, and so is its place; so a saved graph goes on where it stood, in sluice-run,
+        C++ and C, without Python: `sluice.save(pipeline, folder)` saves this graph. Files are found by the names that the pipeline was given.
+        Samples must lie in files or arrays; functions come behind batch(). What on_error() replaces is not counted.
+        """
+        from sluice.data._saved import graph_of
+
+        self._check_batches()
+        left = self._left(self._place)
+        goes_on = left is None or self._batches(left) > 0
+        return graph_of(self, self._place if goes_on else self._pass_after(self._place), name)
 
     def _count(self, bad: list[tuple[int, str]]) -> None:
         """Takes bad samples into account: their numbers, and causes."""

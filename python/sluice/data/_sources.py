@@ -13,6 +13,7 @@ from typing import Any, Callable
 import numpy as np
 
 from sluice import _C
+from sluice._C import fn
 from sluice.data import _index, records as records_module
 from sluice.data._index import Texts
 
@@ -49,6 +50,14 @@ class Source:
         """Of the last read(): which of its samples stand in the rows (None: all, in order), and which are bad, with causes."""
         return None, []
 
+    def tables(self) -> dict[str, Any] | None:
+        """Arrays from which gathered() makes batches inside of a plan; None where Python must make them."""
+        return None
+
+    def gathered(self, tables: Any, ids: Any, there: Any) -> list[Any]:
+        """read() as ops of a plan, whose `tables` have these arrays as tensors: the samples `ids`, zeros where one is not `there`."""
+        raise NotImplementedError
+
     def name(self, i: int) -> str:
         """What errors call a sample."""
         return f"sample {i}"
@@ -78,8 +87,8 @@ class Files(Source):
         self.containers = None if containers is None else [os.fsencode(c) for c in containers]
         self.files, self.offsets, self.lengths = files, offsets, lengths
         self.count = len(labels)
-        longest = max(map(len, self.containers)) if self.containers else int(np.diff(names.ends, prepend=0).max(initial=1))
-        self.room = 8 * _HEAD + longest  # bytes of a file's entry
+        self.longest = max(map(len, self.containers)) if self.containers else int(np.diff(names.ends, prepend=0).max(initial=1))
+        self.room = 8 * _HEAD + self.longest  # bytes of a file's entry
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return [((batch * self.room,), _C.uint8), ((batch,), _C.int64)]
@@ -101,6 +110,17 @@ class Files(Source):
         packed[:head.nbytes] = head.reshape(-1).view(np.uint8)
         packed[head.nbytes:head.nbytes + int(lengths.sum())] = np.frombuffer(b"".join(texts), np.uint8)
         return [packed, padded(labels, batch)]
+
+    def tables(self) -> dict[str, Any]:
+        names = self.names if self.containers is None else Texts.of(self.containers)
+        parts = {} if self.containers is None else {"files": self.files, "begins": -1 - self.offsets, "lengths": self.lengths}
+        return {"names": names.data, "ends": names.ends, "labels": np.asarray(self.labels, np.int64), **parts}
+
+    def gathered(self, tables: Any, ids: Any, there: Any) -> list[Any]:
+        whole = self.containers is None
+        files = fn.where(there, ids if whole else tables.files[ids], -1)
+        places = None if whole else fn.stack([tables.begins[ids], tables.lengths[ids]], 1)
+        return [_C.ops.pack_files(tables.names, tables.ends, files, places, longest=self.longest), fn.where(there, tables.labels[ids], 0)]
 
     def name(self, i: int) -> str:
         return self.names[i] if self.containers is None else f"{os.fsdecode(self.containers[self.files[i]])}:{self.names[i]}"
@@ -296,6 +316,13 @@ class Arrays(Source):
 
     def read(self, ids: Any, batch: int) -> list[Any]:
         return [padded(array[ids], batch) for array in self.arrays]
+
+    def tables(self) -> dict[str, Any]:
+        return {f"array{k}": array for k, array in enumerate(self.arrays)}
+
+    def gathered(self, tables: Any, ids: Any, there: Any) -> list[Any]:
+        rows = [getattr(tables, f"array{k}")[ids] for k in range(len(self.arrays))]
+        return [fn.where(there.reshape(-1, *[1] * (row.dim() - 1)), row, 0) for row in rows]
 
     def sample(self, i: int, key: int = 0) -> Any:
         return tuple(array[i] for array in self.arrays)

@@ -27,13 +27,17 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
     """Writes an object with its tensors to a path or file, as torch.save does: torch.load reads it. A graph becomes a bundle.
 
     Tensors that share memory share it after load(), too; of a storage only what they see is written. A path has the file of
-    before, or all of the new one. A compiled nn.Graph, or a list of them, is written as a directory (load_graph).
+    before, or all of the new one. A compiled nn.Graph, or a list of them, is written as a directory (load_graph); so is a
+    pipeline of sluice.data.
 
     freeze: of a graph, take the weights that no step changes for constants, and compute what depends on them alone now.
     """
     from sluice._graph.bundle import LoadedGraph, save_graph
     from sluice._graph.graph import Graph
 
+    if hasattr(type(obj), "as_graph"):
+        obj = obj.as_graph()
+        obj.compile()
     graphs = obj if isinstance(obj, (list, tuple)) else [obj]
     if graphs and all(isinstance(g, (Graph, LoadedGraph)) for g in graphs):
         return save_graph(obj, f, freeze=freeze)
