@@ -205,6 +205,7 @@ TEST(GuardPagesChild, Runs) {
 TEST(GuardPages, FindTheFirstByteBeyond) {
   const auto touch = [](Placed placed, int64_t at, bool writes) {
     return in_processes(1, [=](int) {
+      signal(SIGSEGV, SIG_DFL);  // sanitizers have a handler, which exits with a status of its own
       const GuardedMemory memory(10, 1, placed);
       volatile std::byte* const byte = memory.data() + at;
       if (writes)
@@ -244,7 +245,8 @@ TEST_P(SoakGuardPages, EveryKernelStaysWithinItsMemory) {
   const std::string isa = GetParam();
   if (!has_isa(isa)) return;  // there is nothing of the set to be run here
   const char* const asked = std::getenv("SLUICE_MAX_ISA");
-  const int64_t cases = repetitions(150, 6000);
+  constexpr int64_t kQuick = 150;
+  const int64_t cases = repetitions(kQuick, 6000);
   const std::string path = testing::TempDir() + fmt::format("guard_pages_{}_{}", getpid(), isa);
   Report* const report = map_report(path.c_str());
   ASSERT_NE(report, nullptr);
@@ -277,10 +279,12 @@ TEST_P(SoakGuardPages, EveryKernelStaysWithinItsMemory) {
   std::string by_op;
   int64_t runs = 0;
   for (size_t i = 0; i < ops.size(); ++i) {
-    EXPECT_TRUE(report->counts[i] > 0 || ops[i].starts_with("int8_")) << ops[i] << " was not run";
+    const bool may_miss = cases < kQuick || ops[i].starts_with("int8_");  // as under sanitizers
+    EXPECT_TRUE(may_miss || report->counts[i] > 0) << ops[i] << " was not run";
     by_op += fmt::format("{} {} {}", i == 0 ? " of kernels:" : ",", report->counts[i].load(), ops[i]);
     runs += static_cast<int64_t>(report->counts[i]);
   }
+  EXPECT_GT(runs, 0) << "no kernel was run";
   EXPECT_GT(report->counts[ops.size()], 0u) << "no sample was run";
   by_op += fmt::format(", {} of samples of all ops", report->counts[ops.size()].load());
   runs += static_cast<int64_t>(report->counts[ops.size()]);

@@ -35,7 +35,7 @@ class RowPlaces {
 
   uint64_t workspace_bytes() const { return workspace_bytes_; }
 
-  // The frame of a worker, `by pieces` of the one block, and what all its blocks read alike.
+  // The frame of a worker, `by pieces` of the one block, and what all its blocks read alike. REQUIRES: there are rows.
   RowFrame begin(const KernelArgs& args, int64_t worker) const;
   // The frame for another worker's runs of the same block.
   RowFrame for_worker(const RowFrame& frame, int64_t worker) const;

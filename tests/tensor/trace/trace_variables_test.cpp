@@ -40,7 +40,7 @@ TEST_F(TraceVariablesTest, AViewIsReachedByItsSteps) {
   EXPECT_TRUE(variable.steps_to(eager_impl(eager.detach(w))).empty()) << "the same memory is the same variable";
   const Value view = ops::permute(w, {1, 0});
   ASSERT_EQ(variable.steps_to(eager_impl(view)).size(), 1u);
-  EXPECT_EQ(variable.steps_to(eager_impl(view))[0].op->name, "permute");
+  EXPECT_STREQ(variable.steps_to(eager_impl(view))[0].op->name, "permute");
 }
 
 TEST_F(TraceVariablesTest, MemoryThatIsSharedOtherwiseIsRefused) {

@@ -101,7 +101,7 @@ TEST(RowPlaces, ReadInputsAsTheyLie) {
     const cpu::RowBlocks& blocks = rows.parts.blocks;
     const std::vector<double> x = rows.values(kX), line = rows.values(kLine), row = rows.values(kRow);
     const int64_t step = blocks.by_pieces() ? 1 : blocks.block();
-    for (int64_t worker = 0; worker < blocks.workers(); ++worker) {
+    for (int64_t worker = 0; worker < (c.rows == 0 ? 0 : blocks.workers()); ++worker) {
       RowFrame frame = rows.parts.places.begin(rows.args(), worker);
       for (int64_t first = 0; first < c.rows; first += step) {
         rows.parts.places.enter(frame, first, std::min(step, c.rows - first));
