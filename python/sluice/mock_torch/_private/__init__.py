@@ -12,7 +12,7 @@ from sluice import _C
 from sluice._base import device as _device
 from sluice._base.size import Size
 from sluice._tensor import creation
-from sluice.distributions import transforms
+from sluice.distributions import Dirichlet, _sampling, transforms
 from sluice.distributions.utils import sum_rightmost
 from sluice.mock_torch._private import datapipes, devices, dtypes, files, ops, parallel, tracers
 from sluice.mock_torch._private.bases import ALSO as ALSO, BASES as BASES, PLACES
@@ -58,6 +58,12 @@ def _standard_normal(shape: Any, dtype: Any, device: Any) -> Any:
     return creation.randn(shape, dtype=dtype, device=device)
 
 
+def _sample_dirichlet(concentration: Any, generator: Any = None) -> Any:
+    if generator is not None:
+        raise NotImplementedError("torch._sample_dirichlet: a generator; Sluice draws from its default one (sluice.manual_seed)")
+    return Dirichlet(concentration).sample()
+
+
 def _ntuple(n: int) -> Any:
     """A number n times; what is iterable already, as a tuple."""
     return lambda value: tuple(value) if hasattr(value, "__iter__") else (value,) * n
@@ -79,7 +85,8 @@ PRIVATE: dict[str, Any] = {
 MEMBERS: dict[str, dict[str, Any]] = {
     "torch": {**REFUSED["torch"], "_assert": _assert, "_check": _check, "_check_with": _check_with, "_assert_async": _assert_async,
               "_check_tensor_all": _check_tensor_all, "_check_tensor_all_with": _check_tensor_all_with,
-              "_shape_as_tensor": _shape_as_tensor},
+              "_shape_as_tensor": _shape_as_tensor, "_sample_dirichlet": _sample_dirichlet,
+              "_standard_gamma": _sampling.standard_gamma},
     "torch.distributions.transforms": {"_InverseTransform": transforms._Inverse},
     "torch.distributions.utils": {"_sum_rightmost": sum_rightmost, "_standard_normal": _standard_normal},
 }
