@@ -6,10 +6,11 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple, TypeVar
 
 from sluice import _C
-from sluice._translate import to_static
+from sluice._translate import code, enable_to_static, not_to_static, set_code_level, set_verbosity, to_static
 
-__all__ = ["Attribute", "Final", "annotate", "export", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "script",
-           "script_if_tracing", "script_method", "to_static", "trace", "unused"]
+__all__ = ["Attribute", "Final", "annotate", "code", "enable_to_static", "export", "ignore", "interface", "is_scripting", "is_tracing",
+           "isinstance", "not_to_static", "script", "script_if_tracing", "script_method", "set_code_level", "set_verbosity", "to_static",
+           "trace", "unused"]
 
 _T = TypeVar("_T")
 

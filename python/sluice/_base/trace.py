@@ -20,6 +20,7 @@ class Context(NamedTuple):
     tables: Any = None  # sparse.Tables of a build() whose graph has sparse optimizers, traced or eager
     differentiates: bool = False  # gradients of compiled code are traced: hooks of leaves wait for those of a call
     regions: Any = None  # _compile.dispatch.Children of what runs eagerly: of a module, how it is compiled
+    translate: Any = None  # what a function that jit.to_static has made calls in place of a function, while a graph is traced
     scaling: Any = None  # amp.in_graph.Scaling of a build() whose graph has a GradScaler, traced or eager
 
 

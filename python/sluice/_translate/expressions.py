@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from sluice._translate import flow
+from sluice._translate import called, flow
 
 
 class Refused(Exception):
@@ -115,4 +115,6 @@ class Expressions(ast.NodeTransformer):
         elif isinstance(node.func, ast.Name) and node.func.id in ("any", "all") and node.args:
             node.args = [node.func, *node.args]
             node.func = ast.Attribute(load(flow.NAME), "any_", ast.Load())
+        elif not (isinstance(node.func, ast.Name) and called.is_direct(node.func.id)):
+            node.func = call("called", node.func)
         return node

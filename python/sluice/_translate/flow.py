@@ -15,6 +15,7 @@ from sluice._tensor.creation import from_numpy, full_like, tensor, zeros, zeros_
 from sluice._tensor.dtypes import result_type
 from sluice._tensor.host_function import host_function
 from sluice._base.structure import Structure, flatten
+from sluice._translate.called import called as called
 
 NAME = "_sl_flow"
 

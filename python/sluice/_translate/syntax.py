@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from typing import Any, Iterable
 
 from sluice._translate import flow
@@ -20,6 +21,38 @@ def translated(definition: ast.FunctionDef, free: tuple[str, ...]) -> ast.Module
     bind = [ast.Assign([store(name)], ast.Constant(None)) for name in (*free, flow.NAME)]
     factory = _define("factory", [], [*bind, definition])
     return ast.fix_missing_locations(ast.Module([factory], []))
+
+
+class _Readable(ast.NodeTransformer):
+    """Shorter names of what is made, and calls without what looks for translations."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        looks = isinstance(node.func, ast.Call) and ast.unparse(node.func.func) == "flow.called"
+        return ast.Call(node.func.args[0], node.args, node.keywords) if looks else node  # type: ignore[attr-defined]
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = _short(node.name)
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name("flow" if node.id == flow.NAME else _short(node.id), node.ctx)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.arg = _short(node.arg)
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return ast.Constant(_short(node.value)) if isinstance(node.value, str) else node
+
+
+def _short(name: str) -> str:
+    return name.replace("_sl_f_", "").replace("_sl_", "")
+
+
+def readable(definition: ast.FunctionDef) -> str:
+    """The source of a function that was translated, for people."""
+    return ast.unparse(ast.fix_missing_locations(_Readable().visit(copy.deepcopy(definition))))
 
 
 def _define(name: str, arguments: Iterable[str], body: list[ast.stmt]) -> ast.FunctionDef:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from numbers import Integral
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from sluice import _C
 from sluice._C import Tensor
@@ -41,6 +41,20 @@ def _name_of(value: Any) -> str:
 
 def _forward_unimplemented(self: Module, *input: Any) -> None:
     raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+
+@contextmanager
+def _translated(module: Module) -> Iterator[None]:
+    """Inside, a graph is traced with forward() as jit.to_static makes it."""
+    forward, own = running.now.translate(module.forward), module.__dict__.get("forward")
+    module.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        if own is None:
+            del module.__dict__["forward"]
+        else:
+            module.__dict__["forward"] = own
 
 
 class Module(StateOfModule):
@@ -195,7 +209,8 @@ class Module(StateOfModule):
             config = ModuleConfig.of(self)
             with module_scope(names[id(self)]), checkpoint_scope() if config.activation_checkpointing else nullcontext():
                 args, kwargs = config.bring((args, kwargs))
-                return self._call_impl(*args, **kwargs)
+                with nullcontext() if running.now.translate is None else _translated(self):
+                    return self._call_impl(*args, **kwargs)
         if self._compiled_call_impl is not None:
             return self._compiled_call_impl(*args, **kwargs)
         regions = running.now.regions
