@@ -143,3 +143,20 @@ def test_python_generators_are_as_before_behind_transforms(vision, folder):
     before = sl.get_rng_state().tolist(), np.random.get_state()[1].tolist()
     next(iter(data.images(folder).map(t.Compose([t.Resize((12, 12)), t.RandomSolarize(100)])).batch(6)))
     assert (sl.get_rng_state().tolist(), np.random.get_state()[1].tolist()) == before
+
+
+def test_a_training_in_torch_reads_the_memory_of_a_pipeline():  # DAL-05
+    x, y = np.arange(24, dtype=np.float32).reshape(12, 2), np.arange(12)
+    pipeline = data.arrays(x, y).shuffle(seed=1).batch(5)
+    batches, seen = [], []
+    for inputs, labels in data.torch_iter(pipeline):
+        assert isinstance(inputs, torch.Tensor) and inputs.dtype == torch.float32 and labels.dtype == torch.int64
+        batches.append((inputs, labels))
+        seen += labels.tolist()
+    assert sorted(seen) == list(range(12))
+    for inputs, labels in batches:  # which stay what they were
+        assert (inputs.numpy() == x[labels.numpy()]).all()
+    ours = next(iter(pipeline))
+    assert torch.from_dlpack(ours[0]).data_ptr() == ours[0].data_ptr()
+    (alone,) = data.torch_iter(data.arrays(y).batch(12))
+    assert alone.tolist() == y.tolist()

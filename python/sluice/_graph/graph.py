@@ -210,6 +210,17 @@ class Graph(Inspection):
         self._call.prepare(given)
         return self
 
+    def run_steps(self, steps: int, *args: Any, **kwargs: Any) -> Any:
+        """The results of the last of so many steps, each on the same arguments: of a graph that reads its own input, an epoch in one call.
+
+        As many steps are in work as the plan has room for. Meanwhile this thread waits, and takes no core from them.
+        """
+        if not isinstance(steps, Integral) or steps < 1:
+            raise _C.ValueError(f"graph '{self.name}': run_steps: {steps!r} steps; must be an int of at least 1")
+        for _ in range(steps):
+            results = self(*args, **kwargs)
+        return results
+
     def try_call(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, but None (and nothing submitted) while as many steps are in flight as the plan has room for."""
         given = self._given(args, kwargs)

@@ -9,8 +9,9 @@ See docs/input-pipelines.md.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterator
 
+from sluice._C import Tensor
 from sluice.data import _combined, _layouts, _sources, augment as augment, records as _records
 from sluice.data._order import Interleaved
 from sluice.data._pipeline import Errors as Errors, Pipeline as Pipeline
@@ -18,7 +19,8 @@ from sluice.data._stages import Crop as Crop, central_crop as central_crop, rand
 from sluice.data.records import Writer as RecordWriter
 
 __all__ = ["Crop", "Errors", "Pipeline", "RecordWriter", "arrays", "augment", "central_crop", "cifar", "coco", "csv", "dataset", "images",
-           "interleave", "lines", "mnist", "parquet", "random_resized_crop", "read_records", "records", "tar", "voc", "zip"]
+           "interleave", "lines", "mnist", "parquet", "random_resized_crop", "read_records", "records", "tar", "torch_iter",
+           "voc", "zip"]
 
 read_records = _records.read
 
@@ -116,3 +118,11 @@ def parquet(path: Any, columns: Any = None, label: Any = None, *, seed: int = 0)
 def dataset(samples: Any, *, seed: int = 0) -> Pipeline:
     """Samples of a dataset of Python, as torch's: anything with len() and [i] that gives arrays, tensors and numbers."""
     return Pipeline(_sources.Items(samples), seed)
+
+
+def torch_iter(pipeline: Pipeline) -> Iterator[Any]:
+    """The batches of a pass as torch's tensors, for a training in torch: the same memory, by DLPack. torch must be installed."""
+    import torch
+
+    for batch in pipeline:
+        yield torch.from_dlpack(batch) if isinstance(batch, Tensor) else tuple(torch.from_dlpack(part) for part in batch)
