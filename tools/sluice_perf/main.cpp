@@ -21,6 +21,8 @@ namespace {
 
 using namespace sluice::perf;
 
+constexpr int kMissed = 3;  // exit status
+
 struct Arguments {
   std::string url = "127.0.0.1:8000", model, version, concurrency, rate, replay, get;
   std::string csv, json, picture, batch_picture;
@@ -28,7 +30,7 @@ struct Arguments {
   std::string tune_delays = "500,2000";
   bool constant = false, no_progress = false, forecast = false, tune = false;
   int tune_instances = 2;
-  double latency_limit_ms = 0;
+  double latency_limit_ms = 0, target_qps = 0;
   InputOptions input;
   LoadOptions load;
 };
@@ -42,6 +44,7 @@ constexpr const char* kAbout =
     "second\n"
     "  sluice-perf -m digits --request-rate 70%,200%      the same, as shares of the peak, which is measured first\n"
     "  sluice-perf -m digits --concurrency 1:8 --picture load.svg --csv load.csv --json load.json\n"
+    "  sluice-perf -m digits --concurrency 1:8 --target-qps 500 --latency-limit-ms 20     whether that is reached\n"
     "  sluice-perf -m digits --tune --concurrency 1,8,64  which instances and batching answer most requests a second\n"
     "  sluice-perf --replay requests.log                  send again what sluice-serve --request-log has kept\n\n"
     "Latency is the client's: from when a request was due to the last byte of its answer. A level is measured in "
@@ -152,8 +155,7 @@ class Program {
         double here = 0;
         for (const Level& level : all) {
           const LevelResult& result = measure(level);
-          const bool in_time = args_.latency_limit_ms == 0 || result.ok.p99 <= args_.latency_limit_ms * 1e3;
-          if (in_time && result.errors.empty()) here = std::max(here, result.throughput);
+          if (counts(result)) here = std::max(here, result.throughput);
         }
         if (here <= most) continue;
         most = here;
@@ -216,10 +218,27 @@ class Program {
     return results_.back();
   }
 
+  // Every request was answered, and in time.
+  bool counts(const LevelResult& result) const {
+    const bool in_time = args_.latency_limit_ms == 0 || result.ok.p99 <= args_.latency_limit_ms * 1e3;
+    return in_time && result.errors.empty();
+  }
+
   int verdict() const {
     for (const LevelResult& result : results_)
       if (result.ok.count == 0 || result.different > 0) return 1;
-    return 0;
+    return args_.target_qps == 0 || reaches_target() ? 0 : kMissed;
+  }
+
+  bool reaches_target() const {
+    double most = 0;
+    for (const LevelResult& result : results_)
+      if (counts(result)) most = std::max(most, result.throughput);
+    const bool met = most >= args_.target_qps;
+    const std::string in_time = args_.latency_limit_ms == 0 ? "" : fmt::format(" within {} ms", args_.latency_limit_ms);
+    std::printf("target: %s: at most %.1f requests a second are answered%s; must be %g\n", met ? "met" : "missed", most,
+                in_time.c_str(), args_.target_qps);
+    return met;
   }
 
   Arguments& args_;
@@ -288,7 +307,12 @@ void add_options(CLI::App& app, Arguments& args) {
       ->capture_default_str();
   app.add_option("--tune-delays", args.tune_delays, "of --tune: max_queue_delay_microseconds to try, besides none")
       ->capture_default_str();
-  app.add_option("--latency-limit-ms", args.latency_limit_ms, "of --tune: a p99 above it does not count; 0: none")
+  app.add_option("--target-qps", args.target_qps,
+                 "requests a second that a level must answer, all of them and within --latency-limit-ms; exit status 3 "
+                 "where none does")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--latency-limit-ms", args.latency_limit_ms,
+                 "of --tune and --target-qps: a level whose p99 is above it does not count; 0: none")
       ->check(CLI::Range(0.0, 3.6e6))
       ->capture_default_str();
   app.add_flag("--no-progress", args.no_progress, "no line of progress (there is none without a terminal)");
@@ -300,7 +324,8 @@ int main(int argc, char** argv) {
   CLI::App app(kAbout, "sluice-perf");
   app.set_version_flag("--version", "sluice-perf " SLUICE_VERSION);
   app.footer(
-      "Exit status: 0; 1 when a level had no good answer, or --expect found a difference; 2 for what cannot be done.");
+      "Exit status: 0; 1 when a level had no good answer, or --expect found a difference; 2 for what cannot be done; 3 "
+      "when --target-qps is missed.");
   Arguments args;
   add_options(app, args);
   try {

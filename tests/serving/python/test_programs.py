@@ -192,6 +192,10 @@ def test_perf_measures_levels_and_draws_them(repository, tmp_path):
         assert files["svg"].read_text().count("<circle") == 24
         status, out, err = run("-m", "net", "--request-rate", "50,100", "--constant", *quick, program="sluice-perf")
         assert status == 0 and "50/s" in out and "100/s" in out, out + err
+        for target, status in ((1, 0), (1e9, 3)):  # LAD-09
+            got, out, _ = run("-m", "net", "--concurrency", "2", "--target-qps", target, "--latency-limit-ms", 60_000, *quick, program="sluice-perf")
+            assert got == status and f"target: {'missed' if status else 'met'}: at most " in out, out
+        assert "answered within 0.001 ms" in run("-m", "net", "--target-qps", 1, "--latency-limit-ms", 0.001, *quick, program="sluice-perf")[1]
         status, _, err = run("-m", "ghost", *quick, program="sluice-perf")
         assert status == 2 and "ghost" in err
         status, _, err = run("-m", "net", "--batch", "3", *quick, program="sluice-perf")
