@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from sluice import _C, library
-from sluice._tensor import detection
+from sluice._tensor import detection, regions
 from sluice.mock_torch._private.made import same
 
 
@@ -55,7 +55,8 @@ class _Namespace:
         return op
 
 
-_KNOWN = {"nms": detection.nms, "roi_align": _roi_align, "deform_conv2d": _deform_conv2d, "_cuda_version": lambda: -1}
+_KNOWN = {"nms": detection.nms, "roi_align": _roi_align, "deform_conv2d": _deform_conv2d, "roi_pool": regions.roi_pool,
+          "ps_roi_pool": regions.ps_roi_pool, "ps_roi_align": regions.ps_roi_align, "_cuda_version": lambda: -1}
 
 
 class _Unknown:
