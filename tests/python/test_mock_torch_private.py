@@ -205,3 +205,16 @@ def test_checks_raise_what_they_are_told():
             ours._check_with(KeyError, False, lambda: "no")
         with pytest.raises(IndexError, match="some"):
             ours._check_tensor_all_with(IndexError, ours.arange(2) > 0, lambda: "some")
+
+
+def test_older_names_and_types_of_scripts_are_there():
+    with sl.mock_torch():
+        import torch as ours
+
+        assert ours.legacy_contiguous_format == ours.contiguous_format
+        assert ours.ones(2, 3).clone(memory_format=ours.legacy_contiguous_format).is_contiguous()
+        for name in ("reset_max_memory_allocated", "reset_max_memory_cached", "memory_cached"):
+            assert callable(getattr(ours.cuda, name))
+        for name in ("Graph", "Node", "Value", "Block"):  # as annotations name them
+            with pytest.raises(NotImplementedError, match=f"torch._C.{name}"):
+                getattr(ours._C, name)()
