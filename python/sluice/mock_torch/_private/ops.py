@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 from typing import Any
 
 from sluice import _C, library
+from sluice._C import fn
 from sluice._tensor import detection, regions
 from sluice.mock_torch._private.made import same
 
@@ -120,5 +123,17 @@ def _register_autograd(op: Any, backward: Any, **options: Any) -> None:
         library.register_autograd(op, backward, **options)
 
 
-MEMBERS = {"torch": {"ops": _Ops()},
+def _of_sizes(name: str) -> Any:
+    """The function, which takes numbers, too, while a graph is traced: torch's traces have tensors for sizes, where here are numbers."""
+    of_tensors, of_numbers = getattr(fn, name), getattr(math, name)
+
+    @functools.wraps(of_tensors)
+    def either(input: Any, *args: Any, **kwargs: Any) -> Any:
+        is_size = isinstance(input, (int, float)) and _C.is_tracing()
+        return of_numbers(input) if is_size else of_tensors(input, *args, **kwargs)
+
+    return either
+
+
+MEMBERS = {"torch": {"ops": _Ops(), **{name: _of_sizes(name) for name in ("ceil", "floor")}},
            "torch.library": {"register_fake": _register_fake, "register_autograd": _register_autograd, "Library": _Library}}
