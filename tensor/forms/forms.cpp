@@ -127,7 +127,7 @@ Value as_strided(const Value& x, const Ints& size, const Ints& stride, const std
   if (impl.base() != nullptr && !own_leaf && (storage_offset || (eager != nullptr && !Tensor(x).is_contiguous())))
     return as_strided(Value(impl.base()), size, stride, offset);
   const bool contiguous = Tensor(x).is_contiguous();
-  if (eager != nullptr && !contiguous) {
+  if (!contiguous) {
     const Value dense = in_memory_order(x);
     if (Tensor(dense).is_contiguous()) return ops::as_strided(dense, size, stride, offset - own);
   }

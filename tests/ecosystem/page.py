@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ecosystem.compare import STEPS
+from ecosystem.compare import STEPS, UNTRIED
 from ecosystem.results import ZOOS, read
 from ecosystem.transformers_models import TYPES
 
@@ -58,14 +58,15 @@ _OF_MODELS = "Each against torch with the same state: results, gradients of all 
 
 def _zoo(name: str, all_cases: dict[str, dict[str, str]]) -> list[str]:
     cases = {case: found for case, found in all_cases.items() if "excluded" not in found}
-    known = len(cases)
+    known = {step: sum(found.get(step) != UNTRIED for found in cases.values()) for step in ZOOS[name][2]}
     right = {step: sum(step not in found and "all" not in found for found in cases.values()) for step in ZOOS[name][2]}
     said = " ".join([*([_OF[name]] if name in _OF else []), *([_OF_MODELS] if ZOOS[name][2] == STEPS else [])])
     lines = ["", f"## Models: {name}", "", said, "", "| asked | right |", "|---|---|"]
-    lines += [f"| {step} | {n} of {known} |" for step, n in right.items()]
+    lines += [f"| {step} | {n} of {known[step]} |" for step, n in right.items()]
     if excluded := {case: found["excluded"] for case, found in sorted(all_cases.items()) if "excluded" in found}:
         lines += ["", f"{len(excluded)} more are not asked:", "", *(f"- {why}" for why in _why(excluded))]
-    wrong = {case: found for case, found in sorted(cases.items()) if found}
+    wrong = {case: {step: why for step, why in found.items() if why != UNTRIED} for case, found in sorted(cases.items())}
+    wrong = {case: found for case, found in wrong.items() if found}
     if wrong:
         lines += ["", "| model | what is not right |", "|---|---|"]
         for case, found in wrong.items():

@@ -23,11 +23,16 @@ def read() -> dict[str, Any]:
 
 
 def keep(kind: str, name: str, found: Any) -> None:
-    """Writes an answer; several programs may do so."""
+    """Writes an answer."""
+    keep_all(kind, {name: found})
+
+
+def keep_all(kind: str, found: dict[str, Any]) -> None:
+    """Writes answers; several programs may do so."""
     with FILE.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         results = read()
-        (results["zoos"].setdefault(kind, {}) if kind in ZOOS else results[kind])[name] = found
+        (results["zoos"].setdefault(kind, {}) if kind in ZOOS else results[kind]).update(found)
         FILE.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 

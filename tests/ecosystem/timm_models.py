@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 
 from ecosystem.beside import modules
-from ecosystem.compare import check
+from ecosystem.compare import STEPS, check
 
 # A line for each file: file, model, height and width (0: the model's own), options.
 TABLE = Path(__file__).with_name("timm_models.txt")
@@ -26,11 +26,11 @@ def both() -> tuple[Any, Any]:
     return modules("timm")
 
 
-def run(file: str, batch: int = 2, seconds: int = 240) -> dict[str, str]:
+def run(file: str, batch: int = 2, seconds: int = 240, steps: Sequence[str] = STEPS) -> dict[str, str]:
     model, size, options = cases()[file]
     named: dict[str, Any] = eval(f"dict({options})")  # our own table
     ours, theirs = both()
     made = [lambda lib=lib: lib.create_model(model, num_classes=10, **named) for lib in (ours, theirs)]
     config = theirs.get_pretrained_cfg(model)
     images = np.random.default_rng(1).normal(size=(batch, *(config.input_size if not size else (config.input_size[0], size, size))))
-    return check(*made, (images.astype(np.float32),), seconds=seconds)
+    return check(*made, (images.astype(np.float32),), seconds=seconds, steps=steps)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 
 from ecosystem.beside import modules
-from ecosystem.compare import check
+from ecosystem.compare import STEPS, check
 
 # The smallest of each of torchvision's files, and those in the others that are built in another way. Sizes are of images.
 CASES: dict[str, int] = {
@@ -38,7 +38,7 @@ def inputs_of(name: str, batch: int) -> tuple[Any, ...]:
     return (images, draw.random(size=shape).astype(np.float32)) if name == "raft_small" else (images,)
 
 
-def run(name: str, batch: int = 2, seconds: int = 400) -> dict[str, str]:
+def run(name: str, batch: int = 2, seconds: int = 400, steps: Sequence[str] = STEPS) -> dict[str, str]:
     options: dict[str, Any] = {"weights": None}
     if any(kind in name for kind in DETECTION) or "_resnet50" in name or name.startswith(("deeplab", "lraspp")):
         options["weights_backbone"] = None
@@ -46,5 +46,7 @@ def run(name: str, batch: int = 2, seconds: int = 400) -> dict[str, str]:
         options["init_weights"] = False
     if any(kind in name for kind in DETECTION):
         options["num_classes"] = 5
+        if not name.startswith("ssd"):  # whose size is fixed
+            options |= {"min_size": CASES[name], "max_size": CASES[name]}
     made = [lambda lib=lib: lib.get_model(name, **options) for lib in both()]
-    return check(*made, inputs_of(name, batch), seconds=seconds)
+    return check(*made, inputs_of(name, batch), seconds=seconds, steps=steps)

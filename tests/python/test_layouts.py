@@ -210,3 +210,40 @@ def test_several_shapes_and_strides():
     for kind in KINDS:
         for rows in (2, 3):
             assert listed(graph(strided(kind, sl)[:rows])) == listed(write_flat(torch, strided(kind, torch)[:rows])), (kind, rows)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 0, 1), (2, 1, 0)])
+def test_strided_views_of_dense_memory_in_other_orders(order):
+    """What is only permuted has its memory as a whole in a graph, too, as the windows of attention over long texts ask for."""
+    def windows(m, x):
+        seen = m.permute(x * 1, order)
+        return seen.as_strided((2, 3, 5), (7, 4, 1)) * 2, seen.as_strided((3,), (8,), 2)
+
+    values = np.arange(24.0).reshape(2, 3, 4)
+    theirs = torch.tensor(values, requires_grad=True)
+    expected = windows(torch, theirs)
+    sum(e.sum() for e in expected).backward()
+
+    class Net(sl.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x = sl.nn.Parameter(sl.tensor(values))
+
+        def forward(self):
+            return windows(sl, self.x)
+
+    class Train(sl.nn.Graph):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+            self.add_optimizer(sl.optim.SGD(net.parameters(), lr=1.0))
+
+        def build(self):
+            found = self.net()
+            sum(f.sum() for f in found).backward()
+            return found
+
+    net = Net()
+    for got, e in zip(Train(net)(), expected):
+        np.testing.assert_array_equal(got.numpy(), e.detach().numpy())
+    np.testing.assert_array_equal(values - net.x.detach().numpy(), theirs.grad.numpy())

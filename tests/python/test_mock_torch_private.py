@@ -205,3 +205,33 @@ def test_checks_raise_what_they_are_told():
             ours._check_with(KeyError, False, lambda: "no")
         with pytest.raises(IndexError, match="some"):
             ours._check_tensor_all_with(IndexError, ours.arange(2) > 0, lambda: "some")
+
+
+def test_older_names_and_types_of_scripts_are_there():
+    with sl.mock_torch():
+        import torch as ours
+
+        assert ours.legacy_contiguous_format == ours.contiguous_format
+        assert ours.ones(2, 3).clone(memory_format=ours.legacy_contiguous_format).is_contiguous()
+        for name in ("reset_max_memory_allocated", "reset_max_memory_cached", "memory_cached"):
+            assert callable(getattr(ours.cuda, name))
+        for name in ("Graph", "Node", "Value", "Block"):  # as annotations name them
+            with pytest.raises(NotImplementedError, match=f"torch._C.{name}"):
+                getattr(ours._C, name)()
+
+
+def test_sizes_are_rounded_while_a_graph_is_traced():
+    """Packages ask torch.jit.is_tracing(), and take sizes for tensors then."""
+    with sl.mock_torch():
+        import torch as ours
+
+        def padded(x):
+            rows = ours.ceil(x.shape[0] / 4) * 4 if ours.jit.is_tracing() else -(-x.shape[0] // 4) * 4
+            columns = ours.floor(x.shape[1] / 2)
+            return ours.nn.functional.pad(x, (0, 0, 0, int(rows) - x.shape[0])), ours.ceil(x[:, :int(columns)])
+
+        x = ours.rand(5, 6)
+        first, second = sl.nn.Graph.trace(padded)(x)
+        assert first.shape == (8, 6) and ours.equal(second, ours.ceil(x[:, :3]))
+        with pytest.raises(TypeError, match="must be Tensor, not float"):
+            ours.ceil(1.5)

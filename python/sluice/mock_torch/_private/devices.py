@@ -6,6 +6,7 @@ import contextlib
 from types import ModuleType
 from typing import Any, Iterator
 
+from sluice._base.device_module import DeviceModule
 from sluice._tensor import creation
 from sluice.mock_torch._private.made import Nothing, module
 from sluice.mock_torch._private.refused import REFUSED, refused_module
@@ -46,6 +47,7 @@ def _capability(*args: Any) -> Any:
     raise RuntimeError("torch.cuda: the capability, name and memory of a GPU are in sluice.info")
 
 
+_CUDA = DeviceModule("cuda")
 _RANDOM = {name: getattr(creation, name) for name in ("default_generator", "get_rng_state", "initial_seed", "manual_seed", "seed",
                                                       "set_rng_state")}
 MODULES: dict[str, Any] = {f"torch.{kind}": _missing_kind(kind) for kind in ("xpu", "mps", "mtia")}
@@ -58,4 +60,6 @@ MODULES.update({
 })
 MEMBERS = {"torch.cuda": {**REFUSED["torch.cuda"], "get_rng_state_all": lambda: [], "set_rng_state_all": lambda states: None,
                           "get_device_capability": _capability, "get_device_name": _capability, "get_device_properties": _capability,
-                          "is_current_stream_capturing": lambda: False}}
+                          "is_current_stream_capturing": lambda: False,
+                          "reset_max_memory_allocated": _CUDA.reset_peak_memory_stats,  # older names
+                          "reset_max_memory_cached": _CUDA.reset_peak_memory_stats, "memory_cached": _CUDA.memory_reserved}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice._base.memory_format import layout
+from sluice._base.memory_format import contiguous_format, layout
 from sluice._names.left_out import left_out
 from sluice._tensor import dtypes
 
@@ -72,4 +72,4 @@ class iinfo(dtypes.iinfo):
 _NAMED = {**{name: named(name, 1, True) for name in (*_FLOATS, "float4_e2m1fn_x2")},
           **{f"uint{8 * size}": named(f"uint{8 * size}", size, False) for size in (2, 4, 8)}}
 _LAYOUTS = {name: layout(name) for name in ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")}
-MEMBERS = {"torch": {**_NAMED, **_LAYOUTS, "finfo": finfo, "iinfo": iinfo}}
+MEMBERS = {"torch": {**_NAMED, **_LAYOUTS, "finfo": finfo, "iinfo": iinfo, "legacy_contiguous_format": contiguous_format}}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 from typing import Any
 
 from sluice import _C, library
-from sluice._tensor import detection
+from sluice._C import fn
+from sluice._tensor import detection, regions
 from sluice.mock_torch._private.made import same
 
 
@@ -55,7 +58,8 @@ class _Namespace:
         return op
 
 
-_KNOWN = {"nms": detection.nms, "roi_align": _roi_align, "deform_conv2d": _deform_conv2d, "_cuda_version": lambda: -1}
+_KNOWN = {"nms": detection.nms, "roi_align": _roi_align, "deform_conv2d": _deform_conv2d, "roi_pool": regions.roi_pool,
+          "ps_roi_pool": regions.ps_roi_pool, "ps_roi_align": regions.ps_roi_align, "_cuda_version": lambda: -1}
 
 
 class _Unknown:
@@ -119,5 +123,17 @@ def _register_autograd(op: Any, backward: Any, **options: Any) -> None:
         library.register_autograd(op, backward, **options)
 
 
-MEMBERS = {"torch": {"ops": _Ops()},
+def _of_sizes(name: str) -> Any:
+    """The function, which takes numbers, too, while a graph is traced: torch's traces have tensors for sizes, where here are numbers."""
+    of_tensors, of_numbers = getattr(fn, name), getattr(math, name)
+
+    @functools.wraps(of_tensors)
+    def either(input: Any, *args: Any, **kwargs: Any) -> Any:
+        is_size = isinstance(input, (int, float)) and _C.is_tracing()
+        return of_numbers(input) if is_size else of_tensors(input, *args, **kwargs)
+
+    return either
+
+
+MEMBERS = {"torch": {"ops": _Ops(), **{name: _of_sizes(name) for name in ("ceil", "floor")}},
            "torch.library": {"register_fake": _register_fake, "register_autograd": _register_autograd, "Library": _Library}}

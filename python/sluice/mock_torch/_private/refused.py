@@ -27,6 +27,7 @@ torch.export.decomp_utils: CustomDecompTable
 torch.jit: RecursiveScriptModule ScriptFunction ScriptModule TopLevelTracedModule trace_module
 torch.jit.mobile: _load_for_lite_interpreter
 torch.jit._recursive: concrete_type_store
+torch._C: Block Graph Node ScriptFunction ScriptModule Value
 torch._dynamo: OptimizedModule
 torch._dynamo.eval_frame: OptimizedModule is_dynamo_supported
 torch._inductor.exc: InductorError
