@@ -69,7 +69,7 @@ multinomial = Tensor.multinomial
 contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneFlow's
 
 # Imported when they are first used.
-_MODULES = {"_dynamo", "accelerator", "amp", "backends", "cache", "comm", "compiler", "cuda", "data", "distributed", "distributions", "env",
+_MODULES = {"_dynamo", "accelerator", "amp", "backends", "cache", "comm", "compiler", "cuda", "data", "debug", "distributed", "distributions", "env",
             "errors", "fft", "func", "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing",
             "nn", "onnx", "optim", "parallel", "prims", "profiler", "quantization", "return_types", "serialization", "special", "testing", "tiny",
             "trainer", "utils", "version", "vision"}

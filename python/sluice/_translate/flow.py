@@ -7,13 +7,12 @@ import itertools
 import operator
 from typing import Any, Callable
 
-import numpy
 
 from sluice import _C
 from sluice._C import Tensor
 from sluice._tensor.creation import from_numpy, full_like, tensor, zeros, zeros_like
 from sluice._tensor.dtypes import result_type
-from sluice._tensor.host_function import host_function
+from sluice._tensor.host_function import each_step
 from sluice._base.structure import Structure, flatten
 from sluice._translate.called import called as called
 
@@ -385,14 +384,11 @@ def assert_(test: Any, message: Callable[[], Any]) -> None:
         return
     text = message()
 
-    def checked(value: Any) -> Any:
+    def checked(value: Any) -> None:
         if not value:
             raise AssertionError(*(() if text is None else (text,)))
-        return value
 
-    # A step checks the value when it is there. The function runs on the stream of the computation, so that the steps'
-    # checks come in order.
-    host_function(checked, _truth(test), out=((), _C.bool), stream="compute")
+    each_step(checked, _truth(test))
 
 
 def print_(*values: Any, **options: Any) -> None:
@@ -401,10 +397,8 @@ def print_(*values: Any, **options: Any) -> None:
         return
     decided = [_decides(value) for value in values]
 
-    def shown(*arrays: Any) -> Any:
+    def shown(*arrays: Any) -> None:
         rest = iter(arrays)
         builtins.print(*(from_numpy(next(rest).copy()) if d else value for value, d in zip(values, decided)), **options)
-        return numpy.array(True)
 
-    traced = [value.detach() for value, d in zip(values, decided) if d]
-    host_function(shown, *traced, out=((), _C.bool), stream="compute")
+    each_step(shown, *(value.detach() for value, d in zip(values, decided) if d))
