@@ -54,3 +54,34 @@ def test_trunc_normal_is_a_normal_distribution_that_is_cut():  # FV-08
     got = sl.nn.init.trunc_normal_(sl.empty(100_000), mean=0.5, std=2.0, a=-1.0, b=3.0).numpy().astype(np.float64)
     assert got.min() >= -1.0 and got.max() <= 3.0
     assert stats.kstest(got, stats.truncnorm(-0.75, 1.25, loc=0.5, scale=2.0).cdf).pvalue > 1e-3
+
+
+def test_a_new_head_is_trained_and_the_rest_stays(vision):  # TV-06
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    sl.manual_seed(0)
+    x = sl.nn.functional.interpolate(sl.tensor(digits.images[:64, None] / 16).float().expand(-1, 3, -1, -1), size=32)
+    y = sl.tensor(digits.target[:64])
+    net = vision.models.resnet18().eval()
+    for p in net.parameters():
+        p.requires_grad_(False)
+    net.fc = sl.nn.Linear(net.fc.in_features, 10)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+
+    class Tuning(sl.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+            self.add_optimizer(sl.optim.Adam([p for p in net.parameters() if p.requires_grad], lr=0.01))
+
+        def build(self, x, y):
+            loss = sl.nn.functional.cross_entropy(self.net(x), y)
+            loss.backward()
+            return loss
+
+    tuning = Tuning()
+    losses = [tuning(x, y).item() for _ in range(20)]
+    assert losses[-1] < 0.5 * losses[0]
+    changed = {name for name, value in net.state_dict().items() if not sl.equal(value, before[name])}
+    assert changed == {"fc.weight", "fc.bias"}
