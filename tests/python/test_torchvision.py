@@ -62,7 +62,7 @@ def test_states_have_torchs_names_shapes_and_dtypes(models, name, monkeypatch): 
 
 
 @pytest.mark.parametrize("name,size", [("resnet18", 64), ("squeezenet1_1", 64), ("mobilenet_v3_small", 64), ("densenet121", 64), ("shufflenet_v2_x0_5", 64),
-                                       ("efficientnet_b0", 64), ("regnet_y_400mf", 64), ("swin_t", 64)])
+                                       ("efficientnet_b0", 64), ("regnet_y_400mf", 64), ("swin_t", 64), ("convnext_tiny", 64)])
 def test_results_are_torchs(models, name, size):  # OE-10
     torch.manual_seed(0)
     theirs = models[1].get_model(name, num_classes=40).eval()
