@@ -117,6 +117,8 @@ HttpServer::~HttpServer() {
 
 int HttpServer::connections() const { return static_cast<int>(impl_->state->places.count()); }
 
+int HttpServer::idle_connections() const { return static_cast<int>(impl_->state->places.idle_count()); }
+
 void HttpServer::stop_accepting() {
   if (!impl_->state->draining.exchange(true))
     asio::post(impl_->loops.front().io, [impl = impl_.get()] { impl->stop(); });

@@ -57,6 +57,7 @@ class HttpServer {
 
   uint16_t port() const { return port_; }
   int connections() const;
+  int idle_connections() const;  // those without a request
   // No new connections; those that are idle are closed, the others after the response that they wait for. A connection
   // whose request has not come whole within half_timeout is closed as well.
   void stop_accepting();

@@ -105,6 +105,11 @@ size_t Places::count() const {
   return all_.size();
 }
 
+size_t Places::idle_count() const {
+  const std::lock_guard lock(mutex_);
+  return idle_.size() + idle_for_health_.size();
+}
+
 bool Places::wait_for_none(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   return none_left_.wait_for(lock, timeout, [this] { return all_.empty(); });

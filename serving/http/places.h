@@ -52,6 +52,7 @@ class Places {
 
   std::vector<SeatPtr> all() const;
   size_t count() const;
+  size_t idle_count() const;  // those without a request
   bool wait_for_none(std::chrono::milliseconds timeout);
 
  private:

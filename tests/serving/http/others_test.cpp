@@ -7,6 +7,7 @@
 #include "packing.h"
 #include "serving/http/places.h"
 #include "serving/http/workers.h"
+#include "support/eventually.h"
 
 namespace sluice::serving::test {
 namespace {
@@ -147,7 +148,7 @@ TEST_F(HttpOthers, HaveTheirTurnBetweenThoseOfALongWork) {
 
 TEST(Packing, BothWaysInTurnsIsTheSame) {
   std::string text;
-  for (int i = 0; i < 400000; ++i) text += std::to_string(i * 7919 % 100003);
+  for (int i = 0; i < 400000; ++i) text += std::to_string(i * int64_t{7919} % 100003);
   for (const Coding coding : {Coding::kGzip, Coding::kDeflate}) {
     for (const size_t size : {size_t{0}, size_t{1}, size_t{70000}, text.size()}) {
       const std::string part = text.substr(0, size);
@@ -171,6 +172,10 @@ class HttpPlaces : public Http {
     start(options);
   }
   static std::string ask_health() { return get("/v2/health/live"); }
+  // An answer comes before the server has seen that its connection waits again.
+  void wait_for_idle(int connections) {
+    ASSERT_TRUE(sluice::test::eventually([&] { return front->idle_connections() == connections; }));
+  }
 };
 
 TEST_F(HttpPlaces, WhoHasNoRequestGivesItsPlaceToWhoComes) {
@@ -179,7 +184,9 @@ TEST_F(HttpPlaces, WhoHasNoRequestGivesItsPlaceToWhoComes) {
   EXPECT_EQ(a.send(ask_health()).answer()->status, 200);
   Wire b(front->port());
   EXPECT_EQ(b.send(ask_health()).answer()->status, 200);
+  wait_for_idle(2);
   EXPECT_EQ(a.send(ask_health()).answer()->status, 200);  // so b has been without for longer
+  wait_for_idle(2);
   Wire c(front->port());
   EXPECT_EQ(c.send(post("/v2/models/echo/infer", infer_of(""))).answer()->status, 200);
   EXPECT_TRUE(b.closed());
