@@ -104,8 +104,10 @@ class CommandLine {
         ->capture_default_str();
     blame->add_flag("--all", args_.text.all, "every row and wait");
     CLI::App* trace = view_of(run, "trace", "What was recorded, by stream");
-    trace->add_option("-o,--output", args_.output,
-                      "write the events instead: as a table where the name ends in .csv, else as JSON for Perfetto");
+    trace->add_option(
+        "-o,--output", args_.output,
+        "write the events instead: for Perfetto where the name ends in .perfetto-trace, as a table where it "
+        "ends in .csv, else as Chrome's JSON");
     view_of(run, "latency", "How long steps took, from where they begin to where they end");
   }
 

@@ -132,8 +132,11 @@ int show_recording(const std::string& view, const Arguments& args) {
                args.path, view);
   const plan::Recording recording = plan::load_recording(args.path);
   if (view == "trace" && !args.output.empty()) {
-    const bool table = fs::path(args.output).extension() == ".csv";
-    write_file(args.output, table ? plan_viz::csv_text(recording) : plan_viz::chrome_text(recording));
+    const std::string kind = fs::path(args.output).extension().string();
+    const bool perfetto = kind == ".perfetto-trace" || kind == ".pftrace";
+    write_file(args.output, kind == ".csv" ? plan_viz::csv_text(recording)
+                            : perfetto     ? plan_viz::perfetto_trace(recording)
+                                           : plan_viz::chrome_text(recording));
     return 0;
   }
   std::string text;
