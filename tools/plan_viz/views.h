@@ -144,6 +144,7 @@ struct Page {
   std::string source_root = ".";
   const plan::Recording* recording = nullptr;
   const ServedTrace* served = nullptr;
+  std::string live = "";  // of a page that asks its server how the plan runs now: whose it is, as JSON
 };
 std::string page_json(const Page& page);
 // One page without any other file, of one plan or of two side by side. Throws kUnsupported where plan-viz was built
