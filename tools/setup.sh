@@ -37,7 +37,7 @@ docs) requirements+=(requirements-docs.txt) ;;
   packages+=(
     git libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev              # tests
     pkg-config dpkg-dev file debootstrap zsh curl                                 # packaging, shells, commands of pages
-    libtbb-dev graphviz chromium node-typescript                                  # benchmark peer, drawings, page tests
+    libtbb-dev graphviz chromium node-typescript nodejs                           # benchmark peer, drawings, page tests
     gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm make                # plans as C for microcontrollers
     "clang-$clang"                                                                # analysis of locks
   )

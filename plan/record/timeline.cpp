@@ -67,7 +67,57 @@ class TimelineBuilder {
     return out;
   }
 
+  std::vector<std::vector<TokenTimes>> tokens() {
+    std::vector<std::vector<TokenTimes>> all(plan_.registers.size());
+    for (size_t r = 0; r < all.size(); ++r) all[r] = tokens_of_register(static_cast<int>(r));
+    return all;
+  }
+
  private:
+  std::vector<TokenTimes> tokens_of_register(int r) const {
+    const Register& reg = plan_.registers[r];
+    std::vector<TokenTimes> found;
+    const std::vector<Firing>& firings = firings_[reg.producer];
+    if (firings.empty()) return found;
+    const uint64_t every = static_cast<uint64_t>(reg.emit_every), quota = static_cast<uint64_t>(reg.quota);
+    const uint64_t initial = static_cast<uint64_t>(reg.initial_tokens);
+    const uint64_t first = firings.front().number / every + initial, last = firings.back().number / every + initial;
+    for (uint64_t token = first > quota ? first - quota : 0; token <= last; ++token) {
+      TokenTimes times{token, kBefore, kBefore, freed_at(r, token)};
+      if (token >= initial) {
+        times.acquired_ns = begun_at(reg.producer, (token - initial) * every);
+        times.made_ns = done_at(reg.producer, (token - initial + 1) * every - 1, InstrKind::kEmit, r);
+      }
+      if (times.acquired_ns != kNever && times.freed_ns != kBefore) found.push_back(times);
+    }
+    return found;
+  }
+
+  int64_t begun_at(int actor, uint64_t number) const {
+    const std::vector<Firing>& firings = firings_[actor];
+    const auto it = std::ranges::lower_bound(firings, number, {}, &Firing::number);
+    return it == firings.end() ? kNever : it->number == number ? it->begin_ns : kBefore;
+  }
+
+  // When the slot of a token came back: its last reader has released it, and so have those of registers in its place.
+  int64_t freed_at(int r, uint64_t token) const {
+    int64_t last = kBefore;
+    for (const int e : adjacency_.register_edges[r]) {
+      const Edge& edge = plan_.edges[e];
+      const auto hold = static_cast<uint64_t>(edge.hold), take = static_cast<uint64_t>(edge.take);
+      const uint64_t firing = token / take * hold + hold - 1;
+      int64_t at = done_at(edge.consumer, firing, InstrKind::kRelease, e);
+      for (const int other : adjacency_.out_registers[edge.consumer]) {
+        const Register& reg = plan_.registers[other];
+        if (reg.in_place_of != e) continue;
+        const uint64_t its = firing / static_cast<uint64_t>(reg.emit_every) + static_cast<uint64_t>(reg.initial_tokens);
+        at = std::max(at, freed_at(other, its));
+      }
+      last = std::max(last, at);
+    }
+    return last;
+  }
+
   // Events by stream in the order of their ends: a firing's own come before it.
   void collect(const std::vector<TraceEvent>& events) {
     std::vector<std::vector<Part>> parts(plan_.actors.size());
@@ -242,13 +292,51 @@ const char* spent_name(Spent spent) {
   return kNames[static_cast<int>(spent)];
 }
 
-Timeline timeline_of(const Recording& recording) {
+namespace {
+
+void check_rates(const Recording& recording) {
   VerifyReport report;
   verify_structure(recording.plan, report);
   if (report.ok()) verify_sizes(recording.plan, report);
   if (report.ok()) verify_rates(recording.plan, report);
   SLUICE_CHECK(report.ok(), "recording: its plan does not hold: {}", report.problems[0].text);
+}
+
+}  // namespace
+
+Timeline timeline_of(const Recording& recording) {
+  check_rates(recording);
   return TimelineBuilder(recording).build();
+}
+
+std::vector<std::vector<TokenTimes>> tokens_of(const Recording& recording) {
+  check_rates(recording);
+  return TimelineBuilder(recording).tokens();
+}
+
+std::vector<TokenWay> ways_of(const Plan& plan, const Timeline& timeline) {
+  const auto place = [&](int actor, uint64_t number) {
+    const std::vector<Fired>& firings = timeline.firings[actor];
+    const auto it = std::ranges::lower_bound(firings, number, {}, &Fired::number);
+    return it == firings.end() || it->number != number ? -1 : static_cast<int>(it - firings.begin());
+  };
+  std::vector<TokenWay> ways;
+  for (size_t e = 0; e < plan.edges.size(); ++e) {
+    const Edge& edge = plan.edges[e];
+    const Register& reg = plan.registers[edge.reg];
+    const auto hold = static_cast<uint64_t>(edge.hold), take = static_cast<uint64_t>(edge.take);
+    const auto every = static_cast<uint64_t>(reg.emit_every), initial = static_cast<uint64_t>(reg.initial_tokens);
+    const std::vector<Fired>& readers = timeline.firings[edge.consumer];
+    for (size_t to = 0; to < readers.size(); ++to) {
+      if (readers[to].number % hold != 0) continue;
+      for (uint64_t i = 0; i < take; ++i) {
+        const uint64_t token = readers[to].number / hold * take + i;
+        const int from = token < initial ? -1 : place(reg.producer, (token - initial + 1) * every - 1);
+        if (from >= 0) ways.push_back({static_cast<int>(e), from, static_cast<int>(to)});
+      }
+    }
+  }
+  return ways;
 }
 
 }  // namespace sluice::plan

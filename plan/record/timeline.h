@@ -36,4 +36,20 @@ struct Timeline {
 // Throws kValue where the plan's rates do not hold.
 Timeline timeline_of(const Recording& recording);
 
+// A token of a register: the slot is taken from acquired_ns to freed_ns, and full from made_ns on. What happened before
+// or behind the recording is INT64_MIN or INT64_MAX.
+struct TokenTimes {
+  uint64_t token = 0;
+  int64_t acquired_ns = 0, made_ns = 0, freed_ns = 0;
+};
+// Per register, the tokens whose slots were taken while events were recorded, in order. Throws as timeline_of().
+std::vector<std::vector<TokenTimes>> tokens_of(const Recording& recording);
+
+// An edge's token on its way: from the firing that made it to the one that took it, both recorded.
+struct TokenWay {
+  int edge = 0;
+  int from = 0, to = 0;  // in Timeline::firings of the register's producer, and of the edge's consumer
+};
+std::vector<TokenWay> ways_of(const Plan& plan, const Timeline& timeline);
+
 }  // namespace sluice::plan

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/node.h"
 #include "actors/stream_executor.h"
 #include "plan/record/recording.h"
 #include "runtime/session/deadlines.h"
@@ -237,6 +238,32 @@ SessionStats SessionCore::stats() {
   const LoadedPlan& loaded = *state_.loaded;
   add_counters(stats, plan(), memory(), *runner, loaded.streams, loaded.bindings.kernels);
   return stats;
+}
+
+std::optional<plan::LiveSession> SessionCore::live_state() {
+  if (state_.forked()) return std::nullopt;
+  MutexLock lock(state_.mutex);
+  if (state_.runner.get() == nullptr || state_.lifecycle.closed()) return std::nullopt;
+  plan::LiveSession live;
+  live.name = plan().name;
+  live.submitted = state_.admission.submitted();
+  live.finished = state_.admission.finished();
+  live.failed = state_.book.failed();
+  live.in_flight = state_.admission.in_flight();
+  live.max_in_flight = static_cast<uint64_t>(state_.admission.max_in_flight());
+  live.waiting = state_.admission.waiting();
+  const RunnerUse runner(state_.runner);
+  lock.unlock();
+  if (state_.loaded->world != nullptr) live.rank = state_.loaded->world->rank();
+  for (const SessionMemory::Space& space : memory().spaces) live.bytes += space.total();
+  static_assert(plan::kLiveIdle == actors::Node::kIdle && plan::kLiveDevice == actors::Node::kWaiting &&
+                plan::kLiveCores == actors::Node::kLeasing);
+  for (const actors::Node* node : runner->nodes()) {
+    live.firings.push_back(node->firings());
+    live.busy_ns.push_back(static_cast<uint64_t>(node->busy_ns()));
+    live.now.push_back(node->activity());
+  }
+  return live;
 }
 
 SessionMemory SessionCore::memory() const {

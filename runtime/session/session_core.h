@@ -13,13 +13,17 @@
 #include <string>
 #include <vector>
 
+#include "runtime/live/live.h"
 #include "runtime/session/run_events.h"
 #include "runtime/session/session_state.h"
 #include "runtime/session/step_waits.h"
 
 namespace sluice {
 
-class SessionCore final : public StorageUser, public Turns::Member, public std::enable_shared_from_this<SessionCore> {
+class SessionCore final : public StorageUser,
+                          public Turns::Member,
+                          public LiveSource,
+                          public std::enable_shared_from_this<SessionCore> {
  public:
   SessionCore(Engine& engine, std::unique_ptr<LoadedPlan> loaded)
       : events_(engine, std::move(loaded)), lends_outputs_(state_.shape.lends_outputs) {}
@@ -60,6 +64,10 @@ class SessionCore final : public StorageUser, public Turns::Member, public std::
   bool has_fired(uint64_t steps);
   Trace take_trace();
   TraceNames trace_names() const;
+
+  // LiveSource
+  std::optional<plan::LiveSession> live_state() override;
+  const plan::Plan& live_plan() const override { return plan(); }
 
   // StorageUser
   void wait_idle(bool writes_only) override { wait_accesses(state_, writes_only, wait_timeout()); }

@@ -30,6 +30,7 @@ void SessionCore::open() {
   lock.unlock();
   variables->attach(weak_from_this());
   begin(runner, loaded.options.trace, true);
+  add_live_source(shared_from_this());
 }
 
 // Whoever opened it has ended it. An abandoned session is let go by its engine, once its actors have ended. Its runner

@@ -87,11 +87,15 @@ class Browser:
 
     def open(self, path, fragment=""):
         """Opens a file and waits until the page has drawn itself."""
+        self.visit(pathlib.Path(path).resolve().as_uri() + fragment)
+
+    def visit(self, url):
+        """The same of any address."""
         self.events = collections.deque(e for e in self.events if e.get("method") != "Page.loadEventFired")
         self.call("Page.navigate", url="about:blank")
         self.wait_event("Page.loadEventFired")
         self.events.clear()
-        self.call("Page.navigate", url=pathlib.Path(path).resolve().as_uri() + fragment)
+        self.call("Page.navigate", url=url)
         self.wait_event("Page.loadEventFired")
         self.settle()
 

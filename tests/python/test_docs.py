@@ -114,6 +114,7 @@ RUN_BY = {
     ("getting-started.md", "*"): "tests/packaging/test_getting_started.py",
     **{(page, "*"): "tests/serving/python/test_serving_page.py" for page in ("serving.md", "serving-more.md")},
     ("plan-viz.md", "bash"): "tests/python/test_recordings.py",
+    ("plan-viz.md", "sql"): "tests/python/test_perfetto.py",
     ("adding-a-device.md", "bash"): "tests/packaging/test_adding_a_device.py",
     ("adding-an-op.md", "cpp"): "tests/python/test_adding_an_op.py",
     ("adding-an-option.md", "cpp"): "tests/python/test_adding_an_option.py",

@@ -12,6 +12,7 @@ class CommandLine {
     add_forecasts();
     add_measurements();
     add_recordings();
+    add_live();
     add_reviews();
     add_served();
     add_page();
@@ -104,9 +105,31 @@ class CommandLine {
         ->capture_default_str();
     blame->add_flag("--all", args_.text.all, "every row and wait");
     CLI::App* trace = view_of(run, "trace", "What was recorded, by stream");
-    trace->add_option("-o,--output", args_.output,
-                      "write the events instead: as a table where the name ends in .csv, else as JSON for Perfetto");
+    trace->add_option(
+        "-o,--output", args_.output,
+        "write the events instead: for Perfetto where the name ends in .perfetto-trace, as a table where it "
+        "ends in .csv, else as Chrome's JSON");
     view_of(run, "latency", "How long steps took, from where they begin to where they end");
+  }
+
+  void add_live() {
+    CLI::App* top = app_.add_subcommand("top", "What a process does that runs: rates, who waits for whom, registers");
+    CLI::App* page = app_.add_subcommand("live", "The same as a page, on 127.0.0.1 for whoever knows its token");
+    for (CLI::App* view : {top, page}) {
+      view->add_option("pid", args_.live.pid, "a process that runs with SLUICE_LIVE=1")->required();
+      view->add_option("--session", args_.live.session, "only plans of this name");
+    }
+    top->add_option("--interval", args_.live.interval, "seconds between two pictures")
+        ->check(CLI::Range(0.05, 3600.0))
+        ->capture_default_str();
+    top->add_option("--count", args_.live.count, "so many pictures (0: until the process ends; 1 when piped)")
+        ->check(CLI::Range(0, 1000000));
+    top->add_flag("--all", args_.text.all, "every actor and register");
+    top->add_flag("--json", args_.json, "machine-readable, a document for each picture");
+    top->add_option("--width", args_.text.width, "columns (default: the terminal's, 100 when piped)")
+        ->check(CLI::Range(40, 1000));
+    page->add_option("--port", args_.live.port, "of the page (0: any that is free)")->check(CLI::Range(0, 65535));
+    page->add_option("--source", args_.source, "directory of the program, where the plan's source files lie");
   }
 
   void add_reviews() {

@@ -6,6 +6,7 @@
 
 #include "plan/time/simulator.h"
 #include "tools/plan_viz/completion.h"
+#include "tools/plan_viz/live.h"
 #include "tools/plan_viz/views.h"
 
 namespace sluice::plan_viz {
@@ -19,6 +20,7 @@ struct Arguments {
   plan::SimulateOptions simulate;
   double firing_us = 0, message_us = 0;
   int cores = -1;
+  LiveOptions live;
 };
 
 // Adds the commands and their options, which write to `args`.

@@ -27,7 +27,8 @@ uint64_t hash_of(std::string_view text) {
 
 }  // namespace
 
-// Only the page's own style and script have its nonce: nothing else runs, and nothing is loaded.
+// Only the page's own style and script have its nonce: nothing else runs, and nothing is loaded but what a live page
+// asks its own server.
 std::string html_page(const std::vector<Page>& pages) {
   SLUICE_CHECK_KIND(
       kUnsupported, *kPageScript != '\0',
@@ -39,6 +40,7 @@ std::string html_page(const std::vector<Page>& pages) {
   const std::string nonce = fmt::format("{:016x}", hash_of(data));
   const std::map<std::string_view, std::string> parts = {{"title", escaped(pages[0].plan->name)},
                                                          {"nonce", nonce},
+                                                         {"connect", pages[0].live.empty() ? "'none'" : "'self'"},
                                                          {"style", kPageStyle},
                                                          {"script", kPageScript},
                                                          {"data", data}};

@@ -132,8 +132,11 @@ int show_recording(const std::string& view, const Arguments& args) {
                args.path, view);
   const plan::Recording recording = plan::load_recording(args.path);
   if (view == "trace" && !args.output.empty()) {
-    const bool table = fs::path(args.output).extension() == ".csv";
-    write_file(args.output, table ? plan_viz::csv_text(recording) : plan_viz::chrome_text(recording));
+    const std::string kind = fs::path(args.output).extension().string();
+    const bool perfetto = kind == ".perfetto-trace" || kind == ".pftrace";
+    write_file(args.output, kind == ".csv" ? plan_viz::csv_text(recording)
+                            : perfetto     ? plan_viz::perfetto_trace(recording)
+                                           : plan_viz::chrome_text(recording));
     return 0;
   }
   std::string text;
@@ -257,6 +260,8 @@ int run(const std::string& view, Arguments& args) {
     std::cout << (args.json ? plan_viz::compare_json(found) : plan_viz::compare_text(found, args.text));
     return found.differing.empty() ? 0 : 1;
   }
+  if (view == "top") return plan_viz::show_top(args.live);
+  if (view == "live") return plan_viz::serve_page(args.live);
   if (view == "blame" || view == "trace" || view == "latency") return show_recording(view, args);
   if (view == "diff") return show_difference(args);
   const plan::Plan plan = load(args.path);
@@ -306,6 +311,8 @@ int main(int argc, char** argv) {
       "  plan-viz why PLAN NAME             where a kernel, actor or register comes from\n"
       "  plan-viz blame RUN                 where the time of a recorded run went, and who was waited for\n"
       "  plan-viz latency RUN               how long its steps took\n"
+      "  plan-viz top PID                   what a process does right now, and who waits for whom\n"
+      "  plan-viz live PID                  the same as a page\n"
       "  plan-viz cost COSTS --plan PLAN    what its kernels took when they ran\n"
       "  plan-viz served MODELS             what serves them: queues, batcher, instances, plans\n"
       "  plan-viz requests PLAN TRACE       what a server's requests waited for, and what fired for them\n"
@@ -325,6 +332,11 @@ int main(int argc, char** argv) {
       std::cout << plan_viz::completion(args.shell, plan_viz::words_of(app));
       return 0;
     }
+    args.live.text = args.text;
+    args.live.json = args.json;
+    args.live.redraw = isatty(STDOUT_FILENO) != 0 && !args.json;
+    args.live.source = args.source.empty() ? "." : args.source;
+    if (args.live.count < 0) args.live.count = args.live.redraw ? 0 : 1;
     return run(name, args);
   } catch (const std::exception& e) {
     std::cerr << "plan-viz: " << e.what() << "\n";

@@ -301,6 +301,7 @@ std::string page_json(const Page& page) {
   std::string s = fmt::format("{{\"name\":{},\"target\":{},\"costs\":{},\"period\":{},\"critical\":{},\"bytes\":{}",
                               quoted_json(plan.name), quoted_json(plan.target), costs, sim.period_ns,
                               quoted_json(critical_str(plan, sim.critical)), l.total);
+  if (!page.live.empty()) s += ",\"live\":" + page.live;
   s += cycle_data(sim) + streams_data(plan) + devices_data(uses) + calls_data(given);
   s += actors_data(plan, strings) + kernels_data(plan, strings) + registers_data(plan, sim, strings);
   s += memory_data(plan) + ledger_data(plan, l);

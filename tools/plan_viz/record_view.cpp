@@ -165,10 +165,11 @@ std::string trace_text(const Recording& recording, const TextOptions& options) {
 
 std::string trace_json(const Recording& recording) {
   const Timeline timeline = timeline_of(recording);
-  std::string s =
-      fmt::format("{{\"name\": {}, \"recorded_ns\": {}, \"events\": {}, \"lost\": {}, \"rank\": {}, \"streams\": [",
-                  quoted_json(recording.plan.name), timeline.end_ns - timeline.begin_ns, recording.trace.events.size(),
-                  recording.trace.lost, recording.rank);
+  std::string s = fmt::format(
+      "{{\"name\": {}, \"recorded_ns\": {}, \"events\": {}, \"lost\": {}, \"rank\": {}, \"tokens\": {}, "
+      "\"streams\": [",
+      quoted_json(recording.plan.name), timeline.end_ns - timeline.begin_ns, recording.trace.events.size(),
+      recording.trace.lost, recording.rank, ways_of(recording.plan, timeline).size());
   const std::vector<StreamUse> uses = uses_of(recording);
   for (size_t i = 0; i < uses.size(); ++i)
     s += fmt::format(

@@ -102,6 +102,8 @@ std::string trace_text(const plan::Recording& recording, const TextOptions& opti
 std::string trace_json(const plan::Recording& recording);
 std::string chrome_text(const plan::Recording& recording);
 std::string csv_text(const plan::Recording& recording);
+// The same in Perfetto's own format: lanes of streams and actors, flows of tokens, counters of slots and memory.
+std::string perfetto_trace(const plan::Recording& recording);
 // How long its steps took, from each actor that begins them to each sink.
 std::string latency_text(const plan::Recording& recording, const TextOptions& options);
 std::string latency_json(const plan::Recording& recording);
@@ -142,6 +144,7 @@ struct Page {
   std::string source_root = ".";
   const plan::Recording* recording = nullptr;
   const ServedTrace* served = nullptr;
+  std::string live = "";  // of a page that asks its server how the plan runs now: whose it is, as JSON
 };
 std::string page_json(const Page& page);
 // One page without any other file, of one plan or of two side by side. Throws kUnsupported where plan-viz was built

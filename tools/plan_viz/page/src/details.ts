@@ -1,5 +1,6 @@
 // The panel: everything that is known of what is selected.
 import { $, bytes, button, count, el, percent, plural, time } from "./format";
+import { Doing } from "./live";
 import { usersOf } from "./memory";
 import { Plan, RUN, EMIT, Run, View } from "./model";
 import { color } from "./palette";
@@ -89,6 +90,7 @@ function showActor(plan: Plan, a: number): void {
     const list = run.blame[a] ?? [], all = list.reduce((n, [, ns]) => n + ns, 0);
     items("where its time went", [...list].sort((x, y) => y[1] - x[1]).map(([what, ns]) => span(bar(ns / all), ` ${percent(ns / all)} ${what}`)), "", 12);
   }
+  showActorLive(a, plan);
   showWaits(plan, a);
   items("consumes", [...plan.inEdges[a]].map(e => link(registers.n[edges.reg[e]], "register", edges.reg[e])));
   items("produces", [...plan.outRegisters[a]].map(r => link(registers.n[r], "register", r)));
@@ -97,6 +99,40 @@ function showActor(plan: Plan, a: number): void {
     const r = kind === EMIT ? index : edges.reg[index];
     return span(el("span", kind === EMIT ? "emit " : "release ", "kind"), link(registers.n[r], "register", r));
   }), "mono", 600);
+}
+// Of a process that runs: what an actor did of late, and for whom it waited.
+function doingText(plan: Plan, doing: Doing): (string | Node)[] {
+  const { kernels, registers, actors, edges } = plan.data, whom = (): HTMLElement => link(actors.n[doing.whom], "actor", doing.whom);
+  if (doing.does === "runs") return ["runs ", link(kernels.n[doing.index], "kernel", doing.index), " " + plan.text(kernels.source[doing.index])];
+  if (doing.does === "data") { const r = edges.reg[doing.index]; return ["waits for ", whom(), ": data ", link(registers.n[r], "register", r)]; }
+  if (doing.does === "slot") return ["waits for ", doing.whom < 0 ? "a reader" : whom(), ": a slot of ", link(registers.n[doing.index], "register", doing.index)];
+  if (doing.does === "stream") return ["is ready; its stream is in ", whom()];
+  return [doing.does === "ready" ? "is about to fire" : "waits for " + (doing.does === "cores" ? "cores" : "a " + doing.does)];
+}
+function slotBoxes(quota: number, full: number, writing: number): HTMLElement {
+  const slots = el("span", undefined, "slots");
+  for (let i = 0; i < Math.min(quota, 64); ++i) slots.append(el("i", undefined, i < full ? "full" : i < full + writing ? "writing" : ""));
+  return span(slots, ` ${full} full, ${writing} in flight, ${quota - full - writing} free`);
+}
+function showActorLive(a: number, plan: Plan): void {
+  const live = state.live;
+  if (!live?.now) return;
+  items("now", live.doings(a).map(d => span(bar(d.share), ` ${percent(d.share)} `, ...doingText(plan, d))), "", 8);
+  facts([["firings", count(live.now.firings[a])], ["per second", live.firings(a).toFixed(1)], ["in kernels", percent(live.busy(a))]]);
+}
+// The whole process: rates, the busiest actors and who waits for them, the fullest registers.
+function showLive(plan: Plan): void {
+  const live = state.live!, d = plan.data;
+  head(d.name, `running in process ${live.pid} (${live.program})`);
+  if (live.fault) add(el("p", live.fault, "bad"));
+  if (!live.moments.length) return;
+  const now = live.now;
+  facts([["steps per second", live.steps().toFixed(1)], ["in flight", `${now.inFlight} of ${now.most}`], ["finished", now.finished], ["failed", now.failed || ""], ["waiting for room", now.waiting || ""]]);
+  const actors = d.actors.n.map((_, a) => ({ a, busy: live.busy(a) })).sort((x, y) => y.busy - x.busy);
+  items("busiest actors", actors.filter(x => x.busy > 0).map(({ a, busy }) => () => span(bar(busy), ` ${percent(busy)} `, link(d.actors.n[a], "actor", a))), "", 12);
+  items("who waits for whom", actors.map(({ a }) => ({ a, most: live.doings(a)[0] })).filter(x => x.most.does !== "runs").map(({ a, most }) => () => span(link(d.actors.n[a], "actor", a), " ", ...doingText(plan, most), ` ${percent(most.share)}`)), "", 40);
+  const used = d.registers.n.map((_, r) => ({ r, ...live.use(r) })).filter(u => u.full + u.writing > 0).sort((x, y) => y.full - x.full);
+  items("registers in use", used.map(u => () => span(link(d.registers.n[u.r], "register", u.r), " ", slotBoxes(d.registers.quota[u.r], u.full, u.writing))), "", 40);
 }
 // At the moment of the replay: does the actor fire, or what does it wait for?
 function waitText(plan: Plan, a: number): (string | Node)[] {
@@ -135,10 +171,10 @@ function showRegister(plan: Plan, r: number): void {
     ["emitted", registers.emit[r] > 1 ? "every " + registers.emit[r] + " firings" : ""], ["at the start", registers.initial[r] ? plural(registers.initial[r], "token") : ""],
     ["in place of", registers.inPlace[r] < 0 ? "" : link(registers.n[registers.inPlace[r]], "register", registers.inPlace[r])], ["events", plan.text(registers.events[r])]]);
   if (state.at >= 0 && tokensOf(plan, shownRun())) {
-    const { writing, full } = tokensOf(plan, shownRun())!.use(r, state.at), slots = el("span", undefined, "slots");
-    for (let i = 0; i < Math.min(registers.quota[r], 64); ++i) slots.append(el("i", undefined, i < full ? "full" : i < full + writing ? "writing" : ""));
-    items("at " + time(state.at), [span(slots, ` ${full} full, ${writing} being written, ${registers.quota[r] - full - writing} free`)]);
+    const { writing, full } = tokensOf(plan, shownRun())!.use(r, state.at);
+    items("at " + time(state.at), [slotBoxes(registers.quota[r], full, writing)]);
   }
+  if (state.live?.now) items("now", [slotBoxes(registers.quota[r], state.live.use(r).full, state.live.use(r).writing)]);
   for (const run of plan.runs) {
     const shares = occupancy(plan, run, r);
     if (shares) items("slots taken, " + run.name, [...shares].map((share, n) => ({ share, n })).filter(({ share, n }) => share > 0 || n === registers.quota[r]).map(({ share, n }) => span(bar(share), ` ${n} for ${percent(share)} of the time`)), "", 12);
@@ -208,7 +244,7 @@ function showMoment(plan: Plan): void {
 export function showDetails(plan: Plan): void {
   panel.replaceChildren();
   const s = state.selected;
-  if (!s) { if (state.at >= 0) showMoment(plan); else showPlan(plan); }
+  if (!s) { if (state.at >= 0) showMoment(plan); else if (state.live) showLive(plan); else showPlan(plan); }
   else ({ kernel: showKernel, actor: showActor, register: showRegister, request: showRequest, buffer: showBuffer })[s.kind](plan, s.index);
   const served = plan.runs.find(r => r.steps.length);
   if (s?.step !== undefined && served) items("ran for", requestsOf(served, s.step).map(i => link(requestName(served, i), "request", i)));

@@ -1,5 +1,5 @@
 // The graph of actors, drawn; with the tokens of the replay.
-import { bytes, plural, time } from "./format";
+import { bytes, percent, plural, time } from "./format";
 import { Graph, graphOf, Link, Node, NODE_H, NODE_W, unfoldedToSee } from "./folding";
 import { Plan } from "./model";
 import { Bright } from "./lanes";
@@ -7,6 +7,9 @@ import { theme, Theme } from "./palette";
 import { change, shownRun, state } from "./state";
 import { FONT, sized } from "./surface";
 import { Tokens, tokensOf } from "./tokens";
+
+// Tokens at the moment of the replay, or of the process that runs.
+type Now = Pick<Tokens, "use" | "active">;
 
 export class GraphView {
   private graph: Graph | null = null;
@@ -58,7 +61,7 @@ export class GraphView {
     const k = devicePixelRatio || 1;
     pen.setTransform(k * this.zoom, 0, 0, k * this.zoom, k * this.dx, k * this.dy);
     pen.font = FONT;
-    const tokens = state.at >= 0 ? tokensOf(this.plan, shownRun()) : null;
+    const tokens: Now | null = state.live?.now ? state.live : state.at >= 0 ? tokensOf(this.plan, shownRun()) : null;
     const left = -this.dx / this.zoom, top = -this.dy / this.zoom, right = left + width / this.zoom, bottom = top + height / this.zoom;
     for (const link of graph.links) {
       const a = graph.nodes[link.from], b = graph.nodes[link.to];
@@ -69,7 +72,7 @@ export class GraphView {
       if (node.x < right && node.x + NODE_W > left && node.y < bottom && node.y + NODE_H > top) this.drawNode(pen, node, colors, tokens, bright);
   }
 
-  private drawLink(pen: CanvasRenderingContext2D, link: Link, a: Node, b: Node, colors: Theme, tokens: Tokens | null): void {
+  private drawLink(pen: CanvasRenderingContext2D, link: Link, a: Node, b: Node, colors: Theme, tokens: Now | null): void {
     const { registers } = this.plan.data, back = b.layer <= a.layer, x0 = a.x + NODE_W, y0 = a.y + NODE_H / 2, x1 = b.x, y1 = b.y + NODE_H / 2;
     const hot = link.registers.some(r => this.plan.data.cycleRegisters.includes(r)), on = state.selected?.kind === "register" && link.registers.includes(state.selected.index);
     const near = state.selected?.kind === "actor" && (a.actors.includes(state.selected.index) || b.actors.includes(state.selected.index));
@@ -110,7 +113,7 @@ export class GraphView {
     pen.textAlign = "left";
   }
 
-  private drawNode(pen: CanvasRenderingContext2D, node: Node, colors: Theme, tokens: Tokens | null, bright: Bright): void {
+  private drawNode(pen: CanvasRenderingContext2D, node: Node, colors: Theme, tokens: Now | null, bright: Bright): void {
     const { kernels, streams, actors } = this.plan.data, hot = node.actors.some(a => this.plan.cycle.has(a));
     const on = state.selected?.kind === "actor" && node.actors.includes(state.selected.index) || state.selected?.kind === "kernel" && node.actors.includes(this.plan.actorOf[state.selected.index]);
     const firing = tokens !== null && node.actors.some(a => tokens.active(a, state.at) >= 0);
@@ -132,7 +135,8 @@ export class GraphView {
       pen.font = FONT;
       pen.fillStyle = firing ? colors.panel : colors.dim;
       const s = streams[actors.stream[node.actors[0]]].n;
-      const text = (node.group ? plural(node.actors.length, "actor") : s.length > 15 ? s.slice(-15) : s) + (runs.length ? " · " + (this.plan.data.costs ? time(cost) : plural(runs.length, "kernel")) : "");
+      const busy = state.live?.now ? percent(node.actors.reduce((sum, a) => sum + state.live!.busy(a), 0)) + " busy" : "";
+      const text = busy || (node.group ? plural(node.actors.length, "actor") : s.length > 15 ? s.slice(-15) : s) + (runs.length ? " · " + (this.plan.data.costs ? time(cost) : plural(runs.length, "kernel")) : "");
       pen.fillText(text, node.x + 9, node.y + 32);
       if (node.group) { pen.strokeStyle = firing ? colors.panel : colors.dim; pen.lineWidth = 1.2; pen.strokeRect(node.x + NODE_W - 21, node.y + 8, 13, 13); pen.fillText("+", node.x + NODE_W - 18, node.y + 15); }
     }

@@ -5,6 +5,7 @@ import { readDropped } from "./drop";
 import { $, button, count, el, plural, bytes, time, toggleClass } from "./format";
 import { GraphView } from "./graph";
 import { Bright, LanesView } from "./lanes";
+import { follow, Live } from "./live";
 import { MemoryView } from "./memory";
 import { Plan } from "./model";
 import { drawOverview, firstOf, startOverview } from "./overview";
@@ -12,7 +13,7 @@ import { colorOps, dark } from "./palette";
 import { drawPlayer, startPlayer, stepReplay, toggle } from "./player";
 import { startPointer } from "./pointer";
 import { requestEdges } from "./rows";
-import { change, FOLDS, onChange, readHash, setWindow, shownRun, shownRuns, State, state, totalTime, ViewName } from "./state";
+import { change, FOLDS, Kind, onChange, readHash, setWindow, shownRun, shownRuns, State, state, totalTime, ViewName } from "./state";
 import { Tables } from "./tables";
 import { moments, tokensOf } from "./tokens";
 import { PlanData } from "./wire";
@@ -105,11 +106,28 @@ function update(changed: Set<keyof State>): void {
   if (has("plan", "words", "cycle")) findBright();
   if (has("plan", "view", "run", "cycle", "fold", "other", "space")) drawFrame();
   if (has("plan", "selected", "at", "run")) showDetails(state.plan);
+  if (has("live")) { drawLive(); if (state.view !== "graph") return; }
   if (has("selected")) { $("details").scrollTop = 0; reveal(); }
   if (has("plan", "selected", "words", "tab")) tables.draw();
   if (has("plan", "at", "run")) drawPlayer();
   if (state.view === "compare" && has("plan", "other", "view", "words")) drawCompare($("stage").clientWidth);
   redraw();
+}
+// The panel follows the process once a second, but not under a finger that is about to click.
+let pressed = false, drawn = 0;
+function drawLive(): void {
+  if (pressed || Date.now() - drawn < 900 && !state.live!.fault) return;
+  drawn = Date.now();
+  showDetails(state.plan);
+}
+function startLive(): void {
+  const { live } = state.plan.data;
+  if (!live) return;
+  const panel = $("details");
+  panel.addEventListener("pointerdown", () => { pressed = true; });
+  addEventListener("pointerup", () => { pressed = false; });
+  change({ live: new Live(live.pid, live.program), view: location.hash ? state.view : "graph" });
+  void follow(state.live!, () => change({ live: state.live }));
 }
 function drawFrame(): void {
   drawBar();
@@ -205,6 +223,7 @@ function start(): void {
   const [first, second] = JSON.parse($("data").textContent!) as PlanData[];
   show(first, second ?? null);
   readHash();
+  startLive();
   search.value = state.words.join(" ");
   search.addEventListener("input", () => change({ words: search.value.toLowerCase().split(/\s+/).filter(Boolean) }));
   $("theme").onclick = switchTheme;
@@ -225,4 +244,5 @@ function start(): void {
 }
 start();
 // For tests: where things stand on the canvas, and what fills the slots.
-Object.assign(window, { planViz: { state, lanes: () => lanes, graph: () => graph, memory: () => memory, tokens: () => tokensOf(state.plan, shownRun()), moments: () => moments(shownRun()), draw: drawStage } });
+Object.assign(window, { planViz: { state, lanes: () => lanes, graph: () => graph, memory: () => memory, tokens: () => tokensOf(state.plan, shownRun()), moments: () => moments(shownRun()), draw: drawStage,
+  select: (kind: Kind, index: number) => change({ selected: { kind, index } }) } });

@@ -1,4 +1,5 @@
 // What the page shows. All of it that matters to others stands in the address.
+import { Live } from "./live";
 import { Plan, Run } from "./model";
 
 export type Kind = "kernel" | "actor" | "register" | "request" | "buffer";
@@ -20,11 +21,12 @@ export interface State {
   open: Set<string>;           // groups of the graph that are unfolded
   tab: string;
   space: number;               // of the memory view
+  live: Live | null;           // the process that runs the plan right now
 }
 
 export const state: State = {
   plan: null as unknown as Plan, other: null, run: 0, view: "lanes", selected: null, words: [], t0: 0, t1: 1, at: -1, cycle: false,
-  fold: "module", open: new Set(), tab: "", space: 0,
+  fold: "module", open: new Set(), tab: "", space: 0, live: null,
 };
 
 // The run whose time the views share; of several, the measured one.

@@ -3,6 +3,7 @@
 
 export interface PlanData {
   name: string; target: string; costs: boolean; period: number; critical: string; bytes: number;
+  live?: { pid: number; program: string };  // of a page whose server tells how it runs
   cycle: number[]; cycleRegisters: number[];
   streams: StreamData[]; order: number[];
   devices: [string, number, number, number, number, number][];

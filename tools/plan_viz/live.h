@@ -1,0 +1,27 @@
+#pragma once
+// Looks at a process that runs, until it ends.
+#include <cstdint>
+#include <string>
+
+#include "tools/plan_viz/views.h"
+
+namespace sluice::plan_viz {
+
+struct LiveOptions {
+  int64_t pid = 0;
+  std::string session;  // only plans of this name; "": all
+  double interval = 1;  // seconds between two pictures
+  int count = -1;       // pictures; 0: until the process ends
+  bool json = false;
+  bool redraw = false;       // over the picture before
+  int port = 0;              // of the page; 0: any that is free
+  std::string source = ".";  // of the program, for the page
+  TextOptions text;
+};
+
+// In the terminal. Throws what LiveClient throws.
+int show_top(const LiveOptions& options);
+// As a page on 127.0.0.1, for whoever knows its token; until the process ends, or Ctrl-C.
+int serve_page(const LiveOptions& options);
+
+}  // namespace sluice::plan_viz
