@@ -54,9 +54,10 @@ class Cases:
         return iter(sorted(texts if self._only_texts else models))
 
 
-def _class(lib: Any, kind: str) -> Any:
+def _class(lib: Any, kind: str, config: Any) -> Any:
+    """The class that goes on with text, where there is one and the config is of texts alone; otherwise the model."""
     _, models, texts = _names()
-    name = texts.get(kind, models.get(kind))
+    name = models[kind] if kind in models and hasattr(config, "text_config") else texts.get(kind, models.get(kind))
     return getattr(lib, name if isinstance(name, str) else name[0])
 
 
@@ -69,7 +70,8 @@ class Size:
 
     def model(self, lib: Any, kind: str) -> Any:
         with side(lib), contextlib.redirect_stderr(io.StringIO()):
-            return _class(lib, kind)(changed(small(getattr(lib, _names()[0][kind])(), self.level), self.changes))
+            config = changed(small(getattr(lib, _names()[0][kind])(), self.level), self.changes)
+            return _class(lib, kind, config)(config)
 
 
 def _sized(kind: str, level: int) -> Size:

@@ -235,3 +235,16 @@ def test_sizes_are_rounded_while_a_graph_is_traced():
         assert first.shape == (8, 6) and ours.equal(second, ours.ceil(x[:, :3]))
         with pytest.raises(TypeError, match="must be Tensor, not float"):
             ours.ceil(1.5)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_gradients_of_softmax_are_had_from_its_result(name, dim):
+    x, weights = torch.randn(3, 4, 5, dtype=torch.float64), torch.randn(3, 4, 5, dtype=torch.float64)
+    output = getattr(torch, name)(x, dim)
+    expected = getattr(torch, f"_{name}_backward_data")(weights, output, dim, torch.float64)
+    with sl.mock_torch():
+        import torch as ours
+
+        got = getattr(ours, f"_{name}_backward_data")(ours.tensor(weights.numpy()), ours.tensor(output.numpy()), dim, ours.float64)
+    torch.testing.assert_close(torch.from_numpy(got.numpy()), expected)

@@ -135,5 +135,16 @@ def _of_sizes(name: str) -> Any:
     return either
 
 
-MEMBERS = {"torch": {"ops": _Ops(), **{name: _of_sizes(name) for name in ("ceil", "floor")}},
+def _softmax_backward_data(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
+    """The gradient of a softmax from its result, which functions with a backward of their own ask for."""
+    of_result = grad_output * output
+    return (of_result - output * of_result.sum(dim, keepdim=True)).to(input_dtype)
+
+
+def _log_softmax_backward_data(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
+    return (grad_output - output.exp() * grad_output.sum(dim, keepdim=True)).to(input_dtype)
+
+
+MEMBERS = {"torch": {"ops": _Ops(), "_softmax_backward_data": _softmax_backward_data, "_log_softmax_backward_data": _log_softmax_backward_data,
+                     **{name: _of_sizes(name) for name in ("ceil", "floor")}},
            "torch.library": {"register_fake": _register_fake, "register_autograd": _register_autograd, "Library": _Library}}
