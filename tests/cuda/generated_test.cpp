@@ -171,7 +171,8 @@ TEST(GeneratedKernels, AreThereForEveryOpOfTheCpus) {
                   "fused_reduce", "grid_sample", "host_function", "linalg_cholesky", "linalg_eig", "linalg_eigh",
                   "linalg_ldl", "linalg_ldl_solve", "linalg_lu", "linalg_matrix_exp", "linalg_permutation", "linalg_qr",
                   "linalg_solve", "linalg_solve_triangular", "linalg_svd", "loop", "lstm_cell", "lstm_cell_backward",
-                  "numbers_of_keys", "positions", "sum_of_squares", "weighted_taps", "weighted_taps_backward"));
+                  "numbers_of_keys", "positions", "requantize", "sum_of_squares", "weighted_taps",
+                  "weighted_taps_backward"));
 }
 
 TEST(GeneratedKernels, ShowTheirText) {
