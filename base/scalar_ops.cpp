@@ -73,6 +73,8 @@ constexpr ScalarOp kComplexOps[] = {
 #define FUNCTION(NAME, PARAMETERS, ...) {#NAME, #PARAMETERS, #__VA_ARGS__, true},
 #define INTEGER_FUNCTION(NAME, PARAMETERS, ...) {#NAME, #PARAMETERS, #__VA_ARGS__, false},
 constexpr ScalarFunction kFunctions[] = {
+#include "base/scalar/fixed_point.inc"
+//
 #include "base/scalar/functions.inc"
 };
 

@@ -70,7 +70,7 @@ const OpRegistry& builtin_ops() {
         ops::fused_matmul_ops(),  ops::multi_update_ops(),
         ops::recurrent_ops(),     ops::taps_ops(),
         ops::resampling_ops(),    ops::folded_weights_ops(),
-        ops::samples_ops(),
+        ops::samples_ops(),       ops::fixed_point_ops(),
     };
     OpRegistry r;
     for (const auto& family :

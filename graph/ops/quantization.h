@@ -38,4 +38,17 @@ const OpDef& int8_linear_op();
 
 std::span<const OpDef* const> quantization_ops();
 
+// The same in fixed point, without any float (fixed_point.cpp). Inputs of requantize, and of int8_conv_fixed and
+// int8_linear_fixed; what their attributes begin with.
+namespace requantize_input {
+enum { kX, kMultiplier, kExponent, kCount };
+}
+namespace int8_fixed_input {
+enum { kX, kWeight, kMultiplier, kExponent, kBias, kCount };
+}
+namespace int8_fixed_attr {
+enum { kDtype, kXZero, kYZero, kLow, kHigh, kConv };
+}
+std::span<const OpDef* const> fixed_point_ops();
+
 }  // namespace sluice::ops

@@ -35,15 +35,11 @@ class Convolution {
 
   // Of 8-bit integers.
   std::string forward_int8(const plan::KernelQuery& query, Shared& shared) {
-    add_int8_zero(lines_, query);
-    open_outputs();
-    lines_.add("int32_t a = 0;");
-    lines_.loop("k", w_.shape[1]);
-    open_taps();
-    lines_.add(fmt::format("a += {} * x1[{}];", int8_factor(query, at_x()), at_w()));
-    for (int k = 0; k <= dims_; ++k) lines_.close();
+    const Int8 sums(query, shared);
+    sums.declare(lines_);
+    Int8::wants_patch(w_, y_.shape[1] / groups_) ? sums_of_patches(sums) : sums_one_by_one(sums);
     const bool residual = query.inputs.size() > 5 && query.inputs[5].shape.rank() > 0;
-    finish_int8(lines_, query, shared, "c", residual ? at(query.inputs[5], {"n", "c"}, "i") : "", at_y());
+    sums.finish(lines_, "c", residual ? at(query.inputs[5], {"n", "c"}, "i") : "", at_y());
     lines_.close_all();
     return lines_.text();
   }
@@ -87,6 +83,39 @@ class Convolution {
   }
 
  private:
+  void sums_one_by_one(const Int8& sums) {
+    open_outputs();
+    lines_.add(fmt::format("int32_t a = {};", sums.begin("c")));
+    lines_.loop("k", w_.shape[1]);
+    open_taps();
+    lines_.add(fmt::format("a += {} * x1[{}];", sums.term(at_x()), at_w()));
+    for (int k = 0; k <= dims_; ++k) lines_.close();
+  }
+  // All channels of a place read the same terms, which are sought once. What lies outside of x adds nothing.
+  void sums_of_patches(const Int8& sums) {
+    const int64_t count = numel(w_.shape) / w_.shape[0];
+    Int8::declare_patch(lines_, count);
+    lines_.loop("n", y_.shape[0]);
+    lines_.loop("g", groups_);
+    open("i", y_.shape);
+    lines_.add("int16_t* term = patch;");
+    lines_.loop("k", w_.shape[1]);
+    std::string inside;
+    for (int d = 0; d < dims_; ++d) {
+      lines_.loop(fmt::format("j{}", d), w_.shape[d + 2]);
+      add_place(d);
+      if (padding_[static_cast<size_t>(d)] > 0)
+        inside += fmt::format("{0}p{1} >= 0 && p{1} < {2}", inside.empty() ? "" : " && ", d, x_.shape[d + 2]);
+    }
+    const std::string term = sums.term(at_x());
+    lines_.add(inside.empty() ? fmt::format("*term++ = (int16_t){};", term)
+                              : fmt::format("*term++ = (int16_t)({} ? {} : 0);", inside, term));
+    for (int k = 0; k <= dims_; ++k) lines_.close();
+    sums.close_patch(lines_, count);
+    lines_.loop("o", y_.shape[1] / groups_);
+    name_channel();
+    sums.dot(lines_, offset(w_.strides, std::vector<std::string>{"c"}), count, sums.begin("c"));
+  }
   void name_channel() { lines_.add(fmt::format("const ptrdiff_t c = g * {} + o;", y_.shape[1] / groups_)); }
   void open_outputs() {
     lines_.loop("n", y_.shape[0]);
@@ -102,9 +131,13 @@ class Convolution {
   // The place of x that the window of place i has at j, where it is inside.
   void name_place(int d) {
     const size_t at = static_cast<size_t>(d);
+    add_place(d);
+    if (padding_[at] > 0) lines_.add(fmt::format("if (p{0} < 0 || p{0} >= {1}) continue;", d, x_.shape[d + 2]));
+  }
+  void add_place(int d) {
+    const size_t at = static_cast<size_t>(d);
     lines_.add(fmt::format("const ptrdiff_t p{0} = i{0} * {1} + j{0} * {2} - {3};", d, stride_[at], dilation_[at],
                            padding_[at]));
-    if (padding_[at] > 0) lines_.add(fmt::format("if (p{0} < 0 || p{0} >= {1}) continue;", d, x_.shape[d + 2]));
   }
   void open_taps() {
     for (int d = 0; d < dims_; ++d) {
@@ -162,6 +195,7 @@ std::string print_input_grad(const plan::KernelQuery& query, Shared&) {
 void add_convolutions(Printers& printers) {
   printers["conv"] = {.print = print_conv};
   printers["int8_conv"] = {.print = print_int8_conv};
+  printers["int8_conv_fixed"] = {.print = print_int8_conv};
   printers["conv_weight_grad"] = {.print = print_weight_grad};
   printers["conv_input_grad"] = {.print = print_input_grad};
 }

@@ -1,6 +1,7 @@
 #include "kernels/c/memory.h"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <cstring>
@@ -71,6 +72,27 @@ std::string element_text(const void* data, DType dtype, int64_t i) {
   }
 }
 
+// "": none is given.
+std::string section_of(const std::string& variable, const Sections& sections) {
+  for (const auto& [pattern, section] : sections)
+    if (fnmatch(pattern.c_str(), variable.c_str(), 0) == 0) return section;
+  return "";
+}
+
+void check_sections(const plan::Plan& plan, const Sections& sections) {
+  for (const auto& [pattern, section] : sections) {
+    const bool found = std::any_of(plan.variables.begin(), plan.variables.end(), [&](const plan::Variable& variable) {
+      return fnmatch(pattern.c_str(), variable.name.c_str(), 0) == 0;
+    });
+    std::string names;
+    for (const plan::Variable& variable : plan.variables) names += (names.empty() ? "" : ", ") + variable.name;
+    SLUICE_CHECK(found, "plan '{}' as C: sections: '{}': no such variable; the plan has {}", plan.name, pattern, names);
+    const bool plain = !section.empty() && section.find_first_of("\"\\ \n") == std::string::npos;
+    SLUICE_CHECK(plain, "plan '{}' as C: sections: \"{}\" of '{}': is none; must be a name as .data.fast", plan.name,
+                 section, pattern);
+  }
+}
+
 bool all_zero(const void* data, uint64_t bytes) {
   const auto* const at = static_cast<const unsigned char*>(data);
   return std::all_of(at, at + bytes, [](unsigned char byte) { return byte == 0; });
@@ -86,7 +108,8 @@ Block lay_out(const plan::Plan& plan) {
   return {packing.offsets, packing.bytes};
 }
 
-std::vector<Tensor> tensors_of(const plan::Plan& plan, const Block& block) {
+std::vector<Tensor> tensors_of(const plan::Plan& plan, const Block& block, const Sections& sections) {
+  check_sections(plan, sections);
   std::vector<Tensor> tensors;
   const Lives lives(plan);
   for (size_t b = 0; b < plan.buffers.size(); ++b)
@@ -98,7 +121,7 @@ std::vector<Tensor> tensors_of(const plan::Plan& plan, const Block& block) {
   const std::vector<bool> written = plan::written_variables(plan);
   for (size_t v = 0; v < plan.variables.size(); ++v)
     tensors.push_back({plan.variables[v].name, written[v] ? Tensor::Kind::kState : Tensor::Kind::kConstant,
-                       plan.variables[v].spec.extent_bytes(), 0});
+                       plan.variables[v].spec.extent_bytes(), 0, section_of(plan.variables[v].name, sections)});
   std::stable_sort(tensors.begin() + static_cast<std::ptrdiff_t>(values), tensors.end(), larger);
   return tensors;
 }
@@ -108,7 +131,7 @@ std::string variable_name(const plan::Plan& plan, size_t index) {
 }
 
 std::string variable_text(const plan::Plan& plan, size_t index, bool changes, const Contents& contents,
-                          const std::string& name) {
+                          const std::string& name, const Sections& sections) {
   const plan::Variable& v = plan.variables[index];
   const int64_t count = numel(v.spec.shape);
   const void* const data = contents(v.name);
@@ -117,11 +140,13 @@ std::string variable_text(const plan::Plan& plan, size_t index, bool changes, co
                v.spec.strides.str());
   SLUICE_CHECK(data != nullptr || count == 0,
                "plan '{}' as C: variable '{}' has no contents; give a bundle with its weights", plan.name, v.name);
-  std::string text =
-      fmt::format("/* {}: {}{} */\nstatic {} {}_{} {}[{}] = {{", comment(v.name), dtype_name(v.spec.dtype),
-                  v.spec.shape.str(), memory_type(v.spec.dtype), name, changes ? "STATE" : "CONSTANT",
-                  variable_name(plan, index), std::max<int64_t>(count, 1));
-  if (!changes) text.insert(text.find("static ") + 7, "const ");
+  const std::string own = variable_name(plan, index), section = section_of(v.name, sections);
+  const std::string place = section.empty() ? fmt::format("{}_{}", name, changes ? "STATE" : "CONSTANT")
+                                            : fmt::format("__attribute__((section(\"{}\")))", section);
+  std::string text = fmt::format(
+      "/* {0}: {1}{2} */\n#ifndef {3}_{4}\n#define {3}_{4} {5}\n#endif\nstatic {6}{7} {3}_{4} {4}[{8}] = {{",
+      comment(v.name), dtype_name(v.spec.dtype), v.spec.shape.str(), name, own, place, changes ? "" : "const ",
+      memory_type(v.spec.dtype), std::max<int64_t>(count, 1));
   if (count == 0 || all_zero(data, v.spec.extent_bytes())) return text + "0};\n";
   for (int64_t i = 0; i < count; ++i) text += (i % 8 == 0 ? "\n  " : " ") + element_text(data, v.spec.dtype, i) + ",";
   return text + "\n};\n";

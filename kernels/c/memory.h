@@ -20,13 +20,15 @@ struct Block {
 Block lay_out(const plan::Plan& plan);
 
 // What the arrays of `plan` take, by tensor: the step's, largest first, then the variables.
-std::vector<Tensor> tensors_of(const plan::Plan& plan, const Block& block);
+// Throws kValue where a pattern of a section matches no variable.
+std::vector<Tensor> tensors_of(const plan::Plan& plan, const Block& block, const Sections& sections);
 
 // "v3_conv1_weight".
 std::string variable_name(const plan::Plan& plan, size_t index);
 // The array of a variable with its contents. Throws kValue where it has none.
+// Its attributes are a macro of its own, NAME_v3_conv1_weight.
 std::string variable_text(const plan::Plan& plan, size_t index, bool changes, const Contents& contents,
-                          const std::string& name);
+                          const std::string& name, const Sections& sections);
 
 // Text between "/*" and "*/".
 std::string comment(std::string text);

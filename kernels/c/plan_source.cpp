@@ -32,8 +32,8 @@ const char* public_type(DType dtype) {
 
 class Writer {
  public:
-  Writer(const plan::Plan& plan, const std::string& name, const Contents& contents)
-      : plan_(plan), name_(name), contents_(contents) {
+  Writer(const plan::Plan& plan, const std::string& name, const Contents& contents, const Sections& sections)
+      : plan_(plan), name_(name), contents_(contents), sections_(sections) {
     for (const char c : name) upper_ += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
 
@@ -57,7 +57,7 @@ class Writer {
     PlanSource made;
     made.name = name_;
     made.memory = block_.bytes;
-    made.tensors = tensors_of(plan_, block_);
+    made.tensors = tensors_of(plan_, block_, sections_);
     for (const plan::Input& port : plan_.inputs)
       made.inputs.push_back({port.name, port_name("input", port.name), port.spec.dtype, port.spec.shape});
     for (const plan::Output& port : plan_.outputs)
@@ -187,7 +187,8 @@ class Writer {
 
   // Words before each array, for linkers: a microcontroller may have memories of several kinds.
   std::string places() const {
-    std::string text = "/* Where arrays lie, if the compiler is to say it: attributes of variables. */\n";
+    std::string text =
+        "/* Where arrays lie, if the compiler is to say it: attributes of variables, of all of a kind or of one. */\n";
     for (const char* const place : {"CONSTANT", "STATE", "MEMORY"})
       text += fmt::format("#ifndef {0}_{1}\n#define {0}_{1}\n#endif\n", upper_, place);
     return text;
@@ -200,7 +201,8 @@ class Writer {
       text =
           fmt::format("static u64 {}_MEMORY words[{}];\nstatic unsigned char* const memory = (unsigned char*)words;\n",
                       upper_, block_.bytes / sizeof(uint64_t));
-    for (size_t v = 0; v < plan_.variables.size(); ++v) text += variable_text(plan_, v, written_[v], contents, upper_);
+    for (size_t v = 0; v < plan_.variables.size(); ++v)
+      text += variable_text(plan_, v, written_[v], contents, upper_, sections_);
     return text;
   }
 
@@ -254,6 +256,7 @@ class Writer {
   std::map<std::pair<int, size_t>, DType> computed_;  // CastsRead
   const std::string& name_;
   const Contents& contents_;
+  const Sections& sections_;
   std::vector<bool> written_;  // variables
   std::string upper_;          // the name as that of a macro
   Block block_;
@@ -265,8 +268,9 @@ class Writer {
 
 }  // namespace
 
-PlanSource plan_source(const plan::Plan& plan, const std::string& name, const Contents& contents) {
-  return Writer(plan, name, contents).write();
+PlanSource plan_source(const plan::Plan& plan, const std::string& name, const Contents& contents,
+                       const Sections& sections) {
+  return Writer(plan, name, contents, sections).write();
 }
 
 std::string c_name(const std::string& text) {

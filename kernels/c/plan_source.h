@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/plan.h"
@@ -18,7 +19,12 @@ struct Tensor {
   std::string name;
   Kind kind = Kind::kMemory;
   uint64_t bytes = 0, offset = 0;
+  std::string section = {};  // of the linker, in which the array of a variable is to lie; "": that of its kind
+  bool in_ram() const { return kind != Kind::kConstant || section.starts_with(".data"); }
 };
+
+// Sections of variables, by the first pattern that a name matches, with * for any text.
+using Sections = std::vector<std::pair<std::string, std::string>>;
 
 // An input or output, which `function` gives.
 struct Port {
@@ -39,9 +45,10 @@ struct PlanSource {
 using Contents = std::function<const void*(const std::string& variable)>;
 
 // Prints a plan of one device c:0 (kernels/c/target.h) with one step in flight. `name` is what every name in the header
-// begins with: a name in C. Throws kValue where it is none, kUnsupported for a plan that does not run in one fixed
-// order once a step.
-PlanSource plan_source(const plan::Plan& plan, const std::string& name, const Contents& contents);
+// begins with: a name in C. Throws kValue where it is none, or where a pattern of `sections` matches no variable,
+// kUnsupported for a plan that does not run in one fixed order once a step.
+PlanSource plan_source(const plan::Plan& plan, const std::string& name, const Contents& contents,
+                       const Sections& sections = {});
 
 // A name in C that is like `text`.
 std::string c_name(const std::string& text);

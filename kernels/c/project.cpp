@@ -96,13 +96,35 @@ std::string vectors_header(const PlanSource& made, const Vectors& vectors) {
                     give, compare, vectors.steps);
 }
 
+uint64_t bytes_of_port(const Port& port) { return static_cast<uint64_t>(numel(port.shape)) * dtype_size(port.dtype); }
+
+// Conditions of C that hold where all ports were read, or written. A plan without inputs has no end of its steps.
+std::string reads_of(const PlanSource& made) {
+  std::string text;
+  for (const Port& port : made.inputs)
+    text += fmt::format("{}get({}(), {}, &read)", text.empty() ? "" : " && ", port.function, bytes_of_port(port));
+  return text.empty() ? "step == 0" : text;
+}
+std::string writes_of(const PlanSource& made) {
+  std::string text;
+  for (const Port& port : made.outputs)
+    text += fmt::format("{}put({}(), {})", text.empty() ? "" : " && ", port.function, bytes_of_port(port));
+  return text.empty() ? "1" : text;
+}
+uint64_t input_bytes(const PlanSource& made) {
+  uint64_t bytes = 0;
+  for (const Port& port : made.inputs) bytes += bytes_of_port(port);
+  return bytes;
+}
+
 std::string table(const PlanSource& made) {
   std::string text = "| tensor | bytes | where |\n|---|---:|---|\n";
   for (const Tensor& tensor : made.tensors) {
-    const std::string where = tensor.kind == kMemory  ? fmt::format("RAM, at {} of the step's memory", tensor.offset)
-                              : tensor.kind == kState ? "RAM, and in flash what it begins with"
-                                                      : "flash";
-    text += fmt::format("| `{}` | {} | {} |\n", tensor.name, tensor.bytes, where);
+    const std::string where = tensor.kind == kMemory ? fmt::format("RAM, at {} of the step's memory", tensor.offset)
+                              : tensor.in_ram()      ? "RAM, and in flash what it begins with"
+                                                     : "flash";
+    text += fmt::format("| `{}` | {} | {}{} |\n", tensor.name, tensor.bytes, where,
+                        tensor.section.empty() ? "" : fmt::format(", section `{}`", tensor.section));
   }
   return text;
 }
@@ -114,7 +136,10 @@ void check_fits(const PlanSource& made, const Machine& machine) {
     SLUICE_CHECK_KIND(kMemory, needed <= there, "'{}' as C: {} of {} bytes: {} bytes too few, without any code: {}",
                       made.name, memory, there, needed - there, need(made, ram));
   };
-  check("RAM", made.memory + made.state + machine.stack, machine.ram, true);
+  uint64_t moved = 0;  // constants that are to lie in RAM
+  for (const Tensor& tensor : made.tensors)
+    if (tensor.kind == kConstant && tensor.in_ram()) moved += tensor.bytes;
+  check("RAM", made.memory + made.state + moved + machine.stack, machine.ram, true);
   check("flash", made.constants + made.state, machine.flash, false);
 }
 
@@ -135,11 +160,15 @@ std::map<std::string, std::string> project_files(const PlanSource& made, const M
       {"STATE", std::to_string(made.state)},
       {"CONSTANTS", std::to_string(made.constants)},
       {"TENSORS", table(made)},
+      {"READS", reads_of(made)},
+      {"WRITES", writes_of(made)},
+      {"INPUT_BYTES", std::to_string(input_bytes(made))},
       {"VECTORS", vectors.steps > 0 ? fmt::format("{} steps are known (`vectors.h`)", vectors.steps)
                                     : "No steps are known, so that it runs one on zeros alone"}};
   std::map<std::string, std::string> files = {{made.name + ".c", made.source}, {made.name + ".h", made.header}};
   files["machine.c"] = kMachineSource;
   for (const auto& [name, text] : {std::pair{"check.c", kCheckSource},
+                                   {"run.c", kRunSource},
                                    {"memory.ld", kLinkerScript},
                                    {"Makefile", kMakefile},
                                    {"README.md", kReadme}})

@@ -110,6 +110,46 @@ int main(void) {
 }
 )";
 
+const char* const kRunSource =
+    R"(/* Reads the inputs of steps from standard input, one after the other, as they lie in this machine's memory, and writes
+   the results of each step to standard output. */
+#include <stdio.h>
+
+#include "@NAME@.h"
+
+static int get(void* to, size_t bytes, size_t* read) {
+  const size_t some = fread(to, 1, bytes, stdin);
+  *read += some;
+  return some == bytes;
+}
+
+static int put(const void* from, size_t bytes) { return fwrite(from, 1, bytes, stdout) == bytes; }
+
+int main(void) {
+  size_t read, step = 0;
+  (void)get;
+  (void)put;
+  for (;; ++step) {
+    int error;
+    read = 0;
+    if (!(@READS@)) break;
+    error = @NAME@_run();
+    if (error != 0) {
+      fprintf(stderr, "@NAME@: step %lu: %s\n", (unsigned long)step, @NAME@_error(error));
+      return 2;
+    }
+    if (!(@WRITES@) || fflush(stdout) != 0) {
+      perror("@NAME@: standard output");
+      return 1;
+    }
+  }
+  if (read == 0) return 0;
+  fprintf(stderr, "@NAME@: step %lu: its inputs end after %lu bytes; must be @INPUT_BYTES@\n", (unsigned long)step,
+          (unsigned long)read);
+  return 1;
+}
+)";
+
 const char* const kLinkerScript =
     R"(/* Exactly the machine's memories: what does not fit is an error. `flash` and `table` are where they begin. */
 MEMORY {
@@ -146,12 +186,15 @@ ASSERT(LOADADDR(.data) + SIZEOF(.data) <= ORIGIN(FLASH) + LENGTH(FLASH), "@NAME@
 
 const char* const kMakefile = R"(# make check       build and run on this machine
 # make sanitized   the same under the address and undefined behaviour sanitizers
+# make runner      @NAME@-run, a program of its own without a shared library, which reads inputs and writes results
+# make library     lib@NAME@.a, to link with a program; both print their size
 # make cortex-m4   build for it (also cortex-m7, cortex-m55) and print the size: gcc-arm-none-eabi, libnewlib-arm-none-eabi
 # make run-cortex-m4   run that in qemu-system-arm
 CC ?= cc
 ARM ?= arm-none-eabi-
 QEMU ?= qemu-system-arm
 OPT ?= -O2
+LDSCRIPT ?= memory.ld
 CFLAGS ?= -std=c99 $(OPT) -Wall -Wextra -Wconversion -pedantic -Werror
 SOURCES := @NAME@.c check.c
 FILES := $(SOURCES) @NAME@.h vectors.h
@@ -166,6 +209,18 @@ sanitized: $(FILES)
 	$(CC) $(CFLAGS) -g -DSLUICE_HOST -fsanitize=address,undefined -fno-sanitize-recover=all $(SOURCES) -o @NAME@.sanitized -lm
 	./@NAME@.sanitized
 
+.PHONY: runner library
+GC := -ffunction-sections -fdata-sections
+runner: @NAME@-run
+@NAME@-run: @NAME@.c @NAME@.h run.c
+	$(CC) $(CFLAGS) $(GC) -static -s -Wl,--gc-sections @NAME@.c run.c -o $@ -lm
+	@echo "$@: $$(wc -c < $@) bytes"
+library: lib@NAME@.a
+lib@NAME@.a: @NAME@.c @NAME@.h
+	$(CC) $(CFLAGS) $(GC) -c @NAME@.c -o @NAME@.o
+	$(AR) rcs $@ @NAME@.o
+	@echo "$@: $$(wc -c < $@) bytes"
+
 cortex-m4_FLAGS := -mcpu=cortex-m4 -mfloat-abi=hard -mfpu=fpv4-sp-d16
 cortex-m4_FLASH := 64
 cortex-m4_MACHINE := mps2-an386
@@ -179,9 +234,9 @@ cortex-m55_MACHINE := mps3-an547
 define machine
 .PHONY: $(1) run-$(1)
 $(1): @NAME@.$(1).elf
-@NAME@.$(1).elf: $(FILES) machine.c memory.ld
+@NAME@.$(1).elf: $(FILES) machine.c $(LDSCRIPT)
 	$(ARM)gcc $$(CFLAGS) -mthumb $$($(1)_FLAGS) -ffunction-sections -fdata-sections -nostartfiles -Wl,--gc-sections \
-	  -Wl,--defsym=table=0,--defsym=flash=$$($(1)_FLASH) -Wl,-T,memory.ld $(SOURCES) machine.c -o $$@ -lm
+	  -Wl,--defsym=table=0,--defsym=flash=$$($(1)_FLASH) -Wl,-T,$(LDSCRIPT) $(SOURCES) machine.c -o $$@ -lm
 	$(ARM)size $$@
 run-$(1): @NAME@.$(1).elf
 	$(QEMU) -M $$($(1)_MACHINE) -nographic -semihosting-config enable=on,target=native $(QEMU_FLAGS) -kernel $$< < /dev/null
@@ -189,7 +244,7 @@ endef
 $(foreach one,cortex-m4 cortex-m7 cortex-m55,$(eval $(call machine,$(one))))
 
 clean:
-	rm -f @NAME@ @NAME@.sanitized @NAME@.*.elf
+	rm -f @NAME@ @NAME@-run lib@NAME@.a @NAME@.o @NAME@.sanitized @NAME@.*.elf
 )";
 
 const char* const kReadme = R"(# @NAME@
@@ -199,6 +254,8 @@ it: `machine.c` begins on a Cortex-M, `memory.ld` has exactly the machine's memo
 `vectors.h` and compares every bit of what they give. @VECTORS@.
 
 - `make check`: on this machine; `make sanitized`: with every read and write watched.
+- `make runner`: `@NAME@-run`, which reads inputs from standard input and writes results to standard output, as bytes;
+  `make library`: `lib@NAME@.a`. Both print their size.
 - `make cortex-m4`, `cortex-m7`, `cortex-m55`: for these, with the sizes; `make run-cortex-m4`: in qemu.
 
 | | bytes |

@@ -4,6 +4,7 @@ namespace sluice::c {
 
 extern const char* const kMachineSource;
 extern const char* const kCheckSource;
+extern const char* const kRunSource;
 extern const char* const kLinkerScript;
 extern const char* const kMakefile;
 extern const char* const kReadme;

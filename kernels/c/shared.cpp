@@ -161,6 +161,12 @@ std::pair<std::string, int> Shared::bad(const ScalarOp& op, DType operands) {
   return {name, error(scalar_error_text(op.name, op.error))};
 }
 
+std::string Shared::of_integers(const std::string& name) { return called(name, "i64"); }
+
+void Shared::add(const std::string& name, const std::string& text) {
+  if (named(name, "").second) functions_ += text;
+}
+
 int Shared::error(const std::string& text) {
   auto it = std::find(errors_.begin(), errors_.end(), text);
   if (it == errors_.end()) it = errors_.insert(errors_.end(), text);

@@ -18,6 +18,10 @@ class Shared {
   std::string scalar(const ScalarOp& op, DType operands);
   // The function that says for which elements it has no result, and the number of that error; "" and 0: for none.
   std::pair<std::string, int> bad(const ScalarOp& op, DType operands);
+  // The name of a function of i64 of base/scalar/fixed_point.inc: "requantized_i".
+  std::string of_integers(const std::string& name);
+  // Puts a text among the functions, once.
+  void add(const std::string& name, const std::string& text);
   // The number of an error: what a kernel returns. 0 is none.
   int error(const std::string& text);
 

@@ -38,16 +38,16 @@ void bind_small_machines(nb::module_& m) {
       .def_prop_ro("tensors", [](const c::PlanSource& made) {
         nb::list list;
         for (const c::Tensor& tensor : made.tensors)
-          list.append(nb::make_tuple(tensor.name, kind_name(tensor.kind), tensor.bytes, tensor.offset));
+          list.append(nb::make_tuple(tensor.name, kind_name(tensor.kind), tensor.bytes, tensor.offset, tensor.section));
         return list;
       });
   m.def(
       "c_project",
       [](const std::string& bundle, const std::string& name, const std::vector<std::vector<Tensor>>& steps,
-         uint64_t flash, uint64_t ram, uint64_t memory_budget) {
+         uint64_t flash, uint64_t ram, uint64_t memory_budget, const c::Sections& sections) {
         EagerExecutor& eager = default_eager();
         const ExecutorScope scope(eager);
-        const ToCOptions options{.name = name, .memory_budget = memory_budget};
+        const ToCOptions options{.name = name, .memory_budget = memory_budget, .sections = sections};
         const c::PlanSource made = to_c(eager, saved_graph(bundle, eager.ops()), options);
         const c::Machine machine{.flash = flash, .ram = ram};
         c::check_fits(made, machine);
@@ -57,7 +57,7 @@ void bind_small_machines(nb::module_& m) {
         return std::pair(made, c::project_files(made, machine, known_steps(eager, std::move(again), given, options)));
       },
       Release(), nb::arg("bundle"), nb::arg("name"), nb::arg("steps"), nb::arg("flash"), nb::arg("ram"),
-      nb::arg("memory_budget") = 0);
+      nb::arg("memory_budget") = 0, nb::arg("sections") = c::Sections());
   m.def(
       "c_source",
       [](const std::string& bundle, const std::string& name, uint64_t memory_budget,

@@ -58,12 +58,13 @@ c::PlanSource to_c(EagerExecutor& eager, CapturedGraph captured, const ToCOption
   options.target = &target;
   const GraphSession session(eager, std::move(captured), std::move(options));
   const CompileResult& result = session.compiled();
-  return c::plan_source(result.plan, name, [&](const std::string& variable) -> const void* {
+  const auto contents = [&](const std::string& variable) -> const void* {
     const auto made = result.constants.find(variable);
     if (made != result.constants.end()) return made->second.data();
     const auto found = session.captured().variables.find(variable);
     return found == session.captured().variables.end() ? nullptr : found->second.read();
-  });
+  };
+  return c::plan_source(result.plan, name, contents, wanted.sections);
 }
 
 c::Vectors known_steps(EagerExecutor& eager, CapturedGraph captured, const std::vector<std::vector<Tensor>>& steps,

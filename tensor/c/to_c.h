@@ -19,6 +19,7 @@ struct ToCOptions {
   uint64_t memory_budget = 0;  // as in CompileOptions
   std::vector<std::string> disabled_passes = {};
   std::string order = "memory";  // of kernels, as in CompileOptions
+  c::Sections sections = {};
 };
 
 // Plans it for device c:0, with one step at a time in as little memory as is found, and prints the plan. Variables that

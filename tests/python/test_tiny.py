@@ -175,6 +175,45 @@ def test_the_engine_runs_the_plan_on_its_device(digits, tmp_path):
     np.testing.assert_array_equal(losses, losses_in(digits[0].directory))
 
 
+def addresses(elf):
+    told = subprocess.run(["arm-none-eabi-nm", str(elf)], capture_output=True, text=True, check=True).stdout
+    return {line.split()[2]: int(line.split()[0], 16) for line in told.splitlines() if len(line.split()) == 3}
+
+
+class Answer(sl.nn.Graph):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def build(self, x):
+        return self.net(x)
+
+
+@arm
+def test_a_tensor_lies_where_it_is_told_to(tmp_path):
+    """Weights that stay lie in flash, but for those whose section is one of RAM, or whose macro says so."""
+    sl.manual_seed(0)
+    graph = Answer(Digits())
+    samples = [(x,) for x, _ in pictures(3)]
+    graph(*samples[0])
+    made = sl.tiny.export(graph, tmp_path, name="placed", samples=samples, sections={"net.b.*": ".data.fast"})
+    assert {t.name for t in made.tensors if t.section} == {"net.b.weight", "net.b.bias"}
+    assert "| `net.b.weight` | 4608 | RAM, and in flash what it begins with, section `.data.fast` |" in (tmp_path / "README.md").read_text()
+    assert check(tmp_path, "check") == 3 and check(tmp_path, "run-cortex-m4") == 3
+    macro = re.search(r"PLACED_(v\d+_net_head_weight)\b", (tmp_path / "placed.c").read_text())[1]
+    for options, in_ram in (("", {"net_b_weight", "net_b_bias"}),
+                            (f"""-DPLACED_{macro}='__attribute__((section(".data.more")))'""", {"net_b_weight", "net_b_bias", "net_head_weight"})):
+        make(tmp_path, "-B", "cortex-m4", f"CFLAGS={STRICT} -O1 {options}")
+        found = {re.sub(r"^v\d+_", "", name): at for name, at in addresses(tmp_path / "placed.cortex-m4.elf").items() if re.match(r"v\d+_net", name)}
+        assert {name for name, at in found.items() if at >= 0x20000000} == in_ram and len(found) == 6
+    with pytest.raises(MemoryError, match=r"RAM of 16384 bytes: \d+ bytes too few"):
+        sl.tiny.export(graph, tmp_path, ram="16KB", sections={"*": ".data.fast"})
+    with pytest.raises(ValueError, match=r"sections: 'net.c.\*': no such variable; the plan has .*net.head.weight"):
+        sl.tiny.export(graph, tmp_path, sections={"net.c.*": ".data"})
+    with pytest.raises(ValueError, match=r'sections: "a b" of \'\*\': is none; must be a name as .data.fast'):
+        sl.tiny.export(graph, tmp_path, sections={"*": "a b"})
+
+
 @pytest.mark.parametrize("graph, inputs, told", [
     (lambda x: x.argsort(0), lambda: [sl.ones(3)], r"op argsort: no kernel on device c:0.*\(test_tiny.py:\d+\)"),
     (lambda x: x * 2, lambda: [sl.ones(3, dtype=sl.bfloat16)],

@@ -55,7 +55,7 @@ def test_stochastic_rounding_has_no_bias(count):
 
 
 def test_a_wrong_rounding_is_refused():
-    with pytest.raises(ValueError, match='rounding is "up"; must be nearest or stochastic'):
+    with pytest.raises(ValueError, match='rounding is "up"; must be nearest, stochastic or carry'):
         TrainStep(integers(), lr=0.1, rounding="up")
 
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/cpu/conv/conv_loops.h"
+#include "kernels/cpu/conv/requantize.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/math/numeric.h"
 #include "kernels/cpu/onednn/library_defects.h"
@@ -249,6 +250,7 @@ plan::LayoutPreference int8_conv_layouts(const KernelQuery& q) {
 }  // namespace
 
 void add_int8_kernels(KernelTable& table) {
+  add_requantize_kernel(table);
   if (!onednn::multiplies_int8()) return;
   table.add(DeviceKind::kCpu,
             {.op = "int8_conv", .prepare = prepare_int8, .layouts = int8_conv_layouts, .packs = {Int8Conv::kWeight}});

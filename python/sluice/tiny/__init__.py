@@ -15,6 +15,7 @@ The same plan runs in the engine on device "c:0", whose kernels are made of the 
 
 from sluice.tiny._export import Exported, Tensor, export
 from sluice.tiny._int8 import Int8Conv2d, Int8Linear
+from sluice.tiny._picture import draw
 from sluice.tiny._quantize import quantize, write_scales
 from sluice.tiny._scales import Format
 from sluice.tiny._search import Contribution, Found, Trial, search
@@ -22,4 +23,4 @@ from sluice.tiny._table import MemoryRow, MemoryTable, memory_table
 from sluice.tiny._training import PRESETS, Scheme, TrainStep
 
 __all__ = ["PRESETS", "Contribution", "Exported", "Format", "Found", "Int8Conv2d", "Int8Linear", "MemoryRow", "MemoryTable", "Scheme",
-           "Tensor", "TrainStep", "Trial", "export", "memory_table", "quantize", "search", "write_scales"]
+           "Tensor", "TrainStep", "Trial", "draw", "export", "memory_table", "quantize", "search", "write_scales"]

@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 from dataclasses import dataclass
-from typing import Any, Iterable
+from typing import Any, Iterable, Mapping
 
 from sluice import _C
 from sluice._base.structure import flatten
@@ -24,6 +24,7 @@ class Tensor:
     kind: str
     bytes: int
     offset: int
+    section: str = ""  # of the linker, where export() was told one
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def _leaves(sample: Any) -> list[Any]:
 
 
 def export(graph: Any, directory: Any, *, name: str | None = None, samples: Iterable[Any] | None = None, flash: Any = "1MB",
-           ram: Any = "256KB", memory_budget: Any = 0) -> Exported:
+           ram: Any = "256KB", memory_budget: Any = 0, sections: Mapping[str, str] | None = None) -> Exported:
     """Writes a compiled nn.Graph, a loaded graph, or the folder of a bundle as C99 to `directory`.
 
     There are NAME.c and NAME.h, which are all that a program needs, and what builds and checks them: a Makefile, a linker script
@@ -69,19 +70,24 @@ def export(graph: Any, directory: Any, *, name: str | None = None, samples: Iter
     flash, ram: of the machine. Errors name the bytes that are too many and the largest tensors: here, when data alone do not fit,
         and from the linker, when they do not fit with the code.
     memory_budget: as GraphConfig has it; 0: none.
+    sections: sections of the linker by the names of variables, in which * stands for any text, as in {"head.*": ".data.fast"}; the
+        first that matches. Weights that stay lie in RAM in a section .data*; others need a linker script that has them
+        (make LDSCRIPT=...). Elsewhere the macro before each array does the same.
     """
     if isinstance(graph, (str, os.PathLike)):
-        return _export(os.fsdecode(graph), directory, name, samples, flash, ram, memory_budget)
+        return _export(os.fsdecode(graph), directory, name, samples, flash, ram, memory_budget, sections)
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
         bundle = os.path.join(folder, "bundle")
         save_graph(graph, bundle)
-        return _export(bundle, directory, name, samples, flash, ram, memory_budget)
+        return _export(bundle, directory, name, samples, flash, ram, memory_budget, sections)
 
 
-def _export(bundle: str, directory: Any, name: str | None, samples: Any, flash: Any, ram: Any, memory_budget: Any) -> Exported:
+def _export(bundle: str, directory: Any, name: str | None, samples: Any, flash: Any, ram: Any, memory_budget: Any,
+            sections: Mapping[str, str] | None) -> Exported:
     steps = [_leaves(sample) for sample in samples] if samples is not None else []
     budget = 0 if memory_budget == 0 else bytes_of("export: memory_budget", memory_budget)
-    made, files = _C.c_project(bundle, name or "", steps, bytes_of("export: flash", flash), bytes_of("export: ram", ram), budget)
+    made, files = _C.c_project(bundle, name or "", steps, bytes_of("export: flash", flash), bytes_of("export: ram", ram), budget,
+                                list((sections or {}).items()))
     path = os.fsdecode(directory)
     os.makedirs(path, exist_ok=True)
     for file, text in files.items():

@@ -5,16 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from sluice import _C
 from sluice._base.grad_mode import no_grad
 from sluice._C import fn
 from sluice._tensor import creation
 from sluice.autograd import Function
 from sluice.nn import Module, Parameter
-from sluice.tiny._scales import Format, LayerScales
-from sluice.tiny._steps import int8_sgd
+from sluice.tiny._scales import Format, LayerScales, fixed_point
+from sluice.tiny._steps import int8_sgd, int8_sgd_carry
 
 _RANGES = {_C.uint8: (0, 255), _C.int8: (-128, 127)}
+
+
+def _range_of(form: Format) -> dict[str, Any]:
+    low, high = _RANGES[form.dtype]
+    return {"dtype": form.dtype, "low": low, "high": high}
 
 
 @dataclass
@@ -26,6 +33,7 @@ class Training:
     qas: bool = True
     rounding: str = "stochastic"
     seed: int = 0
+    accumulate: int = 1  # steps whose gradients add up before weights change
     late: bool = False  # weights change behind the whole backward pass, for which their gradients wait
 
 
@@ -37,9 +45,12 @@ class _Product(Function):
     def forward(ctx: Any, x: Any, anchor: Any, layer: Any, q: Any, form: Format) -> Any:
         ctx.layer, ctx.q, ctx.form, ctx.has_anchor = layer, q, form, anchor is not None
         out = layer.out
-        scale = layer.weight_scale * (form.scale / out.scale if out else form.scale)
-        shift = layer.bias / out.scale if out else layer.bias
-        ctx.result = layer.last = layer.product(q, scale, shift, out.dtype if out else None)
+        if out and layer.fixed:
+            ctx.result = layer.last = layer.fixed_product(q, (layer.bias / (layer.weight_scale * form.scale)).round().to(_C.int32))
+        else:
+            scale = layer.weight_scale * (form.scale / out.scale if out else form.scale)
+            shift = layer.bias / out.scale if out else layer.bias
+            ctx.result = layer.last = layer.product(q, scale, shift, out.dtype if out else None)
         return ctx.result.to(_C.float32) * out.scale if out else ctx.result
 
     @staticmethod
@@ -61,15 +72,24 @@ class _Product(Function):
 
 class _Int8(Module):
     """weight: int8, the input channels that change; weight_stays: those behind them, or None. weight_scale: float32, one for each
-    output channel; bias: float32, in units of the result."""
+    output channel; bias: float32, in units of the result. Of a layer in fixed point, multiplier and exponent: int32, the numbers
+    by which sums become the integers of the result. weight_rest, weight_sum and bias_sum: what steps leave for later ones."""
 
-    def __init__(self, source: Any, weight: Any, bias: Any, scales: LayerScales) -> None:
+    def __init__(self, source: Any, weight: Any, bias: Any, scales: LayerScales, fixed: bool = False) -> None:
         super().__init__()
+        self.fixed = fixed
         channels, scale = weight.shape[0], creation.tensor(scales.weight, dtype=_C.float32)
         self.register_buffer("weight_stays", None)
         self.register_buffer("weight", fn.clamp((weight / self.along(scale, weight.dim())).round(), -127, 127).to(_C.int8))
         self.register_buffer("weight_scale", scale)
         self.register_buffer("bias", creation.zeros(channels) if bias is None else bias.clone())
+        if fixed and scales.output:
+            ratio = scales.input.scale / scales.output.scale
+            pairs = [fixed_point(float(np.float32(s)) * ratio) for s in scales.weight]
+            for i, name in enumerate(("multiplier", "exponent")):
+                self.register_buffer(name, creation.tensor([pair[i] for pair in pairs], dtype=_C.int32))
+        for name in ("weight_rest", "weight_sum", "bias_sum"):
+            self.register_buffer(name, None)
         self.anchor = Parameter(creation.zeros(1))  # asks for a backward pass where weights are no parameters
         self.form, self.out, self.source = scales.input, scales.output, source
         self.behind: Any = None  # a module, where a result of floats goes through one
@@ -95,14 +115,23 @@ class _Int8(Module):
             self.register_buffer("weight", whole[:, :columns].clone())
             self.register_buffer("weight_stays", whole[:, columns:].clone() if columns < whole.shape[1] else None)
 
+    def train_as(self, how: Training) -> None:
+        """REQUIRES: change() has said what changes."""
+        self.training_as = how
+        several, weight = how.accumulate > 1, self.ratio > 0
+        zeros = {"weight_rest": (weight and how.rounding == "carry", self.weight, _C.int8),
+                 "weight_sum": (weight and several, self.weight, _C.float32), "bias_sum": (self.bias_trains and several, self.bias, _C.float32)}
+        for name, (wanted, like, dtype) in zeros.items():
+            self.register_buffer(name, creation.zeros(like.shape, dtype=dtype) if wanted else None)
+
     @property
     def trains(self) -> bool:
         return self.training_as is not None and (self.ratio > 0 or self.bias_trains)
 
     def forward(self, x: Any) -> Any:
         q, form = getattr(x, "_int8", (x, self.form))
-        if q.dtype != form.dtype:
-            q = form.quantize(x)
+        if q.dtype != form.dtype or (self.fixed and form != self.form):
+            q, form = self.form.quantize(x), self.form
         y = _Product.apply(x, self.anchor if self.trains else None, self, q, form)
         if self.out:
             y._int8 = (self.last, self.out)
@@ -125,15 +154,34 @@ class _Int8(Module):
         how = self.training_as
         for slope, shift in self.slopes:
             if slope is not None:
-                self.weight.copy_(int8_sgd(self.weight, slope, how.lr, how.step, how.rounding, how.seed))
+                slope = self._added("weight_sum", slope)
+                if self.weight_rest is None:
+                    self.weight.copy_(int8_sgd(self.weight, slope, how.lr, how.step, how.rounding, how.seed))
+                else:
+                    moved, rest = int8_sgd_carry(self.weight, self.weight_rest, slope, how.lr)
+                    self.weight.copy_(moved)
+                    self.weight_rest.copy_(rest)
             if shift is not None:
-                self.bias.copy_(self.bias - how.lr * shift)
+                self.bias.copy_(self.bias - how.lr * self._added("bias_sum", shift))
         self.slopes.clear()
+
+    def _added(self, name: str, gradient: Any) -> Any:
+        """The mean gradient of the last steps where weights change in this one; else zeros, by which nothing changes."""
+        so_far, count = getattr(self, name), self.training_as.accumulate
+        if so_far is None:
+            return gradient
+        now = fn.eq(fn.remainder(self.training_as.step, count), count - 1).to(_C.float32)
+        total = so_far + gradient
+        so_far.copy_(total * (1 - now))
+        return total * (now / count)
 
 
 class Int8Conv2d(_Int8):
     def product(self, q: Any, scale: Any, shift: Any, dtype: Any) -> Any:
         return _C.ops.int8_conv(q, self.whole(), scale, shift, None, None, None, dtype=dtype, **self.geometry)
+
+    def fixed_product(self, q: Any, bias: Any) -> Any:
+        return _C.ops.int8_conv_fixed(q, self.whole(), self.multiplier, self.exponent, bias, **_range_of(self.out), **self.geometry)
 
     @property
     def geometry(self) -> dict[str, Any]:
@@ -156,6 +204,9 @@ class Int8Conv2d(_Int8):
 class Int8Linear(_Int8):
     def product(self, q: Any, scale: Any, shift: Any, dtype: Any) -> Any:
         return _C.ops.int8_linear(q, self.whole(), scale, shift, None, dtype=dtype)
+
+    def fixed_product(self, q: Any, bias: Any) -> Any:
+        return _C.ops.int8_linear_fixed(q, self.whole(), self.multiplier, self.exponent, bias, **_range_of(self.out))
 
     def along_channels(self, row: Any) -> Any:
         return row

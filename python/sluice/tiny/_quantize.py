@@ -13,19 +13,23 @@ from sluice.tiny._int8 import Int8Conv2d, Int8Linear, layers_of
 from sluice.tiny._scales import Format, LayerScales, read, text_of
 
 
-def quantize(model: Any, batches: Iterable[Any], *, scales: Any = None) -> Any:
+def quantize(model: Any, batches: Iterable[Any], *, scales: Any = None, requantize: str = "float") -> Any:
     """A copy of a network in which convolutions and products are of 8-bit integers, ready for TrainStep.
 
     model: a module with Conv2d and Linear layers. A BatchNorm2d behind a Conv2d becomes part of it, and a ReLU or ReLU6 behind any is
         what the result's range saturates to; the first batch shows what is behind what. Other modules compute in floats.
     batches: inputs as the network will see them; the ranges of activations are those that occur.
     scales: the path of a file of write_scales(), whose scales are taken in place of those ranges.
+    requantize: how sums of products become 8-bit integers: "float", by a float of each channel and a bias of floats; or "fixed", by
+        integers alone, whose bits are those of TFLite's reference kernels, on every device.
 
     The last layer gives floats. Weights are int8 with a scale for each output channel; activations that are never negative uint8.
     """
     given = list(batches)
     if not given:
         raise _C.ValueError("tiny.quantize: there are no batches; give some, as the network is called with")
+    if requantize not in ("float", "fixed"):
+        raise _C.ValueError(f'tiny.quantize: requantize is "{requantize}"; must be float or fixed')
     made = copy.deepcopy(model).eval()
     with no_grad():
         last = _join(made, given[0])
@@ -37,7 +41,8 @@ def quantize(model: Any, batches: Iterable[Any], *, scales: Any = None) -> Any:
         for name, module in watched.items():
             layer, scale = module.layer, found[name]
             kind, source = (Int8Conv2d, _Geometry(layer)) if isinstance(layer, Conv2d) else (Int8Linear, None)
-            integers = kind(source, layer.weight.detach(), None if layer.bias is None else layer.bias.detach(), scale)
+            integers = kind(source, layer.weight.detach(), None if layer.bias is None else layer.bias.detach(), scale,
+                            requantize == "fixed")
             if scale.output is None:  # nothing saturates
                 integers.behind = module.behind
             _replace(made, name, integers)

@@ -33,6 +33,15 @@ class Format:
         return _C.ops.quantize(x, creation.tensor([self.scale]), None, dtype=self.dtype)
 
 
+def fixed_point(real: float) -> tuple[int, int]:
+    """A positive number as multiplier * 2^(exponent - 31), with a multiplier of 31 bits, as TFLite's QuantizeMultiplier has it."""
+    fraction, exponent = math.frexp(real)
+    multiplier = math.floor(fraction * 2 ** 31 + 0.5)
+    if multiplier == 2 ** 31:
+        multiplier, exponent = 2 ** 30, exponent + 1
+    return (multiplier, exponent) if exponent >= -31 else (0, 0)
+
+
 @dataclass(frozen=True)
 class LayerScales:
     """output: None where the layer gives floats. weight: a scale for each output channel."""

@@ -8,9 +8,10 @@ from sluice import _C
 from sluice._C import fn
 from sluice._tensor import creation
 
-ROUNDINGS = ("nearest", "stochastic")
+ROUNDINGS = ("nearest", "stochastic", "carry")
 _LARGEST = 127  # weights are symmetric
 _WORD = 0xffffffff
+_PARTS = 256  # of a unit, which a carry counts
 
 
 def _stirred(h: Any, shift: int) -> Any:
@@ -45,3 +46,13 @@ def int8_sgd(param: Any, grad: Any, lr: Any, step: Any, rounding: str = "stochas
     else:
         value = (value + noise(param.shape, step, seed)).floor()
     return fn.clamp(value, -_LARGEST, _LARGEST).to(_C.int8)
+
+
+def int8_sgd_carry(param: Any, rest: Any, grad: Any, lr: Any) -> tuple[Any, Any]:
+    """(param - lr * grad to the nearest int8 in -127 to 127, what that leaves), from param and what the last step left.
+
+    rest: int8, in 256ths of a unit: steps too short for a whole unit add up.
+    """
+    value = param.to(_C.float32) + rest.to(_C.float32) * (1 / _PARTS) - grad * lr
+    moved = fn.clamp(value.round(), -_LARGEST, _LARGEST)
+    return moved.to(_C.int8), fn.clamp(((value - moved) * _PARTS).round(), -128, 127).to(_C.int8)

@@ -140,7 +140,10 @@ class TrainStep(Graph):
     qas: quantisation-aware scaling: gradients of integers are divided by the square of their scale, channel by channel, so that a
         step changes the weight that they stand for as it would a float one (Lin et al. 2022). Without it, steps are too short by
         the square of the scale, which is about 1/10,000.
-    rounding: "stochastic", by a hash of place and step that is the same on every machine, or "nearest".
+    rounding: "stochastic", by a hash of place and step that is the same on every machine; "nearest"; or "carry", which keeps what the
+        nearest integer leaves, in 256ths, for the next step: a byte more for each weight that changes.
+    accumulate: the number of steps whose gradients add up before weights change, in the last of them, by the mean: batches larger
+        than the machine has room for. It takes a float for each weight that changes.
     scheme: which tensors change (Scheme.of); None: all.
     loss: of the network's result and the target.
     late: weights change behind the whole backward pass, as those of an optimizer do, and not as soon as their gradient is known.
@@ -149,11 +152,13 @@ class TrainStep(Graph):
     """
 
     def __init__(self, net: Any, *, lr: float, qas: bool = True, rounding: str = "stochastic", seed: int = 0, scheme: Any = None,
-                 loss: Any = F.cross_entropy, late: bool = False, answers: bool = False) -> None:
+                 loss: Any = F.cross_entropy, late: bool = False, answers: bool = False, accumulate: int = 1) -> None:
         super().__init__()
         layers = layers_of(net)
         if rounding not in ROUNDINGS:
-            raise _C.ValueError(f'TrainStep: rounding is "{rounding}"; must be {" or ".join(ROUNDINGS)}')
+            raise _C.ValueError(f'TrainStep: rounding is "{rounding}"; must be {", ".join(ROUNDINGS[:-1])} or {ROUNDINGS[-1]}')
+        if not isinstance(accumulate, int) or accumulate < 1:
+            raise _C.ValueError(f"TrainStep: accumulate is {accumulate!r}; must be a number of steps, 1 or more")
         if not layers:
             raise _C.ValueError("TrainStep: the network has no layers of integers; make it with tiny.quantize()")
         self.net, self.loss, self.answers, self.scheme = net, loss, answers, Scheme.of(net, scheme)
@@ -161,7 +166,7 @@ class TrainStep(Graph):
         net.register_buffer("step", creation.tensor(0, dtype=_C.int64))
         rate = creation.tensor(float(lr))
         for i, layer in enumerate(layers.values()):
-            layer.training_as = Training(rate, net.step, qas, rounding, seed + i, late)
+            layer.train_as(Training(rate, net.step, qas, rounding, seed + i, accumulate, late))
 
     def build(self, x: Any, target: Any) -> Any:
         result = self.net(x)
