@@ -26,7 +26,7 @@ from ecosystem.compare import STEPS, UNTRIED
 FOLDER = ROOT / "build/ecosystem"
 MEMORY = 4 << 30  # resident bytes with which a worker makes room for the next
 MORE = 75  # a worker's exit status where others may go on
-WALL = 6  # times the processors' time that a case may take, on a machine with other work
+WALL = 30  # times the processors' time that a case may take, on a machine with other work
 
 
 def answer_file(zoo: str, case: str) -> Path:
