@@ -104,7 +104,16 @@ export class LanesView {
 
   private drawFirings(pen: CanvasRenderingContext2D, run: Run, list: Int32Array, y: number, colors: Theme, bright: Bright): void {
     const s = this.scale, { actors } = this.plan.data;
-    let painted = -1;
+    // Narrow firings side by side that look alike are one rectangle.
+    let painted = -1, from = 0, to = -1, cycle = false, faint = false;
+    const flush = (): void => {
+      if (to < 0) return;
+      pen.globalAlpha = faint ? .2 : 1;
+      pen.fillStyle = colors.firing;
+      pen.fillRect(from, y, to - from, FIRING - 2);
+      if (cycle) { pen.fillStyle = colors.critical; pen.fillRect(from, y + FIRING - 4, to - from, 2); }
+      to = -1;
+    };
     for (let i = lowerBound(list, f => run.end[f], s.t0); i < list.length; ++i) {
       const f = list[i], actor = run.actor[f];
       if (run.begin[f] > s.t1) break;
@@ -113,14 +122,21 @@ export class LanesView {
         i = Math.max(i, lowerBound(list, g => run.end[g], s.t(painted), i) - 1);
         continue;
       }
-      const width = Math.max(1, b - a - .6);
-      pen.globalAlpha = !this.lit(run, f) || bright.actors && !bright.actors[actor] ? .2 : 1;
+      const width = Math.max(1, b - a - .6), off = !this.lit(run, f) || bright.actors !== null && !bright.actors[actor], hot = this.plan.cycle.has(actor);
+      painted = Math.floor(a) + 1;
+      if (width < 2 && !on) {
+        if (to < 0 || a > to + .5 || hot !== cycle || off !== faint) { flush(); from = a; cycle = hot; faint = off; }
+        to = Math.max(to, a + width);
+        continue;
+      }
+      flush();
+      pen.globalAlpha = off ? .2 : 1;
       pen.fillStyle = on ? colors.accent : colors.firing;
       pen.fillRect(a, y, width, FIRING - 2);
-      if (this.plan.cycle.has(actor)) { pen.fillStyle = colors.critical; pen.fillRect(a, y + FIRING - 4, width, 2); }
+      if (hot) { pen.fillStyle = colors.critical; pen.fillRect(a, y + FIRING - 4, width, 2); }
       label(pen, actors.n[actor] + " #" + run.number[f], a < s.left ? s.left : a, y + FIRING / 2 - 1, a < s.left ? b - s.left : width, on ? colors.panel : colors.ink);
-      painted = Math.floor(a) + 1;
     }
+    flush();
     pen.globalAlpha = 1;
   }
 

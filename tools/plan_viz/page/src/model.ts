@@ -34,9 +34,10 @@ export function grouped(keys: ArrayLike<number>, count: number): Int32Array[] {
 
 function readRun(data: RunData, plan: PlanData, programs: Int32Array): Run {
   const { firings: count, spans } = data, begin = running(data.begin), end = new Float64Array(count);
-  const lane = Int32Array.from(data.lane ?? data.actor.map(a => plan.actors.stream[a]));
+  const lane = data.lane ? new Int32Array(data.lane) : new Int32Array(count);
+  if (!data.lane) for (let f = 0; f < count; ++f) lane[f] = plan.actors.stream[data.actor[f]];
   const first = new Int32Array(count + 1), firing = new Int32Array(spans), number = new Int32Array(count), next = new Int32Array(programs.length);
-  const kernel = Int32Array.from(running(data.kernel)), spanBegin = new Float64Array(spans), spanEnd = new Float64Array(spans);
+  const kernel = new Int32Array(running(data.kernel)), spanBegin = new Float64Array(spans), spanEnd = new Float64Array(spans);
   for (let f = 0, s = 0; f < count; ++f) {
     const actor = data.actor[f];
     first[f] = s;
@@ -57,11 +58,11 @@ function readRun(data: RunData, plan: PlanData, programs: Int32Array): Run {
   for (let i = 0; i < data.more.length; i += 2) more.set(data.more[i], data.more[i + 1]);
   const lanes = plan.streams.length * data.instances;
   const spansOf = grouped(firing.map(f => lane[f]), lanes);
-  for (const list of spansOf) list.sort((a, b) => spanBegin[a] - spanBegin[b]);
+  for (const list of spansOf) if (list.some((s, i) => i > 0 && spanBegin[s] < spanBegin[list[i - 1]])) list.sort((a, b) => spanBegin[a] - spanBegin[b]);
   return {
     name: data.name, measured: data.measured, instances: data.instances, total: Math.max(1, data.total), headline: data.headline ?? "",
-    lost: data.lost ?? 0, blame: data.blame ?? [], actor: Int32Array.from(data.actor), number, begin, end,
-    lane, step: Int32Array.from(data.step ?? []), first, kernel, firing, spanBegin, spanEnd, met, more,
+    lost: data.lost ?? 0, blame: data.blame ?? [], actor: new Int32Array(data.actor), number, begin, end,
+    lane, step: new Int32Array(data.step ?? []), first, kernel, firing, spanBegin, spanEnd, met, more,
     firingsOf: grouped(lane, lanes), spansOf, ofActor: grouped(data.actor, plan.actors.n.length), steps: data.steps ?? [], requests: data.requests ?? [],
   };
 }

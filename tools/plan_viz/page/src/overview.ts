@@ -9,6 +9,7 @@ import { FONT, scale, sized } from "./surface";
 
 const HEIGHT = 30;
 let kept: { run: Run; width: number; shares: Float64Array } | null = null;
+let strip: { shares: Float64Array; picture: HTMLCanvasElement } | null = null;
 
 // The share of time in kernels by column, over all streams that run any.
 function sharesOf(run: Run, width: number, total: number): Float64Array {
@@ -18,6 +19,19 @@ function sharesOf(run: Run, width: number, total: number): Float64Array {
     for (let x = 0; x < width; ++x) shares[x] += busy(run, lane, x / width * total, (x + 1) / width * total) / (total / width) / lanes.length;
   kept = { run, width, shares };
   return shares;
+}
+
+// The shares as a picture: they are a rectangle for each column, and the same in every frame.
+function pictureOf(shares: Float64Array): HTMLCanvasElement {
+  if (strip && strip.shares === shares) return strip.picture;
+  const picture = document.createElement("canvas");
+  picture.width = shares.length;
+  picture.height = HEIGHT - 8;
+  const pen = picture.getContext("2d")!;
+  pen.fillStyle = "#56b4e9";
+  for (let x = 0; x < shares.length; ++x) { const h = Math.min(1, shares[x]) * (HEIGHT - 8); if (h > 0) pen.fillRect(x, HEIGHT - 8 - h, 1, h); }
+  strip = { shares, picture };
+  return picture;
 }
 
 export function drawOverview(plan: Plan, width: number): void {
@@ -32,8 +46,7 @@ export function drawOverview(plan: Plan, width: number): void {
   const sum = lanes.reduce((n, lane) => n + busy(run, lane, state.t0, state.t1), 0) / Math.max(1, lanes.length) / (state.t1 - state.t0);
   pen.fillText("busy " + (100 * sum).toFixed(0) + "% in sight", 12, HEIGHT / 2);
   const shares = sharesOf(run, Math.max(1, Math.floor(s.right - s.left)), totalTime());
-  pen.fillStyle = "#56b4e9";
-  for (let x = 0; x < shares.length; ++x) { const h = Math.min(1, shares[x]) * (HEIGHT - 8); if (h > 0) pen.fillRect(s.left + x, HEIGHT - 4 - h, 1, h); }
+  pen.drawImage(pictureOf(shares), s.left, 4);
   if (plan.cycle.size && plan.data.period > 0 && !run.measured) {  // steps of the predicted period
     pen.fillStyle = colors.critical;
     if (totalTime() / plan.data.period < 60) for (let t = plan.data.period; t < totalTime(); t += plan.data.period) pen.fillRect(s.x(t), HEIGHT - 6, 1, 4);
