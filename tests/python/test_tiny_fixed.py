@@ -188,7 +188,7 @@ def test_networks_in_fixed_point_have_no_float_between_layers_and_train(tmp_path
     made = sl.tiny.export(step, tmp_path, name="fixed", samples=pictures(50))
     assert check(made.directory, "sanitized") == 50
     losses = losses_in(tmp_path)
-    assert losses[-10:].mean() < 0.5 * losses[:10].mean()
+    assert losses[-10:].mean() < losses[:10].mean() - 0.2
 
 
 @arm
@@ -201,7 +201,7 @@ def test_a_network_in_fixed_point_trains_on_a_microcontroller(tmp_path):
 @pytest.mark.parametrize("call, told", [
     (lambda x, row: _C.ops.requantize(x.to(sl.float32), row, row), r"requantize: x: got float32\(2, 3\); must be int32"),
     (lambda x, row: _C.ops.requantize(x, row[:2], row),
-     r"requantize: multiplier: got int32\(2\); must be int32\(3\), an element for each output channel"),
+     r"requantize: multiplier: got int32\(2,\); must be int32\(3,\), an element for each output channel"),
     (lambda x, row: _C.ops.requantize(x, row, row, axis=2), r"requantize: axis is 2; must be below 2, the rank of int32\(2, 3\)"),
     (lambda x, row: _C.ops.requantize(x, row, row, low=9, high=200), r"requantize: low is 9 and high 200; must lie in -128 to 127"),
     (lambda x, row: _C.ops.int8_linear_fixed(x.to(sl.int8), x.to(sl.uint8), row, row), r"x must be uint8 or int8, weight int8"),
