@@ -17,6 +17,7 @@
 #include "plan/time/costs.h"
 #include "runtime/bundle/bundle_source.h"
 #include "runtime/bundle/replace_bundle.h"
+#include "runtime/live/live.h"
 #include "runtime/report/trace_file.h"
 #include "runtime/session/session.h"
 #include "tensor/eager.h"
@@ -79,6 +80,8 @@ void bind_bundle_files(nb::module_& m) {
   m.def(
       "blame_text", [](const std::string& path) { return plan::summary_str(plan::load_recording(path)); }, Release(),
       nb::arg("path"), "Where the time of a recorded run went, as text.");
+  m.def("set_live", &sluice::set_live, Release(), nb::arg("on"), "Lets this process be looked at, or no longer.");
+  m.def("is_live", &sluice::live, "Whether this process can be looked at.");
   nb::class_<PyTraceFile>(m, "TraceFile")
       .def(
           "close", [](PyTraceFile& f) { f.file.close(); }, Release());

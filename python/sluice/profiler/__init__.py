@@ -1,6 +1,7 @@
 """Tells where time goes: torch.profiler, and OneFlow's names for it. Calls of ops and the kernels of plans, with their times."""
 
 from sluice._graph.recording import trace as trace
+from sluice.profiler.live import live as live
 from sluice.profiler._record import range_pop as range_pop, range_push as range_push, record_function as record_function
 from sluice.profiler.overhead import Overhead as Overhead, overhead as overhead
 from sluice.profiler.profile import (
