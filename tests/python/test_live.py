@@ -16,7 +16,7 @@ from sluice._base.tools import find_tool
 
 # Pictures are made by 'images', then 'prepare' sleeps, in a plan that never ends.
 PROGRAM = """
-import sys, time
+import sys, threading
 import numpy as np
 import sluice as sl
 from sluice import nn
@@ -26,7 +26,7 @@ def images():
         yield np.zeros((4, 16), "float32")
 
 def prepare(x):
-    time.sleep(0.05)
+    threading.Event().wait(0.05)
     return x
 
 class Net(nn.Graph):
