@@ -27,13 +27,13 @@ namespace fs = std::filesystem;
 // ONNX has no functions like these, or not for these operands: what is special, complex, factored, decoded or repeated.
 constexpr const char* kNoForm =
     "avg_pool_backward bessel_j0 bessel_j1 bessel_y0 bessel_y1 bitwise_left_shift bitwise_right_shift "
-    "decode_image decode_jpeg digamma erfcx erfinv fourier fourier_hermitian fourier_real gcd i0 i0e i1 "
-    "i1e igamma igammac lcm lgamma linalg_cholesky linalg_eig linalg_eigh linalg_ldl linalg_ldl_solve "
-    "linalg_lu linalg_matrix_exp linalg_permutation linalg_qr linalg_solve linalg_solve_triangular "
-    "linalg_svd linear_recurrence log_ndtr loop modified_bessel_k0 modified_bessel_k1 ndtri nextafter "
-    "numbers_of_keys pack_files polygamma running_argmax running_argmin sample_order scaled_modified_bessel_k0 "
-    "scaled_modified_bessel_k1 spherical_bessel_j0 view_as_complex view_as_dtype view_as_real while_loop "
-    "zeta ";
+    "decode_image decode_jpeg digamma erfcx erfinv fourier fourier_hermitian fourier_real gcd i0 i0e i1 i1e "
+    "igamma igammac int8_conv_fixed int8_linear_fixed lcm lgamma linalg_cholesky linalg_eig linalg_eigh "
+    "linalg_ldl linalg_ldl_solve linalg_lu linalg_matrix_exp linalg_permutation linalg_qr linalg_solve "
+    "linalg_solve_triangular linalg_svd linear_recurrence log_ndtr loop modified_bessel_k0 modified_bessel_k1 "
+    "ndtri nextafter numbers_of_keys pack_files polygamma requantize running_argmax running_argmin sample_order "
+    "scaled_modified_bessel_k0 scaled_modified_bessel_k1 spherical_bessel_j0 view_as_complex view_as_dtype "
+    "view_as_real while_loop zeta ";
 
 std::set<std::string> words(const std::string& text) {
   std::istringstream in(text);
