@@ -20,7 +20,7 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._base.structure import flatten
 from sluice._tensor.creation import from_numpy
-from sluice._tensor.host_function import each_step
+from sluice._tensor.each_step import each_step
 
 __all__ = ["callback", "check", "print"]
 

@@ -8,6 +8,7 @@ import pytest
 
 import sluice as sl
 from sluice import nn
+from waiting import wait_until
 
 
 class Net(nn.Graph):
@@ -135,7 +136,9 @@ def test_threads_of_awaiting_end_with_the_graph():
     ours = lambda: [t for t in threading.enumerate() if t.name.startswith(name)]  # noqa: E731
     assert len(ours()) == 2
     del graph
-    gc.collect()
-    for thread in ours():
-        thread.join(60)
-    assert not ours()
+
+    def ended():
+        gc.collect()  # again, since a thread may have had the graph in its hands
+        return not ours()
+
+    wait_until(ended, "the threads of a graph that is gone go on")

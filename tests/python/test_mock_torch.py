@@ -137,7 +137,7 @@ def test_what_sluice_lacks_is_told():
 
         with pytest.raises(AttributeError, match=r"module 'torch' has no attribute 'no_such_thing'.*no sluice\.no_such_thing"):
             torch.no_such_thing
-        assert not hasattr(torch, "_dispatch") and not hasattr(torch._C, "Graph")  # private names are torch's own, but for a few
+        assert not hasattr(torch, "_dispatch") and not hasattr(torch._C, "Gradient")  # private names are torch's own, but for a few
         with pytest.raises(ModuleNotFoundError, match="torch.no_such_module"):
             import torch.no_such_module  # noqa: F401
 

@@ -6,8 +6,6 @@ import inspect
 import itertools
 from typing import Any
 
-import numpy as np
-
 from sluice import _C
 from sluice._C import Tensor
 from sluice._base.device import device, stream as stream_scope
@@ -95,16 +93,6 @@ def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any
     with device("cpu"), stream_scope(stream):
         results = _C.call_host_function(list(tensors), _name_of(fn), fn, declared)
     return results[0] if single else tuple(results)
-
-
-def each_step(fn: Any, *tensors: Any) -> None:
-    """Calls `fn(*arrays)` at each step, for what it does, on the stream of the computation, so that the calls of steps come in order."""
-    def called(*arrays: Any) -> Any:
-        fn(*arrays)
-        return np.array(True)
-
-    called.fn = getattr(fn, "fn", fn)  # type: ignore[attr-defined]  # whose reads are of steps, and not of the trace
-    host_function(called, *tensors, out=((), _C.bool), stream="compute")
 
 
 def extent(x: Tensor, dim: int) -> Tensor:

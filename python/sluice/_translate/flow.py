@@ -12,7 +12,7 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._tensor.creation import from_numpy, full_like, tensor, zeros, zeros_like
 from sluice._tensor.dtypes import result_type
-from sluice._tensor.host_function import each_step
+from sluice._tensor.each_step import each_step
 from sluice._base.structure import Structure, flatten
 from sluice._translate.called import called as called
 
