@@ -6,23 +6,33 @@ and as floats. Means of some seeds, of 797 digits each.
 
 tiny.memory.*: bytes of RAM of a training step of a net like MCUNet for 128 x 128, beside all of it trained with gradients that
 wait for the end of the backward pass; prints the table of schemes.
+
+tiny.instructions.*: instructions of an answer, and of a step of training, of the network of digits on a Cortex-M4 in qemu, in floats and
+as integers, with products of integers in pairs (SMLAD) and one by one.
+
+tiny.step.*: microseconds of a step of training of the network of digits, one picture at a time, as a C program on one core beside torch
+on one thread, and the memory that it takes: `also` has the bytes of its tensors, and KiB of both processes at their largest.
 """
 from __future__ import annotations
 
+import copy
 import pathlib
 import statistics
 import sys
+import tempfile
 from functools import partial
 from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import sluice as sl  # noqa: E402
+import instructions  # noqa: E402
+import speed  # noqa: E402
 import tasks  # noqa: E402
 from common import report, wanted  # noqa: E402
 from sluice.tiny import TrainStep, quantize  # noqa: E402
 
-SEEDS = 5
+SEEDS, TIMES = 5, 5
 WAYS: dict[str, Any] = {
     "qas": partial(TrainStep),
     "qas_nearest": partial(TrainStep, rounding="nearest"),
@@ -79,6 +89,77 @@ def memory() -> None:
                    "KiB", 1, 0.0, also={"flash": row.flash})
 
 
+class Answer(sl.nn.Graph):
+    def __init__(self, net: Any) -> None:
+        super().__init__()
+        self.net = net
+
+    def build(self, x: Any) -> Any:
+        return self.net(x)
+
+
+def count_instructions() -> None:
+    if not wanted("tiny.instructions.") or not instructions.available():
+        return
+    train, _ = tasks.digits()
+    x, y = sl.tensor(train.x[:1]), sl.tensor(train.y[:1])
+    sl.manual_seed(0)
+    net = tasks.network()
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+
+    def integers(how: str) -> Any:
+        net.load_state_dict(start)
+        return quantize(net, [sl.tensor(train.x[:64])], requantize=how)
+
+    def of(graph: Any, *sample: Any, options: str = "-O2") -> float:
+        graph.compile(*sample)
+        with tempfile.TemporaryDirectory() as folder:
+            sl.tiny.export(graph, folder, name="net", samples=[sample] * 2, ram="4MB", flash="4MB")
+            return instructions.of_a_step(folder, "net", options=options) / 1e6
+
+    plain = "-O2 -DSLUICE_PLAIN"
+    answers = {"float": of(Answer(net), x)}
+    for how in ("float", "fixed"):
+        made = integers(how)
+        answers[f"int8_{how}"], answers[f"int8_{how}.plain"] = of(Answer(made), x), of(Answer(made), x, options=plain)
+    steps = {"float": of(tasks.FloatStep(net, lr=0.1), x, y)}
+    for name, options in (("int8", "-O2"), ("int8.plain", plain)):
+        steps[name] = of(TrainStep(integers("float"), lr=0.01), x, y, options=options)
+    for kind, found in (("answer", answers), ("step", steps)):
+        for name, value in found.items():
+            report(f"tiny.instructions.{kind}.{name}", value, found["float"], "the same in floats", "million instructions", 2, 0.0)
+
+
+def time_steps() -> None:
+    if not wanted("tiny.step."):
+        return
+    train, _ = tasks.digits()
+    x, y = sl.tensor(train.x[:1]), sl.tensor(train.y[:1])
+    sl.manual_seed(0)
+    net = tasks.network()
+    made = quantize(net, [sl.tensor(train.x[:64])])
+    ways = {"float": tasks.FloatStep(net, lr=0.01), "int8": TrainStep(made, lr=0.01), "sparse": TrainStep(copy.deepcopy(made), lr=0.01,
+                                                                                                      scheme=tasks.SPARSE)}
+    with tempfile.TemporaryDirectory() as folder:
+        programs, bytes_of = {}, {}
+        for name, graph in ways.items():
+            graph.compile(x, y)
+            exported = sl.tiny.export(graph, f"{folder}/{name}", name="net", samples=[(x, y)], ram="4MB", flash="4MB")
+            programs[name] = speed.build(exported.directory, "net")
+            bytes_of[name] = exported.memory + exported.state
+        rounds = [({name: speed.of_c(program, 300) for name, program in programs.items()}, speed.of_torch(300)) for _ in range(TIMES)]
+    torch_ns = statistics.median(theirs[0] for _, theirs in rounds)
+    torch_kib = statistics.median(theirs[1] for _, theirs in rounds)
+    for name in ways:
+        values = [ours[name][0] for ours, _ in rounds]
+        median = statistics.median(values)
+        report(f"tiny.step.{name}", median / 1e3, torch_ns / 1e3, "torch, one thread", "us", TIMES, (max(values) - min(values)) / 2 / median,
+               also={"bytes": bytes_of[name], "process_kib": statistics.median(ours[name][1] for ours, _ in rounds), "torch_kib": torch_kib,
+                     "torch_to_bytes": torch_kib * 1024 / bytes_of[name]})
+
+
 if __name__ == "__main__":
     digits()
     memory()
+    count_instructions()
+    time_steps()
