@@ -118,6 +118,7 @@ void bind_samples(nb::module_& fn) {
         std::ranges::transform(all, all.begin(), Permutation(n, key));
       },
       nb::arg("positions"), nb::arg("n"), nb::arg("key"),
+      nb::sig("def permute_positions(positions: object, n: int, key: int) -> None"),
       "Replaces each position by where a permutation of 0 to n - 1, which the key names, leads from there.");
 }
 
