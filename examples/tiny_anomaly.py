@@ -30,7 +30,7 @@ def sound(turns: float, fault: str | None, random: np.random.Generator) -> Array
     levels = np.array([1, 0.7, 0.5, 0.35, 0.25, 0.2, 0.15]) * random.uniform(0.8, 1.2, 7)
     if fault == "blade":
         levels = levels * np.array([0.6, 1.4, 0.5, 1.6, 0.5, 1.8, 0.5])
-    made = sum(level * np.sin(2 * np.pi * (k + 1) * speed * t + random.uniform(0, 6.3)) for k, level in enumerate(levels))
+    made: Array = sum(level * np.sin(2 * np.pi * (k + 1) * speed * t + random.uniform(0, 6.3)) for k, level in enumerate(levels))
     made = made + random.normal(0, 0.25 if fault == "leak" else 0.12, SAMPLES)
     if fault == "bearing":
         made = made + 0.15 * np.sin(2 * np.pi * speed * 5.43 * t) + 0.12 * np.sin(2 * np.pi * speed * 8.61 * t)
@@ -40,7 +40,8 @@ def sound(turns: float, fault: str | None, random: np.random.Generator) -> Array
 def spectrum(made: Array) -> Array:
     """Levels of bands in decibels, as 0 to 1."""
     power = np.abs(np.fft.rfft(made * np.hanning(SAMPLES)))[1:SAMPLES // 2 + 1].reshape(BANDS, -1).max(1)
-    return np.clip(np.log10(power + 1) / 2.5, 0, 1).astype(np.float32)
+    shown: Array = np.clip(np.log10(power + 1) / 2.5, 0, 1).astype(np.float32)
+    return shown
 
 
 def spectra(turns: float, count: int, seed: int, faults: tuple[str | None, ...] = (None,)) -> Array:

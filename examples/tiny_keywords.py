@@ -50,7 +50,8 @@ def picture(sound: Array) -> Array:
     frames = np.stack([sound[i * step:i * step + WINDOW] for i in range(FRAMES)]) * np.hanning(WINDOW)
     power = np.abs(np.fft.rfft(frames)) ** 2
     energy = np.stack([power[:, low:max(high, low + 1)].mean(1) for low, high in zip(edges, edges[1:])])
-    return np.clip(1 + np.log10(energy / max(energy.max(), 1e-3) + 1e-4) / 4, 0, 1)
+    shown: Array = np.clip(1 + np.log10(energy / max(energy.max(), 1e-3) + 1e-4) / 4, 0, 1)
+    return shown
 
 
 def examples(count: int, seed: int) -> tuple[Array, Array]:
@@ -92,7 +93,7 @@ class Listening(nn.Graph):
         super().__init__()
         self.net = net
 
-    def build(self, x: sl.Tensor) -> sl.Tensor:
+    def build(self, x: sl.Tensor) -> Any:
         return self.net(x)
 
 
