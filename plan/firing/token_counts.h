@@ -1,6 +1,6 @@
 #pragma once
-// Where the tokens of a run are, and what its actors wait for, from how often each has fired: by determinacy nothing
-// more is needed.
+// Finds where the tokens of a run are, and what its actors wait for, from how often each has fired: by determinacy
+// nothing more is needed.
 #include <cstdint>
 #include <optional>
 #include <span>

@@ -1,5 +1,5 @@
 #pragma once
-// What a running process shows of its sessions at one moment, and the text that carries it from process to process.
+// Carries what a running process shows of its sessions at one moment to another process, as text.
 #include <cstdint>
 #include <string>
 #include <string_view>

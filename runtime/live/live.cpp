@@ -90,7 +90,7 @@ std::string answer(std::string_view question) {
   }
 }
 
-// Of this user, or the superuser.
+// True for processes of this user, and of the superuser.
 bool may_look(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;

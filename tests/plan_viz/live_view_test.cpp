@@ -1,4 +1,4 @@
-// What `plan-viz top` prints of a process's counters.
+// `plan-viz top` prints a process's counters.
 #include "tools/plan_viz/live_view.h"
 
 #include <gmock/gmock.h>

@@ -58,7 +58,7 @@ def test_functions_give_torchs_pixels(transforms, name):  # FV-10
     check_pixels(transforms, apply)
 
 
-# What RandAugment, AutoAugment and TrivialAugment choose from.
+# RandAugment, AutoAugment and TrivialAugment choose from these.
 AUGMENTATIONS = {"ShearX": 0.2, "ShearY": -0.2, "TranslateX": 20, "TranslateY": -10, "Rotate": 20.0, "Brightness": 0.4, "Color": -0.5,
                  "Contrast": 0.5, "Sharpness": 0.6, "Posterize": 4, "Solarize": 120, "AutoContrast": 0, "Equalize": 0,
                  "Invert": 0}

@@ -79,7 +79,7 @@ Use use_of(const LivePlan& plan, std::span<const LiveSample> samples) {
   return use;
 }
 
-// Who waited for the busiest actor: the answer to most questions.
+// Tells who waited for the busiest actor, which answers most questions.
 std::string busiest_str(const LivePlan& plan, const Use& use) {
   const int busiest = use.by_use.empty() ? -1 : use.by_use.front();
   if (busiest < 0 || use.actors[busiest].busy <= 0) return "nothing ran";

@@ -1,5 +1,5 @@
 #pragma once
-// What a process that runs does, from its counters: rates, who waits for whom, how full its registers are.
+// Says what a running process does, from its counters: rates, who waits for whom, how full its registers are.
 #include <cstdint>
 #include <map>
 #include <span>
@@ -13,7 +13,7 @@
 
 namespace sluice::plan_viz {
 
-// What an actor does at one moment.
+// The state of an actor at one moment.
 struct Doing {
   // kRuns: kernel `index`. kData: waits for edge `index`. kSlot: for one of register `index`. kStep: for a step of the
   // program. kStream: is ready, while its stream fires another. kReady: is about to fire.
@@ -49,7 +49,7 @@ struct LiveSample {
   plan::LiveSession session;
 };
 
-// What a session did between the first and the last sample. REQUIRES: two samples or more, of `plan`.
+// Says what a session did between the first and the last sample. REQUIRES: two samples or more, of `plan`.
 std::string top_text(const LivePlan& plan, std::span<const LiveSample> samples, const TextOptions& options);
 std::string top_json(const LivePlan& plan, std::span<const LiveSample> samples);
 

@@ -139,7 +139,7 @@ DType check_fixed(Types in, Present present, const Attrs& attrs) {
                        attr<int64_t>(attrs, int8_fixed_attr::kHigh));
 }
 
-// What int8_conv or int8_linear of the same operands has as its shape.
+// The shape of int8_conv or int8_linear of the same operands.
 Shape shape_of_sums(const OpDef& op, Types in, const Attrs& attrs) {
   using namespace int8_fixed_input;
   std::vector<TensorType> types(op.inputs.size());

@@ -1,4 +1,4 @@
-// What a process tells another of itself comes back as it was; anything else is an error.
+// The text that one process tells another comes back as it was; anything else is an error.
 #include "plan/record/live_state.h"
 
 #include <gmock/gmock.h>

@@ -100,7 +100,7 @@ function showActor(plan: Plan, a: number): void {
     return span(el("span", kind === EMIT ? "emit " : "release ", "kind"), link(registers.n[r], "register", r));
   }), "mono", 600);
 }
-// Of a process that runs: what an actor did of late, and for whom it waited.
+// Shows what an actor of a running process did of late, and for whom it waited.
 function doingText(plan: Plan, doing: Doing): (string | Node)[] {
   const { kernels, registers, actors, edges } = plan.data, whom = (): HTMLElement => link(actors.n[doing.whom], "actor", doing.whom);
   if (doing.does === "runs") return ["runs ", link(kernels.n[doing.index], "kernel", doing.index), " " + plan.text(kernels.source[doing.index])];
