@@ -114,6 +114,8 @@ def test_a_saved_pipeline_goes_on_where_it_stood_without_python(folder, tmp_path
     assert all(same(g[:2], w) for g, w in zip(got, wanted))
     digests = {run(tmp_path / "input", "--steps=10", "--hash", f"--cores={cores}").strip() for cores in (1, 2)}
     assert digests == {digest_of(got)}
+    run(tmp_path / "input", "--steps=10", "--hash", f"--output=output1=@{tmp_path / 'labels.npy'}")  # of the last step
+    assert (np.load(tmp_path / "labels.npy") == got[-1][1].numpy()).all()
 
 
 def test_broken_images_are_replaced_without_python(folder, tmp_path):

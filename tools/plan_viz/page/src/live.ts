@@ -32,7 +32,7 @@ export class Live {
   busy(actor: number): number {
     return this.moments.every(m => m.does[actor] === 0) ? 1 : Math.min(1, this.perSecond(m => m.busy[actor]) / 1e9);
   }
-  // What it did of late, the most frequent first.
+  // These are the things that it did of late, the most frequent first.
   doings(actor: number): Doing[] {
     const found = new Map<string, Doing>();
     for (const m of this.moments) {
