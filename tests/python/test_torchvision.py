@@ -3,8 +3,6 @@
 tools/setup.sh keeps a torchvision beside the environment, for these tests alone.
 """
 
-import importlib.util
-import pathlib
 import urllib.error
 
 import numpy as np
@@ -12,11 +10,9 @@ import pytest
 import torch
 
 import sluice as sl
+from torchvision_beside import both, needs_torchvision
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BESIDE = ROOT / ".venv/torchvision"
-INSTALLED = importlib.util.find_spec("torchvision") is not None
-pytestmark = pytest.mark.skipif(not INSTALLED and not BESIDE.is_dir(), reason="torchvision is not installed")
+pytestmark = needs_torchvision
 
 MODELS = """alexnet convnext_tiny densenet121 densenet169 efficientnet_b0 efficientnet_b1 efficientnet_b2 efficientnet_b3 efficientnet_v2_s googlenet
 inception_v3 maxvit_t mnasnet0_5 mnasnet0_75 mnasnet1_0 mnasnet1_3 mobilenet_v2 mobilenet_v3_large mobilenet_v3_small regnet_x_1_6gf regnet_x_400mf
@@ -26,20 +22,8 @@ vgg11_bn vit_b_16""".split()
 
 @pytest.fixture(scope="module")
 def models():
-    """(Sluice's, torch's)"""
-    with pytest.MonkeyPatch.context() as patch:
-        if not INSTALLED:
-            patch.syspath_prepend(str(BESIDE))
-        with sl.mock_torch():
-            from torchvision import models as ours
-        try:
-            from torchvision import models as theirs
-        except RuntimeError:  # its library was built for another torch; its Python then lacks the declarations of ops
-            for name in ("nms", "qnms"):
-                torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-            from torchvision import models as theirs
-        assert ours is not theirs
-        yield ours, theirs
+    with both("models") as modules:
+        yield modules
 
 
 def build(models, name, **options):

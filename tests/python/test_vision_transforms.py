@@ -1,33 +1,21 @@
 """torchvision's transforms on Sluice's tensors (sluice.vision.transforms) give torch's pixels, of a photograph."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_sample_image
 
 import sluice as sl
+from torchvision_beside import both, needs_torchvision
 
-BESIDE = pathlib.Path(__file__).resolve().parents[2] / ".venv/torchvision"
-pytestmark = pytest.mark.skipif(not BESIDE.is_dir(), reason="torchvision does not lie beside the environment")
+pytestmark = needs_torchvision
 IMAGE = np.ascontiguousarray(load_sample_image("china.jpg")[:200, :301].transpose(2, 0, 1))
 
 
 @pytest.fixture(scope="module")
 def transforms():
-    """torchvision.transforms: (Sluice's, torch's)"""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BESIDE))
-        ours = sl.vision.transforms
-        try:
-            import torchvision.transforms as theirs
-        except RuntimeError:  # its library was built for another torch; its Python then lacks the declarations of ops
-            for name in ("nms", "qnms"):
-                torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-            import torchvision.transforms as theirs
-        assert ours is not theirs
-        yield ours, theirs
+    with both("transforms") as modules:
+        yield modules
 
 
 def check_pixels(transforms, apply):
