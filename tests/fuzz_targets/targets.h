@@ -10,6 +10,7 @@ namespace sluice::fuzz {
 
 int plan_json(const uint8_t* data, size_t size);    // read, verify, write, read: equal
 int recording(const uint8_t* data, size_t size);    // read, blame, write, read: equal
+int message_order(const uint8_t* data, size_t size);  // read, write: equal
 int graph_text(const uint8_t* data, size_t size);   // parse, infer, print, parse: equal
 int safetensors(const uint8_t* data, size_t size);  // read, write, read: equal; no more bytes than the file has
 int bundle_dir(const uint8_t* data, size_t size);   // a directory cut from the input
@@ -34,7 +35,7 @@ struct Target {
 inline constexpr Target kTargets[] = {
     {"plan_json", plan_json},     {"recording", recording},     {"graph_text", graph_text},
     {"safetensors", safetensors}, {"bundle_dir", bundle_dir},   {"shapes", shapes},
-    {"op_infer", op_infer},
+    {"op_infer", op_infer},       {"message_order", message_order},
 #ifdef SLUICE_FUZZ_ONNX
     {"onnx_model", onnx_model},
 #endif
