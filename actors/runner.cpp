@@ -31,7 +31,7 @@ Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener)
     stream_lanes_.push_back(static_cast<int>(s));
   }
   build_tables(run_, bindings_);
-  if (!streams_.empty()) run_.log = streams_.front()->log();
+  if (!streams_.empty()) run_.log = streams_.front()->message_log();
   if (run_.log != nullptr)
     run_.first_message =
         run_.log->add_plan(plan, 3 * plan.actors.size() + plan.edges.size() + run_.slot_states.size());

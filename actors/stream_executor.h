@@ -108,7 +108,7 @@ class StreamExecutor {
 
   // Manual stepping.
   MessageProbe* probe() const { return options_.probe; }
-  MessageLog* log() const { return options_.log; }
+  MessageLog* message_log() const { return options_.log; }
   size_t pending();
   // Counts those of them that the probe does not hold back.
   size_t free_pending() const;
