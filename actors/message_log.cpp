@@ -36,8 +36,7 @@ MessageLog::~MessageLog() {
   buffer_ += plan::order_tail(messages_);
   write(true);
   if (file_ != nullptr && std::fclose(file_) != 0)
-    log(LogLevel::kWarn, LogArea::kActors, "record: {}: cannot be written: {}", options_.record,
-        std::strerror(errno));
+    log(LogLevel::kWarn, LogArea::kActors, "record: {}: cannot be written: {}", options_.record, std::strerror(errno));
 }
 
 // A disk that is full ends the recording, not the run.
@@ -92,9 +91,7 @@ std::optional<MessageLog::Next> MessageLog::next() const {
   return next;
 }
 
-std::string MessageLog::where() const {
-  return fmt::format("message {} of {}", at_ + 1, order_->messages.size());
-}
+std::string MessageLog::where() const { return fmt::format("message {} of {}", at_ + 1, order_->messages.size()); }
 
 void MessageLog::leave(const std::string& why) {
   left_ = true;

@@ -123,8 +123,8 @@ bool Node::expect_starts(uint64_t starts) {
   return true;
 }
 
-// First the numbers of actors, of three kinds; then of edges; then of slots. Acks of one slot by several readers have one
-// number, because the firing rule counts them alike.
+// First the numbers of actors, of three kinds; then of edges; then of slots. Acks of one slot by several readers have
+// one number, because the firing rule counts them alike.
 uint32_t Node::message_id(const Item& item) const {
   const auto actors = static_cast<uint32_t>(run_->plan->actors.size());
   const auto edges = static_cast<uint32_t>(run_->plan->edges.size());

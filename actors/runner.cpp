@@ -33,8 +33,7 @@ Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener)
   build_tables(run_, bindings_);
   if (!streams_.empty()) run_.log = streams_.front()->message_log();
   if (run_.log != nullptr)
-    run_.first_message =
-        run_.log->add_plan(plan, 3 * plan.actors.size() + plan.edges.size() + run_.slot_states.size());
+    run_.first_message = run_.log->add_plan(plan, 3 * plan.actors.size() + plan.edges.size() + run_.slot_states.size());
   const size_t n = plan.actors.size();
   run_.completion = std::make_shared<Completion>(static_cast<int>(n));
   nodes_.reserve(n);

@@ -1,9 +1,10 @@
 #pragma once
 // The order in which a run handled its messages, and the file that keeps it.
 //
-// The file: "SLUICEMO", a version, the build that wrote it; then numbers in LEB128. 0: a plan has been loaded (its name,
-// its digest, how many kinds of messages it has); 1: the end, and how many messages there were; any other is a message
-// plus 2. A message takes 1 to 4 bytes: it is a kind of message, numbered over all plans, and how it was handled.
+// The file: "SLUICEMO", a version, the build that wrote it; then numbers in LEB128. 0: a plan has been loaded (its
+// name, its digest, how many kinds of messages it has); 1: the end, and how many messages there were; any other is a
+// message plus 2. A message takes 1 to 4 bytes: it is a kind of message, numbered over all plans, and how it was
+// handled.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28,7 +29,7 @@ inline constexpr uint32_t kMostMessageIds = (1u << 26) - 1;
 
 struct OrderedPlan {
   std::string name, digest;
-  uint32_t ids = 0;    // those of its messages follow those of the plans before it
+  uint32_t ids = 0;     // those of its messages follow those of the plans before it
   size_t messages = 0;  // that came before it
 };
 

@@ -397,8 +397,7 @@ bool Engine::Impl::step_recorded() {
     message_log->take(*next);
     return true;
   }
-  message_log->leave(message_log->where() +
-                     ": nobody has sent it; the run must do what it did when it was recorded");
+  message_log->leave(message_log->where() + ": nobody has sent it; the run must do what it did when it was recorded");
   return false;
 }
 
