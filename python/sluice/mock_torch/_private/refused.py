@@ -79,8 +79,6 @@ torch.distributed.checkpoint.default_planner: DefaultLoadPlanner DefaultSavePlan
 torch.distributed.checkpoint.format_utils: _EmptyStateDictLoadPlanner _load_state_dict
 torch.distributed.checkpoint.optimizer: load_sharded_optimizer_state_dict
 torch.distributed.checkpoint.state_dict_loader: _load_state_dict""",
-    "use F.scaled_dot_product_attention with a mask": """
-torch.nn.attention.flex_attention: AuxRequest BlockMask and_masks create_block_mask flex_attention or_masks""",
     "eager operations of a device are queued in one order, and graphs have streams of their own (sluice.stream)": """
 torch.cuda: CUDAGraph Event Stream StreamContext graph
 torch: Event Stream""",
