@@ -12,6 +12,8 @@ import sys
 import tempfile
 from typing import Any, Iterable
 
+from sluice import _C
+
 _TABLES = {
     "streams": "id, name, device, kind, cores",
     "actors": "id, name, stream, role",
@@ -84,8 +86,6 @@ def _add_plan(base: sqlite3.Connection, plan: dict[str, Any]) -> None:
 
 def _memory(plan: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Rows of the table memory. A kernel says which buffers, registers and variables it reads and writes."""
-    import sluice
-
     writer: dict[tuple[str, int], tuple[Any, Any]] = {}
     reader: dict[tuple[str, int], tuple[Any, Any]] = {}
     for kernel in plan["kernels"]:
@@ -103,7 +103,7 @@ def _memory(plan: dict[str, Any]) -> list[tuple[Any, ...]]:
         rows.append((buffer["name"], kind, buffer["bytes"], *place))
     for i, variable in enumerate(plan["variables"]):
         kind = "constant" if variable["constant"] else "variable"
-        size = math.prod(variable["shape"]) * getattr(sluice, variable["dtype"]).itemsize
+        size = math.prod(variable["shape"]) * getattr(_C, variable["dtype"]).itemsize
         rows.append((variable["name"], kind, size, *(reader.get(("variable", i)) or writer.get(("variable", i), (None, None)))))
     return rows
 
