@@ -101,6 +101,7 @@ _LAZY_NAMES["vmap"] = "sluice.func"
 _LAZY_NAMES["features"] = "sluice._names.features"
 _LAZY_NAMES["lower"] = "sluice._graph.lower"
 _LAZY_NAMES.update({name: "sluice._graph.eager" for name in ("get_mode", "set_mode")})
+_LAZY_NAMES["eval"] = "sluice._graph.awaiting"
 _LAZY_NAMES["set_log"] = "sluice.info"
 _LAZY_NAMES["compile"] = "sluice._compile"
 
