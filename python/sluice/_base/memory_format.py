@@ -16,7 +16,7 @@ class memory_format(str):
 
 
 class layout(str):
-    """How a tensor's elements are kept; there is one, `strided`."""
+    """How a tensor's elements are kept: all of them, `strided`, or those that are not zeros."""
 
     __slots__ = ()
 
@@ -30,3 +30,4 @@ class layout(str):
 contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format("preserve_format")
 channels_last, channels_last_3d = memory_format("channels_last"), memory_format("channels_last_3d")
 strided = layout("strided")
+sparse_coo, sparse_csr, sparse_csc = layout("sparse_coo"), layout("sparse_csr"), layout("sparse_csc")
