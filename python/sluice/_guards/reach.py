@@ -13,6 +13,7 @@ import weakref
 from typing import Any
 
 from sluice._C import Tensor
+from sluice._base.parts import has_parts
 from sluice.nn.modules.module import Module
 
 from sluice._guards.code import is_foreign, is_users, is_users_class, names_of, origin_of, reads_grad
@@ -67,7 +68,10 @@ class Reach(Held):
             return
         # The object is kept, not its id alone: an id may be used again once its object is gone.
         self._seen[id(thing)] = thing
-        if isinstance(thing, Tensor):
+        if has_parts(thing):
+            for name in thing._to_parts()[0]:
+                self._entry(join(where, name), own_table(thing), name, depth)
+        elif isinstance(thing, Tensor):
             self.tensors[where or "tensor"] = thing
             for name in sorted(self._read & (own_table(thing) or {}).keys()):  # attributes that somebody has given it
                 self._entry(join(where, name), own_table(thing), name, depth + 1)

@@ -31,6 +31,14 @@ class CooTensor(SparseTensor):
     _places: Any
     _coalesced: bool
 
+    def _to_parts(self) -> Any:
+        rest = self.layout, self._shape, self._places._shape[0], self._coalesced
+        return {"_places": self._places, "_contents": self._contents}, rest
+
+    @staticmethod
+    def _of_parts(rest: Any, parts: Any) -> Any:
+        return CooTensor(*parts, rest[1], rest[-1])
+
     def _like(self, values: Any) -> Any:
         return CooTensor(self._places, values, self._shape, self._coalesced)
 
@@ -181,6 +189,13 @@ class CompressedTensor(SparseTensor):
 
     def __init__(self, layout: Any, begins: Any, plain: Any, values: Any, shape: Any) -> None:
         self.__dict__.update(layout=layout, _begins=begins, _plain=plain, _contents=values, _shape=tuple(shape))
+
+    def _to_parts(self) -> Any:
+        return {"_begins": self._begins, "_plain": self._plain, "_contents": self._contents}, (self.layout, self._shape)
+
+    @staticmethod
+    def _of_parts(rest: Any, parts: Any) -> Any:
+        return CompressedTensor(rest[0], *parts, rest[1])
 
     def _like(self, values: Any) -> Any:
         return CompressedTensor(self.layout, self._begins, self._plain, values, self._shape)

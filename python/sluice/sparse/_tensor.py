@@ -6,6 +6,7 @@ import numbers
 from typing import Any
 
 from sluice import _C
+from sluice._base.grad_mode import no_grad
 from sluice._base.size import Size
 from sluice._C import Tensor
 from sluice._tensor.methods import parse_to
@@ -40,6 +41,9 @@ class SparseTensor:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or not hasattr(Tensor, name):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        if name.startswith("_"):
+            raise AttributeError(f"a sparse tensor of layout {self.layout} is not a dense one, which this function takes; use to_dense(), a "
+                                 "method of it, or sluice.sparse (docs/sparse.md)")
         raise AttributeError(f"{name}: a sparse tensor of layout {self.layout}; must be dense: use to_dense().{name}, or values() where "
                              f"zeros stay zeros; docs/sparse.md lists the methods of sparse tensors")
 
@@ -280,6 +284,12 @@ class SparseTensor:
         if self.requires_grad and self.is_leaf and _C.is_grad_enabled():
             raise _C.RuntimeError("copy_: a leaf that requires grad; must be written within no_grad()")
         requires_grad, kept = self.requires_grad, to_layout(src.detach(), self.layout).to(self._device, self.dtype).clone()
+        there, own = kept._to_parts(), self._to_parts()
+        if there[1] == own[1] and all(t._shape == there[0][name]._shape for name, t in own[0].items()):
+            with no_grad():  # in place, which graphs see
+                for name, t in own[0].items():
+                    t.copy_(there[0][name])
+            return self
         self.__dict__.update(kept.__dict__)
         return self.requires_grad_(True) if requires_grad else self
 
