@@ -57,6 +57,12 @@ def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None,
     return _done(CooTensor(index, v, size, bool(is_coalesced)), requires_grad)
 
 
+def in_order(t: Any) -> Any:
+    """A COO tensor as coalesced: itself where its indices are in order, and each is there once."""
+    keys = _parts.keys_of(t._indices(), t._shape[:t.sparse_dim()])
+    return t._coalesced_(True) if not keys.numel() or bool((keys[1:] > keys[:-1]).all()) else t.coalesce()
+
+
 def _compressed(where: str, layout: Any, begins: Any, plain: Any, values: Any, size: Any, dtype: Any, device: Any,
                 requires_grad: bool) -> Any:
     by_rows = layout == "sparse_csr"
