@@ -30,4 +30,15 @@ class layout(str):
 contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format("preserve_format")
 channels_last, channels_last_3d = memory_format("channels_last"), memory_format("channels_last_3d")
 strided = layout("strided")
-sparse_coo, sparse_csr, sparse_csc = layout("sparse_coo"), layout("sparse_csr"), layout("sparse_csc")
+
+
+class _SparseLayout(layout):
+    """Packages compare str() of a layout with torch's name of it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "torch." + str.__str__(self)
+
+
+sparse_coo, sparse_csr, sparse_csc = map(_SparseLayout, ("sparse_coo", "sparse_csr", "sparse_csc"))

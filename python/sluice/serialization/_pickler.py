@@ -143,7 +143,7 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
 def _reduced_sparse(t: Any) -> Any:
     parts, shape = list(t._to_parts()[0].values()), Size(t._shape)
     data = (*parts, shape, t.is_coalesced()) if t.is_sparse else (*parts, shape)
-    return _SPARSE, (_Reduced(_LAYOUT, (f"torch.{t.layout!s}",)), data)
+    return _SPARSE, (_Reduced(_LAYOUT, (str(t.layout),)), data)
 
 
 class _Reduced:

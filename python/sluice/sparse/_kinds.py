@@ -124,7 +124,7 @@ class CooTensor(SparseTensor):
         shape = list(self._shape)
         order[a], order[b], shape[a], shape[b] = order[b], order[a], shape[b], shape[a]
         index = fn.stack([self._places[d] for d in order])
-        return CooTensor(index, self._contents, shape, self._coalesced and a == b)
+        return CooTensor(index, self._contents, shape, self._coalesced and (a == b or not self._nnz()))
 
     def t(self) -> Any:
         _matrix("t", self)
@@ -245,7 +245,7 @@ class CompressedTensor(SparseTensor):
     T = property(t)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return rebuilt_compressed, (str(self.layout.__str__()), self._begins, self._plain, self._contents, self._shape)
+        return rebuilt_compressed, (str.__str__(self.layout), self._begins, self._plain, self._contents, self._shape)
 
     def __repr__(self) -> str:
         names = ("crow_indices", "col_indices") if self.layout == "sparse_csr" else ("ccol_indices", "row_indices")

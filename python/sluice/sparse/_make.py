@@ -54,7 +54,7 @@ def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None,
         most = [int(row.max()) + 1 for row in index] if index._shape[1] else [0] * index._shape[0]
         size = (*most, *v._shape[1:])
         _check.coo(where, index, v, size)
-    return _done(CooTensor(index, v, size, bool(is_coalesced)), requires_grad)
+    return _done(CooTensor(index, v, size, not index._shape[1] if is_coalesced is None else bool(is_coalesced)), requires_grad)
 
 
 def in_order(t: Any) -> Any:
