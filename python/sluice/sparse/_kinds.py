@@ -8,7 +8,7 @@ from sluice import _C
 from sluice._base.memory_format import sparse_coo, sparse_csc, sparse_csr
 from sluice._C import fn
 from sluice.sparse import _parts
-from sluice.sparse._tensor import layouts, SparseTensor
+from sluice.sparse._tensor import higher, layouts, SparseTensor
 from sluice.sparse._text import sparse_text
 
 
@@ -176,9 +176,7 @@ class CooTensor(SparseTensor):
 
     def sparse_mask(self, mask: Any) -> Any:
         """The elements where `mask` has some; torch.Tensor.sparse_mask."""
-        from sluice.sparse._make import masked
-
-        return masked(self.to_dense(), mask)
+        return higher("._make").masked(self.to_dense(), mask)
 
 
 class CompressedTensor(SparseTensor):

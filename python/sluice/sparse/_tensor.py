@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import numbers
 from typing import Any
 
@@ -16,6 +17,11 @@ _KEEP_ZEROS = ("abs sgn sign sin sinh asin asinh tan tanh atan atanh sqrt expm1 
                "erfinv relu square").split()
 _CASTS = {"double": _C.float64, "float": _C.float32, "half": _C.float16, "bfloat16": _C.bfloat16, "long": _C.int64, "int": _C.int32,
           "bool": _C.bool}
+
+
+def higher(name: str) -> Any:
+    """A module of this folder that stands on this one."""
+    return importlib.import_module(f"sluice.sparse{name}")
 
 
 def _is_number(value: Any) -> bool:
@@ -257,22 +263,20 @@ class SparseTensor:
 
     def sum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         """The sum over dims; see sluice.sparse.sum, which does not have keepdim either."""
-        from sluice import sparse
+        sparse = higher("")
 
         if keepdim:
             raise _C.NotImplementedError("sum: keepdim: True of a sparse tensor; must be False: use unsqueeze of to_dense()")
         return sparse.sum(self, dim, dtype)
 
     def mm(self, mat2: Any) -> Any:
-        from sluice import sparse
+        sparse = higher("")
 
         return sparse.mm(self, mat2)
 
     def matmul(self, other: Any) -> Any:
         """The product with a dense matrix or vector, or a sparse matrix."""
-        from sluice.sparse._products import matmul
-
-        return matmul(self, other)
+        return higher("._products").matmul(self, other)
 
     mv = matmul
 
@@ -316,9 +320,7 @@ class SparseTensor:
         return self.mul(other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        from sluice.sparse._products import matmul_of_dense
-
-        return matmul_of_dense(other, self)
+        return higher("._products").matmul_of_dense(other, self)
 
     def __eq__(self, other: Any) -> Any:
         if self is other:
