@@ -68,13 +68,8 @@ class Reach(Held):
             return
         # The object is kept, not its id alone: an id may be used again once its object is gone.
         self._seen[id(thing)] = thing
-        if has_parts(thing):
-            for name in thing._to_parts()[0]:
-                self._entry(join(where, name), own_table(thing), name, depth)
-        elif isinstance(thing, Tensor):
-            self.tensors[where or "tensor"] = thing
-            for name in sorted(self._read & (own_table(thing) or {}).keys()):  # attributes that somebody has given it
-                self._entry(join(where, name), own_table(thing), name, depth + 1)
+        if isinstance(thing, Tensor):
+            self._tensor(thing, where, depth)
         elif isinstance(thing, Module):
             self.module(thing, where or "model", depth)
         elif isinstance(thing, types.MethodType):
@@ -106,6 +101,15 @@ class Reach(Held):
             return
         else:
             self._object(thing, where, depth)
+
+    def _tensor(self, thing: Any, where: str, depth: int) -> None:
+        if has_parts(thing):
+            for name in thing._to_parts()[0]:
+                self._entry(join(where, name), own_table(thing), name, depth)
+            return
+        self.tensors[where or "tensor"] = thing
+        for name in sorted(self._read & (own_table(thing) or {}).keys()):  # attributes that somebody has given it
+            self._entry(join(where, name), own_table(thing), name, depth + 1)
 
     def _object(self, thing: Any, where: str, depth: int) -> None:
         """Another object: what code reads of it and of its class, where either may get it later."""
