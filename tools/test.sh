@@ -22,7 +22,8 @@ tests_of() {  # NAME ARGUMENTS: of pytest
 }
 
 phase cpp ctest --test-dir "$build" --output-on-failure --output-junit "$report/cpp.xml" -j "$jobs"
-tests_of python -n "$jobs" tests/python tests/ecosystem
+tests_of python -n "$jobs" tests/python
+tests_of ecosystem -n "$jobs" tests/ecosystem  # by itself, since it imports other versions of packages that tests/python imports
 tests_of programs tests/distributed tests/serving/python
 tests_of packaging -n "$jobs" --dist loadfile tests/packaging
 
@@ -32,7 +33,7 @@ grep -hs '^count: ' "$build/Testing/Temporary/LastTest.log" | sort | awk -F ': '
   NF == 3 && $3 ~ /^[0-9]+ / { sum[$2 ": " unit] += $3; name[$2 ": " unit] = $2; of[$2 ": " unit] = unit; next }
   { print }
   END { for (key in sum) print "count: " name[key] ": " sum[key] " " of[key] }' | sort
-"$python" tools/test_report.py "$report" cpp python programs packaging || failed+=(report)
+"$python" tools/test_report.py "$report" cpp python ecosystem programs packaging || failed+=(report)
 if [ ${#failed[@]} -gt 0 ]; then
   echo "test: FAILED: ${failed[*]}"
   exit 1

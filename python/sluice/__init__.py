@@ -29,7 +29,7 @@ from sluice._tensor.global_tensors import placement
 from sluice._tensor.dtypes import TENSOR_CLASSES as _TENSOR_CLASSES
 from sluice._tensor.dtypes import can_cast, finfo, iinfo, result_type, set_default_tensor_type
 from sluice._base.memory_format import (channels_last, channels_last_3d, contiguous_format, layout, memory_format, preserve_format,
-                                   strided)
+                                   sparse_coo, sparse_csc, sparse_csr, strided)
 from sluice._base.precision import get_float32_matmul_precision, set_float32_matmul_precision, set_flush_denormal
 from sluice._C.fn import *  # noqa: F401,F403
 from sluice._tensor.cond import cond
@@ -71,8 +71,8 @@ contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneF
 # Imported when they are first used.
 _MODULES = {"_dynamo", "accelerator", "amp", "backends", "cache", "comm", "compiler", "cuda", "data", "debug", "distributed", "distributions", "env",
             "errors", "fft", "func", "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing",
-            "nn", "onnx", "optim", "parallel", "prims", "profiler", "quantization", "return_types", "serialization", "special", "testing", "tiny",
-            "trainer", "utils", "version", "vision"}
+            "nn", "onnx", "optim", "parallel", "prims", "profiler", "quantization", "return_types", "serialization", "sparse", "special", "testing",
+            "tiny", "trainer", "utils", "version", "vision"}
 _LAZY_NAMES = {"load_graph": "sluice._graph.bundle", "save_graph": "sluice._graph.bundle",
                "save": "sluice.serialization", "load": "sluice.serialization"}
 _LAZY_NAMES.update({name: "sluice._tensor.host_function" for name in ("extent", "host_function")})
@@ -86,6 +86,9 @@ _LAZY_NAMES.update({name: "sluice.nn._root_functions" for name in (
     "dropout", "dropout_", "embedding", "embedding_renorm_", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "group_norm",
     "hinge_embedding_loss", "instance_norm", "kl_div", "margin_ranking_loss", "poisson_nll_loss", "segment_reduce",
     "triplet_margin_loss")})
+_LAZY_NAMES.update({name: "sluice.sparse._make" for name in (
+    "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor")})
+_LAZY_NAMES.update({name: "sluice.sparse._products" for name in ("hspmm", "smm", "spmm")})
 _LAZY_NAMES["conv_tbc"] = "sluice.nn._projections"
 _LAZY_NAMES.update({name: "sluice._tensor.lowrank" for name in ("geqrf", "lobpcg", "ormqr", "pca_lowrank", "svd_lowrank")})
 _LAZY_NAMES.update({name: "sluice._tensor.histograms" for name in ("histogram", "histogramdd")})
@@ -101,6 +104,7 @@ _LAZY_NAMES["vmap"] = "sluice.func"
 _LAZY_NAMES["features"] = "sluice._names.features"
 _LAZY_NAMES["lower"] = "sluice._graph.lower"
 _LAZY_NAMES.update({name: "sluice._graph.eager" for name in ("get_mode", "set_mode")})
+_LAZY_NAMES["eval"] = "sluice._graph.awaiting"
 _LAZY_NAMES["set_log"] = "sluice.info"
 _LAZY_NAMES["compile"] = "sluice._compile"
 

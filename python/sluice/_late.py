@@ -30,6 +30,8 @@ for _place, _names in (
         ("global_view", "global_to_global local_to_global")):
     for _name in _names.split():
         _late(f"sluice.{_place}", _name, f"sluice.{_name}(self, ...); torch.Tensor.{_name}.")
+for _name in "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc sparse_mask".split():
+    _late("sluice.sparse._make", _name, f"This tensor, sparse; torch.Tensor.{_name}.")
 for _name in "prelu hardshrink gelu mish selu silu softplus softsign".split():
     _late("sluice.nn.functional", _name, f"F.{_name} of this tensor.")
 for _name in "kaiming_normal_ kaiming_uniform_ xavier_normal_ xavier_uniform_ trunc_normal_ orthogonal_".split():

@@ -58,20 +58,19 @@ def declare_ops() -> None:
     torchvision.ops.boxes._assert_has_ops = lambda: None
 
 
-def forget_other_versions() -> None:
-    """Packages that the environment has in another version, and that a test before has imported from there."""
+def refuse_other_versions() -> None:
+    """A process that has a package in the environment's version keeps parts of it: transformers adds methods to torch.nn.Module."""
     for package in ("huggingface_hub", "transformers"):
         found = getattr(sys.modules.get(package), "__file__", None)
         if found is not None and not any(Path(found).is_relative_to(folder) for folder in FOLDERS):
-            for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-                del sys.modules[name]
+            raise ImportError(f"ecosystem: {package}: this process has imported {found}; run tests/ecosystem in a process of its own")
 
 
 def modules(name: str) -> tuple[Any, Any]:
     """The module of that name on Sluice, and on torch."""
     import sluice as sl
 
-    forget_other_versions()
+    refuse_other_versions()
     with on_path():
         with sl.mock_torch(lazy=True):
             ours = importlib.import_module(name)

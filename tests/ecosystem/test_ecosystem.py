@@ -11,7 +11,8 @@ from ecosystem.packages import PACKAGES
 
 pytestmark = pytest.mark.skipif(not beside.INSTALLED, reason="the packages do not lie beside the environment: tools/setup.sh puts them there")
 PINNED = [("timm", "resnet"), ("timm", "mambaout"), ("timm", "vision_transformer_relpos"), ("timm", "mobilenetv3"),
-          ("torchvision", "squeezenet1_1"), ("transformers", "bert"), ("transformers", "vit"), ("generation", "llama")]
+          ("torchvision", "squeezenet1_1"), ("transformers", "bert"), ("transformers", "vit"), ("transformers", "t5"),
+          ("transformers", "roberta"), ("generation", "llama")]
 KNOWN = results.read()
 
 
@@ -30,7 +31,7 @@ def test_models_are_right(zoo, case):
     assert not results.tried(zoo, case)
 
 
-@pytest.mark.parametrize("name", ["einops"])
+@pytest.mark.parametrize("name", ["einops", "skorch", "accelerate", "pytorch_lightning"])
 def test_examples_have_torchs_results(name):
     assert examples.tried(name) == ""
 

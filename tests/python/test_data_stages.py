@@ -340,6 +340,44 @@ def test_lines_become_tokens(tmp_path):
     assert [n.tolist() for _, n in got] == [[1, 3], [4]]
 
 
+def trained(kind, lines):
+    """A tokenizer of the kind of BERT, of GPT-2 and RoBERTa, or of T5."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    size = {"vocab_size": 1200, "show_progress": False}
+    if kind == "bert":
+        made, trainer = Tokenizer(models.WordPiece(unk_token="[UNK]")), trainers.WordPieceTrainer(special_tokens=["[PAD]", "[UNK]"], **size)
+        made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(lowercase=False), pre_tokenizers.BertPreTokenizer()
+        made.decoder = decoders.WordPiece()
+    elif kind == "gpt2":
+        letters = pre_tokenizers.ByteLevel.alphabet()
+        made, trainer = Tokenizer(models.BPE()), trainers.BpeTrainer(special_tokens=["<pad>"], initial_alphabet=letters, **size)
+        made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    else:
+        made, trainer = Tokenizer(models.Unigram()), trainers.UnigramTrainer(special_tokens=["<pad>", "<unk>"], unk_token="<unk>", **size)
+        made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    made.train_from_iterator(lines, trainer)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "t5"])
+def test_a_thousand_lines_become_tokens_and_lines_again(tmp_path, kind):  # LB-22
+    pytest.importorskip("tokenizers")
+    texts = [" ".join(line.split()) for name in ("Apache-2.0", "GPL-3", "LGPL-2.1") for line in open(f"/usr/share/common-licenses/{name}")]
+    texts = [text for text in texts if text][:1000]
+    (tmp_path / "lines").write_text("\n".join(texts) + "\n")
+    model = trained(kind, texts)
+    model.save(str(tmp_path / "tokenizer.json"))
+    again = []
+    for ids, lengths in data.lines(tmp_path / "lines", 160).tokenize(tmp_path / "tokenizer.json").padded_batch(250, 160, 0):
+        again += [model.decode(row[:n]) for row, n in zip(ids.tolist(), lengths.tolist())]
+    assert len(again) == 1000
+    if kind == "bert":  # which does not know where there were spaces around signs
+        assert ["".join(text.split()) for text in again] == ["".join(text.split()) for text in texts]
+    else:
+        assert again == texts
+
+
 def test_a_tokenizer_that_is_not_installed_is_told(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ImportError, match="tokenize: a tokenizer by its file needs the package tokenizers; install it"):

@@ -72,7 +72,7 @@ sys.exit(failing)
 def test_every_phase_runs_though_one_fails_and_the_last_lines_name_it(phases):
     status, lines = phases(failing="cpp python packaging", silent="packaging")
     assert status == 1 and lines[-1] == "test: FAILED: cpp python packaging report"
-    assert [line for line in lines if line.startswith("== ") and ":" not in line] == [f"== {p}" for p in "cpp python programs packaging".split()]
+    assert [line for line in lines if line.startswith("== ") and ":" not in line] == [f"== {p}" for p in "cpp python ecosystem programs packaging".split()]
     assert "count: plans: 7 of 7" in lines and "failed: python: tests/python/test_a.py::test_bad" in lines
     assert any(line.startswith("failed: packaging: no report ") for line in lines) and "failed: cpp: sim_tests_NOT_BUILT" in lines
 
@@ -81,9 +81,9 @@ def test_skips_are_counted_by_reason(phases):
     status, lines = phases()
     assert status == 0 and lines[-1] == "test: all phases passed"
     skipped = [line for line in lines if line.startswith("skipped: ")]
-    assert skipped == ["skipped:    3 packaging programs python: torchvision is not installed", "skipped:    3 packaging programs python: no dpkg",
-                       "skipped:    1 cpp: no kernel"]
-    assert lines[-2] == "tests: 4 passed, 0 failed, 7 skipped"
+    assert skipped == ["skipped:    4 ecosystem packaging programs python: torchvision is not installed",
+                       "skipped:    4 ecosystem packaging programs python: no dpkg", "skipped:    1 cpp: no kernel"]
+    assert lines[-2] == "tests: 5 passed, 0 failed, 9 skipped"
 
 
 @pytest.fixture

@@ -201,6 +201,25 @@ def test_files_are_read_safely_and_overridden(tmp_path):
         trainer.load(None, ["train.steps"])
 
 
+def test_the_configuration_that_is_kept_repeats_the_run(run_script, tmp_path):  # LB-10
+    """Of the command: a file, an override of a part that is nested, and config.yaml, which is run as it is."""
+    (tmp_path / "small.yaml").write_text(
+        "model: {_target_: trainer_models.Net}\ndata: {_target_: trainer_models.shuffled}\noptimizer: {_target_: sluice.optim.Adam, lr: 0.01}\n"
+        "loss: {_target_: sluice.nn.functional.cross_entropy, _partial_: true}\ntrain: {steps: 6, batch: 8, log_every: 1}\n")
+    source = ("import sys; sys.path.insert(0, sys.argv[1]); from sluice.trainer.__main__ import main\n"
+              "for file, out in ((sys.argv[2], 'first'), ('first/config.yaml', 'second')):\n"
+              "    given = ['train.amp=bfloat16', 'model.width=12'] if out == 'first' else []\n"
+              "    assert main([file, '--quiet', f'out={out}', *given]) == 0\n")
+    done = run_script(source, arguments=(os.path.dirname(__file__), str(tmp_path / "small.yaml")), timeout=600)
+    assert done.returncode == 0, done.stderr
+    kept = (tmp_path / "first/config.yaml").read_text()
+    assert "amp: bfloat16" in kept and "width: 12" in kept
+    assert kept.replace("out: first", "out: second") == (tmp_path / "second/config.yaml").read_text()
+    first, second = ([line["loss"] for line in metrics(tmp_path / out) if "loss" in line] for out in ("first", "second"))
+    assert len(first) == 6 and first == second
+    assert first != run(tmp_path / "plain", **{"train.steps": 6, "train.log_every": 1, "model.width": 12})
+
+
 def test_objects_stand_where_dicts_may(tmp_path):
     net = nn.Sequential(nn.Linear(6, 3))
     made = Config(model=net, data=trainer_models.rows(), loss=nn.functional.cross_entropy, optimizer=lambda p: sl.optim.SGD(p, lr=0.1),

@@ -182,10 +182,14 @@ class FloodServer final : public FakeServer {
   explicit FloodServer(InferResponse part) : part_(std::move(part)) {}
   ~FloodServer() override { wait(); }
   void wait() {
-    if (thread_.joinable()) thread_.join();
+    std::unique_lock lock(starting_);  // the flood may be over before its start has returned
+    std::thread flood = std::move(thread_);
+    lock.unlock();
+    if (flood.joinable()) flood.join();
   }
   std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) override {
     auto flow = std::make_shared<Flow>();
+    const std::lock_guard lock(starting_);
     thread_ = std::thread([this, flow, id = request.id, memory = request.memory, respond = std::move(respond)] {
       InferResponse part;
       try {
@@ -215,6 +219,7 @@ class FloodServer final : public FakeServer {
     std::atomic<bool> cancelled{false};
   };
   const InferResponse part_;
+  std::mutex starting_;
   std::thread thread_;
 };
 

@@ -58,19 +58,21 @@ HWY_INLINE void store_rounded(V32 sum, uint8_t* to) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Of as many outputs as a vector has sums, two pixels each, from `row` on.
-HWY_INLINE auto two_pixels_each(const uint8_t* row, const int32_t* first) {
+// Of as many outputs as a vector has sums, two pixels each, from `row` on. A template, since only the branch that is
+// taken has tags that there are for such vectors.
+template <class D>
+HWY_INLINE auto two_pixels_each(D, const uint8_t* row, const int32_t* first) {
   const hn::CappedTag<uint64_t, 1> one;
   const auto at = [&](int k) HWY_ATTR { return hn::LoadU(one, reinterpret_cast<const uint64_t*>(row + 4 * first[k])); };
-  if constexpr (hn::MaxLanes(d32) < 8) {
+  if constexpr (hn::MaxLanes(D()) < 8) {
     return at(0);
   } else {
     const hn::FixedTag<uint64_t, 2> two;
     const auto low = hn::Combine(two, at(1), at(0));
-    if constexpr (hn::MaxLanes(d32) < 16)
+    if constexpr (hn::MaxLanes(D()) < 16)
       return low;
     else
-      return hn::Combine(hn::FixedTag<uint64_t, 4>(), hn::Combine(two, at(3), at(2)), low);
+      return hn::Combine(hn::Repartition<uint64_t, hn::Half<D>>(), hn::Combine(two, at(3), at(2)), low);
   }
 }
 #endif
@@ -109,7 +111,7 @@ void across(const uint8_t* row, const int32_t* first, const int32_t* weights, in
     const int32_t* weight = weights + o / kPixels * pairs * 2 * kPixels + o % kPixels;
     V32 high = hn::Zero(d32), low = high, high_rest = high, low_rest = high;
     for (int64_t p = 0; p < pairs; ++p, weight += 2 * kPixels) {
-      const auto bytes = hn::BitCast(db, two_pixels_each(row + 8 * p, first + o));
+      const auto bytes = hn::BitCast(db, two_pixels_each(d32, row + 8 * p, first + o));
       const auto v = hn::PromoteTo(d16, hn::TableLookupBytes(bytes, order));
       high = hn::ReorderWidenMulAccumulate(d32, v, weights_at(weight), high, high_rest);
       low = hn::ReorderWidenMulAccumulate(d32, v, weights_at(weight + kPixels), low, low_rest);

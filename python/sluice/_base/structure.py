@@ -1,7 +1,7 @@
 """Nested inputs and outputs: lists, tuples, named tuples, dicts, tensors, and constants (None, numbers, strings)."""
 
 from sluice import _C
-from sluice._C import Tensor
+from sluice._base.parts import has_parts, is_dense
 
 
 class Structure:
@@ -27,10 +27,12 @@ class Structure:
             return dict(zip(self.value, items))
         if self.kind == "namedtuple":
             return self.value(*items)
+        if self.kind == "parts":
+            return self.value[0]._of_parts(self.value[1], items)
         return items if self.kind == "list" else tuple(items)
 
     def to_json(self):
-        if self.kind == "namedtuple":
+        if self.kind in ("namedtuple", "parts"):
             return {"kind": "tuple", "children": [c.to_json() for c in self.children]}
         value = {"value": self.value} if self.value is not None else {}
         return {"kind": self.kind, **value, "children": [c.to_json() for c in self.children]}
@@ -76,10 +78,13 @@ def flatten(nest, name, leaves, names, others=False):
 
     others: objects of other types are constants, too, in place of an error.
     """
-    if isinstance(nest, Tensor):
+    if is_dense(nest):
         leaves.append(nest)
         names.append(name)
         return _TENSOR
+    if has_parts(nest):
+        parts, kind = nest._to_parts()
+        return Structure("parts", (type(nest), kind), tuple(flatten(t, _join(name, part), leaves, names) for part, t in parts.items()))
     if nest is None or isinstance(nest, (bool, int, float, str)):
         return Structure("constant", nest)
     if isinstance(nest, dict):
@@ -109,6 +114,8 @@ def difference(expected, got, name):
         return f"argument '{name}' is {got.value!r}; expected {expected.value!r}, as when the graph was compiled"
     if expected.kind == "dict" and expected.value != got.value:
         return f"argument '{name}' has keys {list(got.value)}; expected {list(expected.value)}"
+    if expected.kind == "parts" and expected.value != got.value:
+        return f"argument '{name}' is {_describe(got)}; expected {_describe(expected)}, as when the graph was compiled"
     if len(expected.children) != len(got.children):
         return f"argument '{name}' has {len(got.children)} entries; expected {len(expected.children)}"
     keys = expected.value if expected.kind == "dict" else range(len(expected.children))
@@ -122,4 +129,6 @@ def difference(expected, got, name):
 def _describe(structure):
     if structure.kind == "tensor":
         return "a Tensor"
+    if structure.kind == "parts":
+        return f"a {structure.value[0].__name__} of {structure.value[1]}"
     return repr(structure.value) if structure.kind == "constant" else f"a {structure.kind} of {len(structure.children)}"

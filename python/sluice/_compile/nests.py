@@ -13,6 +13,7 @@ from sluice._C import Generator, Tensor
 from sluice.nn.modules.module import Module
 
 from sluice._compile.breaks import Break
+from sluice._base.parts import has_parts, is_dense
 from sluice._base.size import Size
 
 _BY_VALUE = (str, bytes, type(None), bool, int, complex, type(Ellipsis), range, enum.Enum, _C.dtype, Size)
@@ -32,7 +33,7 @@ class Arguments:
         self.tensors: list[Tensor] = []
         self.objects: list[Any] = []
         self._nest = args, kwargs
-        if not kwargs and all(a.__class__ is Tensor for a in args):
+        if not kwargs and all(type(a) is Tensor for a in args):
             self.tensors.extend(args)
             self.key: Any = len(args)
         else:
@@ -41,9 +42,12 @@ class Arguments:
 
     def _walk(self, value: Any, where: Any) -> Any:
         kind = value.__class__
-        if isinstance(value, Tensor):
+        if is_dense(value):
             self.tensors.append(value)
             return _TENSOR
+        if has_parts(value):
+            parts, rest = value._to_parts()
+            return type(value), rest, tuple([self._walk(t, where) for t in parts.values()])
         if kind is float:
             return kind, repr(value)  # NaN is itself, and -0.0 is not 0.0
         if isinstance(value, _BY_VALUE):
@@ -77,8 +81,11 @@ class Arguments:
 
 def _replaced(value: Any, tensors: Iterator[Any]) -> Any:
     kind = value.__class__
-    if isinstance(value, Tensor):
+    if is_dense(value):
         return next(tensors)
+    if has_parts(value):
+        parts, rest = value._to_parts()
+        return type(value)._of_parts(rest, [next(tensors) for _ in parts])
     if kind in (tuple, list):
         return kind([_replaced(v, tensors) for v in value])
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -115,6 +122,9 @@ class Results:
 
     def _walk(self, value: Any, where: str) -> Any:
         kind = value.__class__
+        if has_parts(value):
+            parts, rest = value._to_parts()
+            return _OfParts(type(value), rest), [self._walk(t, where) for t in parts.values()]
         if isinstance(value, Tensor):
             number = self._numbers.setdefault(id(value), len(self.tensors))
             if number == len(self.tensors):
@@ -152,6 +162,14 @@ class _MadeAgain:
         return made
 
 
+class _OfParts:
+    def __init__(self, kind: Any, rest: Any) -> None:
+        self.kind, self.rest = kind, rest
+
+    def __call__(self, tensors: Any) -> Any:
+        return self.kind._of_parts(self.rest, tensors)
+
+
 def _made_again(value: Any) -> Any:
     import copy
 
@@ -167,7 +185,7 @@ def _built(nest: Any, tensors: Any) -> Any:
         return tensors[content]
     if kind == "constant":
         return content
-    if kind is tuple or kind is list:
+    if kind is tuple or kind is list or isinstance(kind, _OfParts):
         return kind([_built(c, tensors) for c in content])
     if isinstance(kind, _MadeAgain) or issubclass(kind, dict):
         return kind([(name, _built(c, tensors)) for name, c in content])

@@ -7,6 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
+from sluice._base.parts import dense_parts
 from sluice._base.trace import hooked, tracing_lock
 from sluice.autograd.passes import wants_inputs
 from sluice.nn.modules.module import Module
@@ -44,10 +45,11 @@ class Program:
         self.backward_ops: list[str] = []  # where all results have a gradient
         self._backwards: dict[Any, Backward] = {}
         modules, outer = environment.modules, dict(environment.tensors)
-        inside = {id(t) for m in modules.values() for t in (*m.parameters(), *m.buffers())}
+        own = [t for m in modules.values() for _, t in dense_parts((*m.named_parameters(), *m.named_buffers()))]
+        inside = {id(t) for t in own}
         self.outer = {n: t for n, t in outer.items() if id(t) not in inside and t.is_contiguous() and not t._is_view()}
         self.reached = modules
-        variables = [t for m in modules.values() for t in (*m.parameters(), *m.buffers())] + list(self.outer.values())
+        variables = own + list(self.outer.values())
         self.leaves = [t for t in _unique(variables) if t.requires_grad]
         self.modules = _unique(m for module in modules.values() for m in module.modules())
         if any(t._global for t in (*arguments.tensors, *variables)):

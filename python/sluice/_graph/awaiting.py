@@ -8,6 +8,7 @@ import threading
 import weakref
 from typing import Any, Callable
 
+from sluice._C import Tensor
 from sluice._base.structure import flatten
 
 
@@ -63,3 +64,15 @@ class Awaiting:
         flatten(result, "", leaves, [])
         await self._waiter.run(graph.synchronize if not leaves else lambda: [leaf.sync() for leaf in leaves])
         return result
+
+
+def eval(*values: Any) -> None:  # noqa: A001
+    """Waits until all tensors in `values`, also within lists, tuples and dicts, are there; MLX's eval(). Eager tensors always are, and
+    results of graphs once their step has run. Raises the error of a step that has failed."""
+    for value in values:
+        if isinstance(value, Tensor):
+            value.sync()
+        elif isinstance(value, dict):
+            eval(*value.values())
+        elif isinstance(value, (list, tuple)):
+            eval(*value)

@@ -14,6 +14,7 @@ from typing import Any, Callable, TypeVar
 
 from sluice import _C
 from sluice._C import Tensor
+from sluice._base.parts import dense_parts
 from sluice._base.trace import tracing_lock
 from sluice.nn.debug import Debug
 from sluice._graph import eager, runtime_state, state
@@ -389,7 +390,7 @@ class Graph(Inspection):
     def _variables(self) -> Any:
         """(name, tensor) of all state: parameters, buffers, optimizer state, learning rates, schedule counters."""
         for block, module in self._blocks.items():
-            for name, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
+            for name, tensor in dense_parts(itertools.chain(module.named_parameters(), module.named_buffers())):
                 yield f"{block}.{name}", tensor
         yield from self._updates.variables(self._blocks)
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Any, Iterator
 
 from sluice._C import Tensor
+from sluice._base.parts import dense_parts
 from sluice._tensor.creation import as_tensor, get_rng_state, set_rng_state
 from sluice._tensor.global_tensors import fill
 from sluice._base.grad_mode import no_grad
@@ -16,13 +17,10 @@ _MAY_BE_THERE = ("grad_scaler", "generator")
 
 def _tensors(graph: Any) -> Iterator[tuple[str, Tensor]]:
     """(name, tensor) of attributes that are neither parameters nor buffers, which build() may capture."""
-    for name, value in vars(graph).items():
-        if isinstance(value, Tensor):
-            yield name, value
+    yield from dense_parts(vars(graph).items())
     for name, module in graph._named_modules():
-        for attribute, value in vars(module).items():
-            if isinstance(value, Tensor):
-                yield f"{name}.{attribute}", value
+        for attribute, value in dense_parts(vars(module).items()):
+            yield f"{name}.{attribute}", value
 
 
 def saved(graph: Any) -> dict[str, Any]:

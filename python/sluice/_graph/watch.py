@@ -9,6 +9,7 @@ from typing import Any, Iterator
 
 from sluice import _C
 from sluice._C import Tensor
+from sluice._base.parts import has_parts, is_dense
 from sluice._guards.environment import Environment
 from sluice._guards.reads import Guards, Reads
 from sluice._guards.values import copy_of, ENTRIES, MISSING, text_of, values_differ
@@ -101,7 +102,7 @@ class Watch:
                 raise _C.ValueError(f"graph '{graph.name}': {place} was {then} when its plan was made, and {now}; make it so again, "
                                     "or compile the graph anew")
             self._add(place, this, name, value)
-            if isinstance(value, Tensor):
+            if is_dense(value):
                 taken.add(value)
         self._taken.append(taken)
         self._resume_others(graph, there, saved["others"])
@@ -155,6 +156,10 @@ class Watch:
             where = f"{names[id(this)]}.{name}" if id(this) in names else f"{type(_who(this, graph)).__name__}.{name}"
             if not isinstance(first, Tensor) or not first._traced:  # which is of no step but the traced one
                 self._add(where, this, name, first)
+        for where, module in modules:
+            for name, buffer in module._buffers.items():
+                for part, t in buffer._to_parts()[0].items() if has_parts(buffer) else ():
+                    self._add(f"{where}.{name}.{part}", buffer, part, t)
         for guards in self._guards:
             guards.drop_changed(vars(graph))
         self._add_guards(self._reads.guards(self._is_known_of(graph), names, functions.values(), self._roots), names)
@@ -186,7 +191,7 @@ class Watch:
                          if id(tensor) not in known and not tensor._traced]
 
     def _add(self, where: str, this: Any, name: str, value: Any) -> None:
-        if isinstance(value, Tensor):
+        if is_dense(value):
             self._memory.append((where, value, value._impl, value.requires_grad))
         self._plain.append((where, this, name, value))
 

@@ -13,6 +13,7 @@ import weakref
 from typing import Any
 
 from sluice._C import Tensor
+from sluice._base.parts import has_parts
 from sluice.nn.modules.module import Module
 
 from sluice._guards.code import is_foreign, is_users, is_users_class, names_of, origin_of, reads_grad
@@ -68,9 +69,7 @@ class Reach(Held):
         # The object is kept, not its id alone: an id may be used again once its object is gone.
         self._seen[id(thing)] = thing
         if isinstance(thing, Tensor):
-            self.tensors[where or "tensor"] = thing
-            for name in sorted(self._read & (own_table(thing) or {}).keys()):  # attributes that somebody has given it
-                self._entry(join(where, name), own_table(thing), name, depth + 1)
+            self._tensor(thing, where, depth)
         elif isinstance(thing, Module):
             self.module(thing, where or "model", depth)
         elif isinstance(thing, types.MethodType):
@@ -102,6 +101,15 @@ class Reach(Held):
             return
         else:
             self._object(thing, where, depth)
+
+    def _tensor(self, thing: Any, where: str, depth: int) -> None:
+        if has_parts(thing):
+            for name in thing._to_parts()[0]:
+                self._entry(join(where, name), own_table(thing), name, depth)
+            return
+        self.tensors[where or "tensor"] = thing
+        for name in sorted(self._read & (own_table(thing) or {}).keys()):  # attributes that somebody has given it
+            self._entry(join(where, name), own_table(thing), name, depth + 1)
 
     def _object(self, thing: Any, where: str, depth: int) -> None:
         """Another object: what code reads of it and of its class, where either may get it later."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
+from sluice._base.parts import has_parts
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 MISSING: Any = object()
@@ -51,6 +52,9 @@ def copy_of(value: Any) -> Any:
 
 def text_of(value: Any) -> str:
     """A plain value, a nest of them, or a tensor, as a text that is the same in every process; of other objects their type."""
+    if has_parts(value):
+        parts, kind = value._to_parts()
+        return f"{kind} of {text_of(parts)}"
     if isinstance(value, Tensor):
         content = hashlib.sha256(value.detach().cpu().contiguous().reshape(-1).view(_C.uint8).numpy()).hexdigest()
         return f"{value.dtype.name}{value._shape} with the content {content[:16]}"

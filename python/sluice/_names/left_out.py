@@ -22,7 +22,7 @@ def _words(names: str) -> str:
 LEFT_OUT = [
     LeftOut("quantized tensors", "sluice.quantization.quantize makes a graph of 8-bit integers of a whole model",
             r"quantize|^q_|^q(int|uint)|fbgemm|int_repr|^choose_qparams|fake_quant"),
-    LeftOut("sparse layouts", "use dense tensors with index_select, index_add and embedding",
+    LeftOut("sparse layouts beyond COO, CSR and CSC", "use methods of sparse tensors and sluice.sparse, or to_dense()",
             r"sparse|_csr|_csc|_bsr|_bsc|coalesce|(ccol|col|crow|row|^)_?indices(_copy)?$|^values(_copy)?$|"
             r"^(hspmm|smm|spmm|sspaddmm|dense_dim)$"),
     LeftOut("a backend's own functions", "use the ordinary function, whose kernels the device chooses",
@@ -52,7 +52,7 @@ LEFT_OUT = [
             r"(warn_always|deterministic_debug|anomaly_(check|enabled)|interop_threads|"
             r"autocast_(decrement|increment))"),
     # These are torch's, one by one.
-    LeftOut("sparse layouts", "use dense tensors, and optim.LazyAdam", _words("SparseAdam dsmm hsmm saddmm")),
+    LeftOut("older names of sparse products", "use sluice.sparse.mm and sluice.sparse.addmm", _words("dsmm hsmm saddmm")),
     LeftOut("products in floats of 8 bits", "use F.grouped_mm, or matmul, in bfloat16", _words("scaled_mm scaled_grouped_mm")),
     LeftOut("contexts that see every op", "call checkpoint() on the parts to compute again",
             _words("create_selective_checkpoint_contexts SelectiveCheckpointContext CheckpointPolicy"), where="checkpoint$"),

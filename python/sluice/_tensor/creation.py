@@ -7,6 +7,7 @@ from typing import Any
 from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._base.arguments import typed
+from sluice._base.parts import has_parts
 from sluice._base.device import device as _device
 from sluice._tensor.functions import broadcast_shapes
 from sluice._base.numbers import array_of, is_whole, numpy
@@ -238,6 +239,9 @@ def lay_alike_by(function: Any) -> None:
 
 def _like(make: Any) -> Any:
     def like(input, *args, dtype=None, device=None, requires_grad=False, memory_format=None, **options):
+        if has_parts(input):
+            raise _C.NotImplementedError(f"{make.__name__}_like: input: a sparse tensor; must be dense: use to_dense(), or values() for its "
+                                         "elements")
         if input._global:  # lies so, too
             local = like(input.to_local(), *args, dtype=dtype, device=device, **options)
             return _lie_like(local, input).requires_grad_(requires_grad)

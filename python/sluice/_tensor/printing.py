@@ -113,7 +113,8 @@ def _flat(entries, dims):
     return [entries] if dims == 0 else entries if dims == 1 else [n for e in entries for n in _flat(e, dims - 1)]
 
 
-def _contents(tensor, indent):
+def contents_text(tensor: Any, indent: int) -> str:
+    """The elements in brackets; indent: how far the first one stands from the left."""
     shortened = tensor.numel() > options.threshold
     cuts = [shortened and size > 2 * options.edgeitems for size in tensor._shape]
     entries = (_ends(tensor, 0) if shortened else tensor).tolist()
@@ -136,7 +137,7 @@ def tensor_text(tensor: Any) -> str:
         if tensor.is_meta:
             contents = "..."
         elif tensor.numel():
-            contents = _contents((tensor._to_local() if tensor._global else tensor.detach()).cpu(), len(text))
+            contents = contents_text((tensor._to_local() if tensor._global else tensor.detach()).cpu(), len(text))
         else:
             contents = "[]"
     if tensor.is_meta or (tensor.numel() == 0 and tensor.ndim != 1) or tensor._is_component:

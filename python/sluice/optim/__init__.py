@@ -16,12 +16,10 @@ from sluice.optim.muon import Muon as Muon
 from sluice.optim.optimizer import Optimizer as Optimizer
 from sluice.optim.rprop import ASGD as ASGD, Rprop as Rprop
 from sluice.optim.sgd import SGD as SGD
+from sluice.optim.sparse_adam import SparseAdam as SparseAdam
 
 
 def __getattr__(name: str) -> Any:
-    if name == "SparseAdam":
-        raise AttributeError("sluice.optim has no SparseAdam: gradients are dense here; LazyAdam leaves rows alone that have "
-                             "none, and graphs update rows by add_optimizer(Adam(...), is_sparse=True)")
     if name == "swap_in_optimizer_params_and_state":
         raise AttributeError("sluice.optim has no swap_in_optimizer_params_and_state: an optimizer keeps its parameters; copy "
                              "into them, and use load_state_dict()")

@@ -28,6 +28,9 @@ class Adagrad(Optimizer):
             if group[name] < 0:
                 raise ValueError(f"Invalid {name} value: {group[name]}")
 
+    def _refuse_sparse(self, group: Any) -> str | None:
+        return " with weight_decay" if group["weight_decay"] else None
+
     def _init_state(self, group: Any, p: Any, state: Any) -> None:
         self._scalar(state)
         self._filled(state, p, "sum", float(group["initial_accumulator_value"]))

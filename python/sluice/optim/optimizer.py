@@ -10,6 +10,7 @@ from typing import Any, Callable
 from sluice import _C
 from sluice._C import fn, Tensor
 from sluice._tensor.creation import full_like, tensor, zeros_like
+from sluice._base.parts import has_parts
 from sluice._base.trace import running
 from sluice._base.grad_mode import enable_grad, no_grad
 from sluice.autograd.passes import clear_grad
@@ -266,8 +267,10 @@ class Optimizer:
                     self._init_state(own, p, state)
                     if of_rows:
                         running.now.tables.update(self, group, p, state)
+                    elif has_parts(grad := p.grad):
+                        self._update_rows(group, p, grad, state)
                     else:
-                        self._update_one(group, p, p.grad, state, skip)
+                        self._update_one(group, p, grad, state, skip)
 
     def _update_one(self, group: Any, p: Any, grad: Any, state: Any, skip: Any) -> None:
         home, param = self.homes.get(p), p
@@ -294,6 +297,26 @@ class Optimizer:
         p._write(new if home is None else new.to_global(p.placement, broadcast))
         for name, value in changed.items():
             state[name]._write(value.to(state[name].dtype) if narrow else value)
+
+    def _update_rows(self, group: Any, p: Any, grad: Any, state: Any) -> None:
+        """A step of the elements that a sparse gradient has; others, and what is remembered of them, stay as they are."""
+        why = self._refuse_sparse(group)
+        if why is not None:
+            raise RuntimeError(f"{type(self).__name__} does not support sparse gradients{why}, please consider SparseAdam instead")
+        grad = grad.to_sparse_coo().coalesce()
+        at = tuple(grad.indices().unbind(0))
+        of_rows = {name: t[at] if isinstance(t, Tensor) and t._shape == p._shape else t for name, t in state.items()}
+        new, changed = self._update(group, p.detach()[at], grad.values(), of_rows)
+        p.index_put_(at, new.to(p.dtype))
+        for name, value in changed.items():
+            if state[name]._shape == p._shape:
+                state[name].index_put_(at, value.to(state[name].dtype))
+            else:
+                state[name]._write(value)
+
+    def _refuse_sparse(self, group: Any) -> str | None:
+        """The reason why a group cannot be updated row by row, for an error; None: it can."""
+        return ""
 
     def _init_state(self, group: Any, p: Any, state: Any) -> None:
         """Adds the tensors of the state of `p` that are not there yet."""

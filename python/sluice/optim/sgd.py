@@ -32,6 +32,9 @@ class SGD(Optimizer):
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
 
+    def _refuse_sparse(self, group: Any) -> str | None:
+        return None if is_zero(group["momentum"]) and is_zero(group["weight_decay"]) else " with momentum or weight_decay"
+
     def _init_state(self, group: Any, p: Any, state: Any) -> None:
         if is_zero(group["momentum"]):
             return

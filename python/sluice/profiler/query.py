@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sqlite3
 import subprocess
 import sys
 import tempfile
 from typing import Any, Iterable
+
+from sluice import _C
 
 _TABLES = {
     "streams": "id, name, device, kind, cores",
@@ -18,6 +21,7 @@ _TABLES = {
     "registers": "id, name, producer, quota, bytes, emit_every, initial_tokens",
     "edges": "id, register, consumer, take, hold",
     "variables": "id, name, dtype, shape, constant",
+    "memory": "name, kind, bytes, line, module",
     "events": "stream, kind, name, step, begin_ns, end_ns, cause",
     "blame": "actor, total_ns, run_ns, ranks_ns, input_ns, credit_ns, stream_ns, cores_ns, device_ns, host_ns, lost_ns",
     "waits": "actor, reason, whom, ns",
@@ -27,8 +31,11 @@ _TABLES = {
 def query(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """A database in memory, to be read only, of a plan (a plan.json or a bundle) or of a recorded run and its plan.
 
-    Tables: streams, actors, kernels, registers, edges, variables; of a run also events, and blame and waits by actor
+    Tables: streams, actors, kernels, registers, edges, variables, memory; of a run also events, and blame and waits by actor
     (docs/plan-viz.md). Numbers such as actors.stream are ids of the table of that name. Times are nanoseconds.
+
+    memory has a row for each buffer, with the line of the kernel that writes it first, and for each variable, with that of its first
+    reader. kind is register (a slot of one), intermediate, workspace, variable or constant.
     """
     path = os.fspath(path)
     base = sqlite3.connect(":memory:")
@@ -74,6 +81,31 @@ def _add_plan(base: sqlite3.Connection, plan: dict[str, Any]) -> None:
     _add(base, "edges", [(i, e["reg"], e["consumer"], e["take"], e["hold"]) for i, e in enumerate(plan["edges"])])
     _add(base, "variables", [(i, v["name"], v["dtype"], json.dumps(v["shape"]), v["constant"])
                              for i, v in enumerate(plan["variables"])])
+    _add(base, "memory", _memory(plan))
+
+
+def _memory(plan: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Rows of the table memory. A kernel says which buffers, registers and variables it reads and writes."""
+    writer: dict[tuple[str, int], tuple[Any, Any]] = {}
+    reader: dict[tuple[str, int], tuple[Any, Any]] = {}
+    for kernel in plan["kernels"]:
+        place = (f"{kernel['file']}:{kernel['line']}" if kernel.get("file") else None, kernel.get("module") or None)
+        for operand in kernel["outputs"]:
+            writer.setdefault((operand["base"], operand["index"]), place)
+        for operand in kernel["inputs"]:
+            reader.setdefault((operand["base"], operand["index"]), place)
+        writer.setdefault(("workspace", kernel["workspace"]), place)
+    slots = {slot: i for i, register in enumerate(plan["registers"]) for slot in register["slots"]}
+    rows: list[tuple[Any, ...]] = []
+    for i, buffer in enumerate(plan["buffers"]):
+        kind = "register" if i in slots else "workspace" if ("workspace", i) in writer else "intermediate"
+        place = writer.get(("register", slots[i]) if i in slots else ("workspace", i), writer.get(("buffer", i), (None, None)))
+        rows.append((buffer["name"], kind, buffer["bytes"], *place))
+    for i, variable in enumerate(plan["variables"]):
+        kind = "constant" if variable["constant"] else "variable"
+        size = math.prod(variable["shape"]) * getattr(_C, variable["dtype"]).itemsize
+        rows.append((variable["name"], kind, size, *(reader.get(("variable", i)) or writer.get(("variable", i), (None, None)))))
+    return rows
 
 
 def _add_run(base: sqlite3.Connection, path: str) -> None:

@@ -13,7 +13,9 @@ from sluice.errors import TypeError, ValueError  # noqa: A004
 from sluice.nn.parameter import Parameter
 from sluice.serialization._allowed import Allowed as Allowed
 from sluice.serialization._rebuild import (rebuild_from_type, rebuild_parameter, rebuild_parameter_with_state, rebuild_tensor,
-                                           rebuild_tensor_of_dtype)
+                                           rebuild_sparse_tensor, rebuild_tensor_of_dtype)
+
+_LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "sparse_csc")
 
 # torch's storage classes and the dtypes of their elements.
 DTYPES = {"DoubleStorage": _C.float64, "FloatStorage": _C.float32, "HalfStorage": _C.float16, "BFloat16Storage": _C.bfloat16,
@@ -47,10 +49,11 @@ def _bytearray(*args: Any) -> bytearray:
     return bytearray(*args)
 
 
-def _strided(name: Any) -> str:
-    if name != "torch.strided":
-        raise ValueError(f"layout {name!r}; only torch.strided is supported")
-    return "strided"
+def _layout(name: Any) -> str:
+    """Which a text stands for."""
+    if name not in [f"torch.{layout}" for layout in _LAYOUTS]:
+        raise ValueError(f"layout {name!r}; must be one of {', '.join(_LAYOUTS)}")
+    return str(name).removeprefix("torch.")
 
 
 def _torch_names() -> dict[str, Any]:
@@ -60,7 +63,8 @@ def _torch_names() -> dict[str, Any]:
     names["torch.device"], names["torch.Size"] = Allowed(device), Allowed(Size)
     names["torch.Tensor"] = _C.Tensor
     names["torch.nn.parameter.Parameter"] = names["torch.nn.Parameter"] = Parameter
-    names["torch.serialization._get_layout"] = Allowed(_strided)
+    names["torch.serialization._get_layout"] = Allowed(_layout)
+    names["torch._utils._rebuild_sparse_tensor"] = Allowed(rebuild_sparse_tensor)
     names["torch._utils._rebuild_tensor_v2"] = names["torch._utils._rebuild_tensor"] = Allowed(rebuild_tensor)
     names["torch._utils._rebuild_tensor_v3"] = Allowed(rebuild_tensor_of_dtype)
     names["torch._utils._rebuild_parameter"] = Allowed(rebuild_parameter)

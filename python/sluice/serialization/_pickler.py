@@ -10,10 +10,12 @@ from typing import Any
 
 from sluice import _C
 from sluice._base.device import device
+from sluice._base.parts import has_parts
 from sluice._tensor.pickling import address_range, check_concrete
 from sluice._base.size import Size
 from sluice.errors import TypeError  # noqa: A004
 from sluice._graph.graph import Graph
+from sluice.nn._rows import RowsParameter
 from sluice.nn.parameter import Parameter
 from sluice.serialization._names import STORAGES
 
@@ -31,6 +33,7 @@ class _Name:
 _TENSOR = _Name("torch._utils", "_rebuild_tensor_v2")
 _PARAMETER = _Name("torch._utils", "_rebuild_parameter")
 _PARAMETER_WITH_STATE = _Name("torch._utils", "_rebuild_parameter_with_state")
+_SPARSE, _LAYOUT = _Name("torch._utils", "_rebuild_sparse_tensor"), _Name("torch.serialization", "_get_layout")
 _FROM_TYPE = _Name("torch._tensor", "_rebuild_from_type_v2")
 _DEVICE, _SIZE = _Name("torch", "device"), _Name("torch", "Size")
 _TORCH_TYPES = {_C.Tensor: _Name("torch", "Tensor"), Parameter: _Name("torch.nn.parameter", "Parameter")}
@@ -95,6 +98,8 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
         return ("storage", _STORAGES[obj.dtype], obj.key, obj.location, obj.nbytes // obj.dtype.itemsize)
 
     def reducer_override(self, obj: Any) -> Any:
+        if has_parts(obj):
+            return _reduced_sparse(obj.detach())
         if isinstance(obj, _C.Tensor):
             return self._reduced(obj)
         if isinstance(obj, Graph):
@@ -107,6 +112,7 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
         return NotImplemented
 
     def _reduced(self, t: Any) -> Any:
+        t = t.as_saved() if isinstance(t, RowsParameter) else t
         storage, data = self._storages.of(t)
         if self._collecting:
             storage.add(data)
@@ -132,6 +138,12 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
         self.save_reduce(obj.function, obj.args)
 
     dispatch = {**pickle._Pickler.dispatch, _Name: _save_name, _C.dtype: _save_dtype}  # type: ignore[attr-defined]
+
+
+def _reduced_sparse(t: Any) -> Any:
+    parts, shape = list(t._to_parts()[0].values()), Size(t._shape)
+    data = (*parts, shape, t.is_coalesced()) if t.is_sparse else (*parts, shape)
+    return _SPARSE, (_Reduced(_LAYOUT, (str(t.layout),)), data)
 
 
 class _Reduced:

@@ -58,6 +58,21 @@ def rebuild_from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
     return _with_state(t if type(t) is kind else kind(t), state)
 
 
+def rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
+    """A tensor of parts, which are checked as those that a program gives."""
+    from sluice.sparse import _make
+
+    if not isinstance(data, tuple) or len(data) not in ((3, 4) if layout == "sparse_coo" else (4,)):
+        raise ValueError(f"a tensor of layout {layout!r} of {data!r:.80}; must be a tuple of its parts")
+    if layout == "sparse_coo":
+        indices, values, size, coalesced = data if len(data) == 4 else (*data, False)
+        made = _make.sparse_coo_tensor(_tensor(indices), _tensor(values), size)
+        # A file may say so of indices that are not: those that are in order stay as they are.
+        return _make.in_order(made) if coalesced else made
+    begins, plain, values, size = data
+    return _make.sparse_compressed_tensor(_tensor(begins), _tensor(plain), _tensor(values), size, layout=layout)
+
+
 def _tensor(value: Any) -> Any:
     if not isinstance(value, _C.Tensor):
         raise ValueError(f"got {type(value).__name__}; must be a tensor")

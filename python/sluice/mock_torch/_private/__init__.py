@@ -14,6 +14,7 @@ from sluice._base.size import Size
 from sluice._tensor import creation
 from sluice.distributions import Dirichlet, _sampling, transforms
 from sluice.distributions.utils import sum_rightmost
+from sluice.sparse._parts import begins_of, rows_of
 from sluice.mock_torch._private import datapipes, devices, dtypes, files, ops, parallel, tracers
 from sluice.mock_torch._private.bases import ALSO as ALSO, BASES as BASES, PLACES
 from sluice.mock_torch._private.made import module
@@ -64,6 +65,17 @@ def _sample_dirichlet(concentration: Any, generator: Any = None) -> Any:
     return Dirichlet(concentration).sample()
 
 
+def _convert_indices_from_coo_to_csr(input: Any, size: int, *, out_int32: bool = False) -> Any:  # noqa: A002
+    """Where each row begins, of rows that are in order."""
+    return begins_of(input, size).to(_C.int32 if out_int32 else _C.int64)
+
+
+def _convert_indices_from_csr_to_coo(crow_indices: Any, col_indices: Any, *, out_int32: bool = False, transpose: bool = False) -> Any:
+    """(2, nnz): the row and column of each element."""
+    pair = [rows_of(crow_indices, col_indices._shape[0]), col_indices]
+    return _C.fn.stack(pair[::-1] if transpose else pair).to(_C.int32 if out_int32 else _C.int64)
+
+
 def _ntuple(n: int) -> Any:
     """A number n times; what is iterable already, as a tuple."""
     return lambda value: tuple(value) if hasattr(value, "__iter__") else (value,) * n
@@ -86,6 +98,8 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "torch": {**REFUSED["torch"], "_assert": _assert, "_check": _check, "_check_with": _check_with, "_assert_async": _assert_async,
               "_check_tensor_all": _check_tensor_all, "_check_tensor_all_with": _check_tensor_all_with,
               "_shape_as_tensor": _shape_as_tensor, "_sample_dirichlet": _sample_dirichlet,
+              "_convert_indices_from_coo_to_csr": _convert_indices_from_coo_to_csr,
+              "_convert_indices_from_csr_to_coo": _convert_indices_from_csr_to_coo,
               "_standard_gamma": _sampling.standard_gamma},
     "torch.distributions.transforms": {"_InverseTransform": transforms._Inverse},
     "torch.distributions.utils": {"_sum_rightmost": sum_rightmost, "_standard_normal": _standard_normal},

@@ -71,5 +71,5 @@ class iinfo(dtypes.iinfo):
 
 _NAMED = {**{name: named(name, 1, True) for name in (*_FLOATS, "float4_e2m1fn_x2")},
           **{f"uint{8 * size}": named(f"uint{8 * size}", size, False) for size in (2, 4, 8)}}
-_LAYOUTS = {name: layout(name) for name in ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")}
+_LAYOUTS = {name: layout(name) for name in ("sparse_bsr", "sparse_bsc", "jagged")}
 MEMBERS = {"torch": {**_NAMED, **_LAYOUTS, "finfo": finfo, "iinfo": iinfo, "legacy_contiguous_format": contiguous_format}}

@@ -79,8 +79,6 @@ torch.distributed.checkpoint.default_planner: DefaultLoadPlanner DefaultSavePlan
 torch.distributed.checkpoint.format_utils: _EmptyStateDictLoadPlanner _load_state_dict
 torch.distributed.checkpoint.optimizer: load_sharded_optimizer_state_dict
 torch.distributed.checkpoint.state_dict_loader: _load_state_dict""",
-    "use F.scaled_dot_product_attention with a mask": """
-torch.nn.attention.flex_attention: AuxRequest BlockMask and_masks create_block_mask flex_attention or_masks""",
     "eager operations of a device are queued in one order, and graphs have streams of their own (sluice.stream)": """
 torch.cuda: CUDAGraph Event Stream StreamContext graph
 torch: Event Stream""",
@@ -90,9 +88,8 @@ torch.futures: Future collect_all wait_all""",
     "use dense tensors and masks": """
 torch.nested: as_nested_tensor nested_tensor
 torch.masked: MaskedTensor as_masked_tensor masked_tensor""",
-    "use dense tensors with index_select, index_add and embedding": """
-torch: sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_compressed_tensor
-torch.sparse: mm addmm softmax sum""",
+    "use sparse_coo_tensor or sparse_csr_tensor, whose elements stand alone": """
+torch: sparse_bsr_tensor sparse_bsc_tensor""",
     "custom code is a sluice.library.custom_op, or a shared library (docs/custom-ops.md)": """
 torch.utils.cpp_extension: BuildExtension CUDAExtension CppExtension load load_inline""",
     "sizes are numbers here": """

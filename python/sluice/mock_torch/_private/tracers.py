@@ -112,7 +112,6 @@ MODULES.update({
     "torch.jit.mobile": refused_module("torch.jit.mobile"),
     "torch.utils._python_dispatch": refused_module("torch.utils._python_dispatch", is_traceable_wrapper_subclass=lambda t: False),
     "torch.nn.quantized": refused_module("torch.nn.quantized"),
-    "torch.nn.attention.flex_attention": refused_module("torch.nn.attention.flex_attention", _DEFAULT_SPARSE_BLOCK_SIZE=128),
     "torch.cuda.graphs": module("torch.cuda.graphs"),
 })
 _overloads: Callable[..., Any] = same

@@ -7,9 +7,9 @@ import enum
 from collections.abc import Iterator
 from typing import Any
 
-from sluice.nn.attention import bias
+from sluice.nn.attention import bias, flex_attention
 
-__all__ = ["SDPBackend", "WARN_FOR_UNFUSED_KERNELS", "bias", "sdpa_kernel"]
+__all__ = ["SDPBackend", "WARN_FOR_UNFUSED_KERNELS", "bias", "flex_attention", "sdpa_kernel"]
 
 WARN_FOR_UNFUSED_KERNELS = False
 

@@ -10,6 +10,7 @@ from sluice._base.trace import running
 from sluice._base.grad_mode import no_grad
 from sluice.nn import functional as F
 from sluice.nn import init
+from sluice.nn._rows import lookup
 from sluice.nn.modules.module import Module
 from sluice.nn.parameter import Parameter
 
@@ -17,12 +18,17 @@ from sluice.nn.parameter import Parameter
 class _Table(Module):
     """A table (num_embeddings, embedding_dim), whose row padding_idx is zeros and stays so."""
 
+    _may_be_sparse = False
+
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: Any, max_norm: Any, norm_type: float,
                  scale_grad_by_freq: bool, sparse: bool, weight: Any, freeze: bool, device: Any, dtype: Any) -> None:
         super().__init__()
-        if sparse:
-            raise NotImplementedError(f"{self._get_name()}: sparse=True is not supported; use sparse=False, whose gradient "
-                                      "is a dense tensor")
+        if sparse and not self._may_be_sparse:
+            raise NotImplementedError(f"{self._get_name()}: sparse=True is not supported; use nn.Embedding(sparse=True), or sparse=False, "
+                                      "whose gradient is a dense tensor")
+        if sparse and scale_grad_by_freq:
+            raise NotImplementedError(f"{self._get_name()}: scale_grad_by_freq=True with sparse=True; one must be False, since the gradient "
+                                      "of a row is the sum of what comes to it")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         num_embeddings = int(num_embeddings)  # NumPy's may have no sign
         if padding_idx is not None:
@@ -56,7 +62,12 @@ class _Table(Module):
 
 
 class Embedding(_Table):
-    """Rows of a (num_embeddings, embedding_dim) table by index."""
+    """Rows of a (num_embeddings, embedding_dim) table by index.
+
+    sparse: eagerly, weight.grad is a sparse tensor of the rows that were looked up, for SparseAdam, SGD and Adagrad.
+    """
+
+    _may_be_sparse = True
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: Any = None, max_norm: Any = None,
                  norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, _weight: Any = None,
@@ -75,12 +86,20 @@ class Embedding(_Table):
     def forward(self, input: Any) -> Tensor:
         if running.now.tables is not None and running.now.tables.has(self.weight):
             return running.now.tables.lookup(self, input)
+        if self.sparse:
+            if self.max_norm is not None:
+                with no_grad():
+                    F.embedding(input, self.weight, None, self.max_norm, self.norm_type)
+            rows = lookup(self.weight, input, self.padding_idx)
+            if rows is not None:
+                return rows
         return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
 
     def extra_repr(self) -> str:
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         shared = self._shared_repr().removeprefix(text)
-        return text + ("" if self.padding_idx is None else f", padding_idx={self.padding_idx}") + shared
+        text += ("" if self.padding_idx is None else f", padding_idx={self.padding_idx}") + shared
+        return text + ", sparse=True" if self.sparse else text
 
 
 class EmbeddingBag(_Table):
