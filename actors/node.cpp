@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/message_log.h"
 #include "kernels/meeting.h"
 
 namespace sluice::actors {
@@ -99,8 +100,49 @@ void Node::start(uint64_t credits) {
 void Node::stop() { home_->post(&stop_); }
 
 void Node::on_start() {
-  rule_.on_start(taken_credits());
+  rule_.on_start(taken_credits(plan::Handled::kDelivered));
   fire_now(cause_of(TraceCause::Kind::kStart));
+}
+
+// Fewer are taken than there are where the log says so: the rest is a message again.
+uint64_t Node::recorded_credits(plan::Handled how) {
+  uint64_t credits = run_->expected_starts;
+  if (credits == 0) {
+    credits = start_credits_.exchange(0, std::memory_order_acq_rel);
+  } else if (start_credits_.fetch_sub(credits, std::memory_order_acq_rel) != credits) {
+    home_->post(&start_);
+  }
+  run_->expected_starts = 0;
+  run_->log->record(message_id(start_.item), how, credits);
+  return credits;
+}
+
+bool Node::expect_starts(uint64_t starts) {
+  if (start_credits_.load(std::memory_order_acquire) < starts) return false;
+  run_->expected_starts = starts;
+  return true;
+}
+
+// First the numbers of actors, of three kinds; then of edges; then of slots. Acks of one slot by several readers have
+// one number, because the firing rule counts them alike.
+uint32_t Node::message_id(const Item& item) const {
+  const auto actors = static_cast<uint32_t>(run_->plan->actors.size());
+  const auto edges = static_cast<uint32_t>(run_->plan->edges.size());
+  const auto actor = static_cast<uint32_t>(actor_);
+  const uint32_t first = run_->first_message;
+  switch (static_cast<ItemKind>(item.kind)) {
+    case ItemKind::kFire:
+    case ItemKind::kCall: return first + actor;
+    case ItemKind::kStart: return first + actors + actor;
+    case ItemKind::kStop: return first + 2 * actors + actor;
+    case ItemKind::kReady:
+    case ItemKind::kEnd: return first + 3 * actors + static_cast<uint32_t>(run_->adjacency.in_edges[actor_][item.port]);
+    case ItemKind::kAck: {
+      const int reg = run_->adjacency.out_registers[actor_][item.port];
+      return first + 3 * actors + edges + static_cast<uint32_t>(run_->register_slots[reg]) + item.slot;
+    }
+  }
+  return first;
 }
 
 void Node::on_stop() {

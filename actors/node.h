@@ -14,6 +14,7 @@
 #include "actors/run_state.h"
 #include "actors/stream_executor.h"
 #include "plan/firing/firing.h"
+#include "plan/record/message_order.h"
 
 namespace sluice {
 class Meeting;
@@ -129,6 +130,10 @@ class alignas(64) Node {
   // Manual stepping: whose message a cell of this node is, or -1; the run's check, or null.
   int edge_of(const Cell& cell) const;
   Protocol* protocol() const { return run_->protocol.get(); }
+  // The number of a message for this node in the run's log. REQUIRES: the run has one, and it is no call.
+  uint32_t message_id(const Item& item) const;
+  // Replay: the start that waits is that many starts. False when there are not so many yet.
+  bool expect_starts(uint64_t starts);
   // Tests: the ack of a token on its way here, before it is due.
   void forge_ack(int edge, int slot) const;
 
@@ -153,7 +158,7 @@ class alignas(64) Node {
     schedule(cause_of(TraceCause::Kind::kData, port));
   }
   void take_start() {
-    rule_.on_start(taken_credits());
+    rule_.on_start(taken_credits(plan::Handled::kCounted));
     schedule(cause_of(TraceCause::Kind::kStart));
   }
   void take_ack(int port, int slot) {
@@ -265,7 +270,12 @@ class alignas(64) Node {
   }
 
   // From now on a start has to be told again.
-  uint64_t taken_credits() { return start_credits_.exchange(0, std::memory_order_acq_rel); }
+  uint64_t taken_credits(plan::Handled how) {
+    if (run_->log != nullptr) [[unlikely]]
+      return recorded_credits(how);
+    return start_credits_.exchange(0, std::memory_order_acq_rel);
+  }
+  uint64_t recorded_credits(plan::Handled how);
   bool meets() const;
   bool gets_cores() const;
   void grant_slots();

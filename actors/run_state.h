@@ -20,6 +20,7 @@
 
 namespace sluice::actors {
 
+class MessageLog;
 class Protocol;
 class StreamExecutor;
 
@@ -171,6 +172,9 @@ struct RunState {
   KernelObservers observers;
   GivenUp given_up;
   TraceRings trace;
+  MessageLog* log = nullptr;           // of the order of messages, or null
+  uint32_t first_message = 0;          // its number in the log
+  uint64_t expected_starts = 0;        // of the start that is replayed next; 0: all there are
   std::unique_ptr<Protocol> protocol;  // of manual stepping that checks it, or null
 };
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "actors/message_log.h"
 #include "actors/protocol.h"
 #include "base/interrupt.h"
 #include "kernels/kernel.h"
@@ -30,6 +31,9 @@ Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener)
     stream_lanes_.push_back(static_cast<int>(s));
   }
   build_tables(run_, bindings_);
+  if (!streams_.empty()) run_.log = streams_.front()->message_log();
+  if (run_.log != nullptr)
+    run_.first_message = run_.log->add_plan(plan, 3 * plan.actors.size() + plan.edges.size() + run_.slot_states.size());
   const size_t n = plan.actors.size();
   run_.completion = std::make_shared<Completion>(static_cast<int>(n));
   nodes_.reserve(n);
@@ -195,15 +199,30 @@ void Runner::activate(std::chrono::nanoseconds timeout) {
   };
   const auto progress = std::make_shared<Progress>();
   progress->left = streams_.size();
+  // Where the order of messages is recorded, none is handled before all are active: activation is no message.
+  const bool together = run_.log != nullptr;
+  SLUICE_CHECK_KIND(kUnsupported, !together || !on_own_thread() || streams_.front()->manual(),
+                    "record: plan '{}' is loaded by a function of another plan; load it before", run_.plan->name);
+  std::unique_lock<std::mutex> alone;
+  if (together) alone = std::unique_lock(run_.log->activation());
   std::vector<std::unique_ptr<Call>> calls;
-  for (const StreamExecutor* stream : streams_) {
-    calls.push_back(std::make_unique<Call>(Call{{}, [this, progress, stream] {
+  for (size_t s = 0; s < streams_.size(); ++s) {
+    const StreamExecutor* stream = streams_[s];
+    const bool in_turn = together && !stream->manual();
+    calls.push_back(std::make_unique<Call>(Call{{}, [this, progress, stream, in_turn, turn = streams_.size() - s] {
+                                                  std::unique_lock lock(progress->mutex);
+                                                  const auto left = [&](size_t n) {
+                                                    progress->changed.wait(lock, [&] { return progress->left <= n; });
+                                                  };
+                                                  if (in_turn) left(turn);
+                                                  lock.unlock();
                                                   for (Node* node : nodes_) {
                                                     if (&node->home() == stream) node->activate();
                                                   }
-                                                  std::lock_guard lock(progress->mutex);
+                                                  lock.lock();
                                                   --progress->left;
                                                   progress->changed.notify_all();
+                                                  if (in_turn) left(0);
                                                 }}));
   }
   activated_ = true;
@@ -227,6 +246,7 @@ void Runner::start(uint64_t steps) {
 
 void Runner::stop() {
   if (stopped_.exchange(true)) return;
+  if (run_.log != nullptr) run_.log->end();
   for (size_t a = 0; a < nodes_.size(); ++a) {
     if (is_started(run_.plan->actors[a])) nodes_[a]->stop();
   }

@@ -37,6 +37,7 @@
 #include <exception>
 #include <mutex>
 
+#include "actors/message_log.h"
 #include "actors/node.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -130,11 +131,14 @@ bool StreamExecutor::stand_in() {
 void StreamExecutor::count(const Item& item) {
   const auto kind = static_cast<ItemKind>(item.kind);
   const auto port = static_cast<int>(item.port), slot = static_cast<int>(item.slot);
+  const bool direct = kind == ItemKind::kAck && item.node->takes_acks_directly(port);
+  if (options_.log != nullptr && (kind == ItemKind::kReady || direct)) [[unlikely]]
+    record(item, plan::Handled::kCounted);
   if (kind == ItemKind::kReady) {
     item.node->take_ready(port, slot);
   } else if (kind == ItemKind::kStart) {
     item.node->take_start();
-  } else if (kind == ItemKind::kAck && item.node->takes_acks_directly(port)) {
+  } else if (direct) {
     item.node->take_ack(port, slot);
   } else {
     ring_.push(item);
@@ -153,6 +157,8 @@ bool StreamExecutor::handle_promptly(int& firings) {
   for (; !ring_.empty() && firings < kMostFirings && prompt(ring_.front()); ++firings) {
     const Item item = ring_.pop();
     if (static_cast<ItemKind>(item.kind) == ItemKind::kFire) {
+      if (options_.log != nullptr) [[unlikely]]
+        record(item, plan::Handled::kFiredOnce);
       item.node->fire_once();
     } else {
       deliver(item);
@@ -337,6 +343,8 @@ void StreamExecutor::drain_inbox() {
 
 [[gnu::always_inline]] inline void StreamExecutor::deliver(const Item& item) {
   const auto kind = static_cast<ItemKind>(item.kind);
+  if (options_.log != nullptr) [[unlikely]]
+    record(item, plan::Handled::kDelivered);
   if (kind == ItemKind::kFire) [[likely]]
     return item.node->on_fire();
   switch (kind) {
@@ -401,15 +409,53 @@ std::vector<PendingMessage>::iterator StreamExecutor::choose(std::mt19937_64& ra
   return first;
 }
 
+// Starts are recorded by their node, which knows how many they are; calls not at all.
+void StreamExecutor::record(const Item& item, plan::Handled how) {
+  const auto kind = static_cast<ItemKind>(item.kind);
+  if (kind != ItemKind::kCall && kind != ItemKind::kStart) options_.log->record(item.node->message_id(item), how);
+}
+
 void StreamExecutor::step(std::mt19937_64& random) {
-  if (pending() == 0) return;
-  const auto chosen = choose(random);
+  if (pending() > 0) handle_chosen(choose(random), plan::Handled::kDelivered);
+}
+
+bool StreamExecutor::step_call() {
+  pending();
+  const auto call = std::find_if(choices_.begin(), choices_.end(), [](const PendingMessage& message) {
+    return static_cast<ItemKind>(message.item.kind) == ItemKind::kCall;
+  });
+  if (call == choices_.end()) return false;
+  handle_chosen(call, plan::Handled::kDelivered);
+  return true;
+}
+
+bool StreamExecutor::step_recorded(uint32_t id, plan::Handled how, uint64_t starts) {
+  pending();
+  const auto chosen = std::find_if(choices_.begin(), choices_.end(), [&](const PendingMessage& message) {
+    const auto kind = static_cast<ItemKind>(message.item.kind);
+    if (kind == ItemKind::kCall || message.item.node->message_id(message.item) != id) return false;
+    return kind != ItemKind::kStart || message.item.node->expect_starts(starts);
+  });
+  if (chosen == choices_.end()) return false;
+  handle_chosen(chosen, how);
+  return true;
+}
+
+void StreamExecutor::handle_chosen(std::vector<PendingMessage>::iterator chosen, plan::Handled how) {
   const PendingMessage message = *chosen;
   choices_.erase(chosen);
   if (options_.probe != nullptr && !options_.probe->admit(message)) return;
   StreamExecutor* outer = std::exchange(current_executor, this);
   clock_.resume();
-  deliver(message.item);
+  if (how == plan::Handled::kCounted) {
+    count(message.item);
+  } else if (how == plan::Handled::kFiredOnce && static_cast<ItemKind>(message.item.kind) == ItemKind::kFire &&
+             message.item.node->rule().can_fire()) {
+    record(message.item, how);
+    message.item.node->fire_once();
+  } else {
+    deliver(message.item);
+  }
   clock_.pause();
   unlease();  // another stream steps next, on this same thread
   current_executor = outer;

@@ -23,6 +23,7 @@
 #include "base/interrupt.h"
 #include "base/mutex.h"
 #include "base/short_wait.h"
+#include "plan/record/message_order.h"
 
 namespace sluice {
 class CoreLeases;
@@ -32,6 +33,8 @@ class WorkerThreads;
 }  // namespace sluice
 
 namespace sluice::actors {
+
+class MessageLog;
 
 class StreamExecutor {
  public:
@@ -43,6 +46,7 @@ class StreamExecutor {
     MessageProbe* probe = nullptr;     // of manual stepping; REQUIRES: outlives the executor
     WorkerThreads* workers = nullptr;  // of kernels, or null; REQUIRES: outlives the executor
     std::vector<int> cpus = {};        // that its thread, and the workers it starts, run on; empty: all
+    MessageLog* log = nullptr;         // of the order of messages, or null; REQUIRES: outlives the executor
     bool spins = true;                 // may look for messages before it parks, where that pays
   };
   StreamExecutor(Options options, std::unique_ptr<Stream> stream);
@@ -104,11 +108,16 @@ class StreamExecutor {
 
   // Manual stepping.
   MessageProbe* probe() const { return options_.probe; }
+  MessageLog* message_log() const { return options_.log; }
   size_t pending();
   // Counts those of them that the probe does not hold back.
   size_t free_pending() const;
   // Delivers a message chosen by `random` among those that may come next: the first of some edge.
   void step(std::mt19937_64& random);
+  // Replay: whether something waits that is no message of a plan; hands it on.
+  bool step_call();
+  // Whether message `id` of the log waits here; then it is handled as `how` says, with `starts` starts.
+  bool step_recorded(uint32_t id, plan::Handled how, uint64_t starts);
   void add_pending(const PendingMessage& message) { choices_.push_back(message); }
   // Takes out what is pending for nodes of a run that is over.
   std::vector<PendingMessage> take_pending(const Node* first, const Node* last);
@@ -129,6 +138,8 @@ class StreamExecutor {
   void drain_inbox();
   void discard_rest();
   void deliver(const Item& item);
+  void handle_chosen(std::vector<PendingMessage>::iterator chosen, plan::Handled how);
+  [[gnu::noinline]] void record(const Item& item, plan::Handled how);
   std::vector<PendingMessage>::iterator choose(std::mt19937_64& random);
 
   Options options_;

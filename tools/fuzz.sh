@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 build=${BUILD:-build/fuzz}
-targets=(plan_json recording graph_text safetensors bundle_dir shapes op_infer http_head infer_json bytes_tensor packed_body
+targets=(plan_json recording message_order graph_text safetensors bundle_dir shapes op_infer http_head infer_json bytes_tensor packed_body
          config_text infer_message onnx_model)
 [ -z "${ONLY:-}" ] || targets=("$ONLY")
 

@@ -2,6 +2,7 @@
 // The engine: devices, threads and memory that sessions share. Several may live in one process.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,12 @@ struct EngineOptions {
       {};  // processors that kernels run on; empty: all. Unless `cores` says otherwise, so many cores
   Spin spin = Spin::kAuto;
   HostMemory memory = {};
+  // Debugging by messages. The order in which actors get their messages changes no result. It is written to the file
+  // `record_messages`; it is taken from the file `replay_messages`, by the same build for the same plans in the same
+  // program, where anything else is an error that says what differs; or a seed chooses it. The last two run everything
+  // in the thread that waits for results.
+  std::string record_messages = {}, replay_messages = {};
+  std::optional<uint64_t> shuffle_messages = std::nullopt;
   int stop_timeout_ms = 5000;  // how long its end waits for kernels that run
 };
 

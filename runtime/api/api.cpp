@@ -123,6 +123,14 @@ Engine::Engine(EngineOptions options) {
     SLUICE_CHECK(options.stop_timeout_ms >= 0, "engine: stop_timeout_ms: {}; must not be negative",
                  options.stop_timeout_ms);
     o.stop_timeout = std::chrono::milliseconds(options.stop_timeout_ms);
+    SLUICE_CHECK(options.replay_messages.empty() || !options.shuffle_messages.has_value(),
+                 "engine: replay_messages and shuffle_messages are both set; an order is replayed or chosen");
+    SLUICE_CHECK(options.record_messages.empty() || options.record_messages != options.replay_messages,
+                 "engine: record_messages: '{}' is also replayed; record to another file", options.record_messages);
+    o.record_messages = std::move(options.record_messages);
+    o.replay_messages = std::move(options.replay_messages);
+    o.manual_stepping = options.shuffle_messages.has_value();
+    o.seed = options.shuffle_messages.value_or(0);
     impl_ = std::make_unique<sluice::Engine>(std::move(o));
   });
 }

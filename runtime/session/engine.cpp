@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "actors/message_log.h"
 #include "actors/stream_executor.h"
 #include "actors/system.h"
 #include "base/fork.h"
@@ -72,6 +73,7 @@ struct Engine::Impl {
   PackedWeights packed_weights;
   Deadlines deadlines;
   using StreamKey = std::tuple<DeviceId, plan::StreamKind, int>;
+  std::unique_ptr<actors::MessageLog> message_log;
   std::map<StreamKey, std::vector<std::shared_ptr<actors::StreamExecutor>>> executors;
   std::unique_ptr<actors::System> system;
   std::vector<std::weak_ptr<SessionCore>> sessions;
@@ -97,6 +99,7 @@ struct Engine::Impl {
   size_t reap();
   std::shared_ptr<actors::StreamExecutor> choose_executor(const plan::Stream& stream, Device& device);
   Device& device(const DeviceId& id);
+  bool step_recorded();
 };
 
 // Made on first use, with the kernels of its backend.
@@ -136,6 +139,7 @@ std::shared_ptr<actors::StreamExecutor> Engine::Impl::choose_executor(const plan
   o.device = &device;
   o.manual = options.manual_stepping;
   o.probe = options.manual_stepping ? options.probe : nullptr;
+  o.log = message_log.get();
   o.workers = &workers;
   o.cpus = options.cpus;
   o.spins = spins;
@@ -229,6 +233,11 @@ Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(options)) {
     SLUICE_CHECK(may_run_on(cpu), "engine: cpus: {}; this process may not run on it", cpu);
   SLUICE_CHECK(options.watchdog.count() >= 0, "engine: watchdog: {} ms; must not be negative, 0 for never",
                options.watchdog.count());
+  if (!options.record_messages.empty() || !options.replay_messages.empty()) {
+    impl_->options.manual_stepping |= !options.replay_messages.empty();
+    impl_->message_log = std::make_unique<actors::MessageLog>(
+        actors::MessageLog::Options{options.record_messages, options.replay_messages, SLUICE_BACKEND_ABI});
+  }
   Live::list().add(impl_.get());
 }
 
@@ -374,6 +383,24 @@ std::shared_ptr<Storage> Engine::share(const std::string& name, std::shared_ptr<
 AllocatorStats Engine::allocator_stats(const plan::Space& space) { return allocator(space)->stats(); }
 void Engine::reset_allocator_peak(const plan::Space& space) { allocator(space)->reset_peak(); }
 
+// The next message of the order that is replayed. False when there is none, and the run goes on in any order.
+bool Engine::Impl::step_recorded() {
+  for (const auto& [executor, pending] : ready)
+    if (executor->step_call()) return true;
+  const std::optional<actors::MessageLog::Next> next = message_log->next();
+  if (!next.has_value()) {
+    message_log->leave("the order ends here, and the run goes on; it must do what it did when it was recorded");
+    return false;
+  }
+  for (const auto& [executor, pending] : ready) {
+    if (!executor->step_recorded(next->id, next->how, next->starts)) continue;
+    message_log->take(*next);
+    return true;
+  }
+  message_log->leave(message_log->where() + ": nobody has sent it; the run must do what it did when it was recorded");
+  return false;
+}
+
 bool Engine::step() {
   SLUICE_CHECK_KIND(kRuntime, impl_->options.manual_stepping,
                     "engine: step() without manual stepping; set EngineOptions::manual_stepping");
@@ -393,6 +420,9 @@ bool Engine::step() {
       }
     }
   }
+  if (impl_->message_log != nullptr && impl_->message_log->replays() && !impl_->message_log->left() &&
+      impl_->step_recorded())
+    return true;
   if (total == 0) return false;
   if (free > 0) {  // what a probe holds back comes last
     total = free;

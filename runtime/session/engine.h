@@ -46,9 +46,11 @@ struct EngineOptions {
   int cores = 0;
   std::vector<int> cpus =
       {};  // processors that streams run on, and so their kernels; empty: all. Then `cores` counts them
-  Spin spin = Spin::kAuto;                       // of threads that wait: within a kernel, for messages, for steps
-  bool manual_stepping = false;                  // no stream threads: step() delivers one message, waits drive step()
-  uint64_t seed = 0;                             // of the choice of the next message when stepping manually
+  Spin spin = Spin::kAuto;       // of threads that wait: within a kernel, for messages, for steps
+  bool manual_stepping = false;  // no stream threads: step() delivers one message, waits drive step()
+  uint64_t seed = 0;             // of the choice of the next message when stepping manually
+  // The order in which messages are handled: written to this file; taken from that one, which steps manually.
+  std::string record_messages = {}, replay_messages = {};
   actors::MessageProbe* probe = nullptr;         // of manual stepping, for tests; REQUIRES: outlives the engine
   std::chrono::milliseconds stop_timeout{5000};  // how long destroying the engine waits for its sessions, together
   // The ranks this process is one of: plans of several ranks run on them together. All ranks load them in one order.

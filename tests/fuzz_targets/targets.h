@@ -8,13 +8,14 @@
 
 namespace sluice::fuzz {
 
-int plan_json(const uint8_t* data, size_t size);    // read, verify, write, read: equal
-int recording(const uint8_t* data, size_t size);    // read, blame, write, read: equal
-int graph_text(const uint8_t* data, size_t size);   // parse, infer, print, parse: equal
-int safetensors(const uint8_t* data, size_t size);  // read, write, read: equal; no more bytes than the file has
-int bundle_dir(const uint8_t* data, size_t size);   // a directory cut from the input
-int shapes(const uint8_t* data, size_t size);       // shape arithmetic against 128-bit integers
-int op_infer(const uint8_t* data, size_t size);     // any op with any types and attributes
+int plan_json(const uint8_t* data, size_t size);      // read, verify, write, read: equal
+int recording(const uint8_t* data, size_t size);      // read, blame, write, read: equal
+int message_order(const uint8_t* data, size_t size);  // read, write: equal
+int graph_text(const uint8_t* data, size_t size);     // parse, infer, print, parse: equal
+int safetensors(const uint8_t* data, size_t size);    // read, write, read: equal; no more bytes than the file has
+int bundle_dir(const uint8_t* data, size_t size);     // a directory cut from the input
+int shapes(const uint8_t* data, size_t size);         // shape arithmetic against 128-bit integers
+int op_infer(const uint8_t* data, size_t size);       // any op with any types and attributes
 #ifdef SLUICE_FUZZ_ONNX
 int onnx_model(const uint8_t* data, size_t size);  // a model of ONNX: its graphs and tensors, checked
 #endif
@@ -32,15 +33,15 @@ struct Target {
   int (*run)(const uint8_t* data, size_t size);
 };
 inline constexpr Target kTargets[] = {
-    {"plan_json", plan_json},     {"recording", recording},     {"graph_text", graph_text},
-    {"safetensors", safetensors}, {"bundle_dir", bundle_dir},   {"shapes", shapes},
-    {"op_infer", op_infer},
+    {"plan_json", plan_json},     {"recording", recording},         {"graph_text", graph_text},
+    {"safetensors", safetensors}, {"bundle_dir", bundle_dir},       {"shapes", shapes},
+    {"op_infer", op_infer},       {"message_order", message_order},
 #ifdef SLUICE_FUZZ_ONNX
     {"onnx_model", onnx_model},
 #endif
 #ifdef SLUICE_FUZZ_SERVING
-    {"http_head", http_head},     {"infer_json", infer_json},   {"bytes_tensor", bytes_tensor},
-    {"packed_body", packed_body}, {"config_text", config_text}, {"infer_message", infer_message},
+    {"http_head", http_head},     {"infer_json", infer_json},       {"bytes_tensor", bytes_tensor},
+    {"packed_body", packed_body}, {"config_text", config_text},     {"infer_message", infer_message},
 #endif
 };
 

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files/sha256.h"
@@ -25,7 +26,8 @@ constexpr const char* kAbout =
     "  sluice-run out/net --input=1,2,3,4 --input=scale=2  numbers: one for each element, or one for all\n"
     "  sluice-run out/net --fill=random --output=@y.npy    made-up inputs; the result goes to a file\n"
     "  sluice-run out/net --input=@x.npy --expect=@y.npy   compares, and ends with status 2 where results differ\n"
-    "  sluice-run out/input --steps=100 --hash             a digest of all results of 100 steps, such as batches";
+    "  sluice-run out/input --steps=100 --hash             a digest of all results of 100 steps, such as batches\n"
+    "  sluice-run out/net --fill=random --shuffle=7        actors get their messages in an order that 7 chooses";
 
 struct Arguments {
   std::string bundle;
@@ -34,6 +36,8 @@ struct Arguments {
   double tolerance = 1e-5;
   int cores = 0;
   int64_t steps = 1;
+  std::string record, replay;
+  std::optional<uint64_t> shuffle;
   bool info = false, quiet = false, hash = false;
 };
 
@@ -69,7 +73,10 @@ std::string followed_by(std::string digest, const std::vector<api::Tensor>& resu
 }
 
 int run_bundle(const Arguments& args) {
-  api::Engine engine({.cores = args.cores});
+  api::Engine engine({.cores = args.cores,
+                      .record_messages = args.record,
+                      .replay_messages = args.replay,
+                      .shuffle_messages = args.shuffle});
   for (const std::string& path : args.backends) engine.load_backend(path);
   for (const std::string& path : args.extensions) engine.load_extension(path);
   if (args.info) {
@@ -118,6 +125,11 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--hash", args.hash, "show nothing but a digest of the bytes of all results of all steps");
+  CLI::Option* const replay =
+      app.add_option("--replay", args.replay, "FILE: actors get their messages in the order that --record wrote");
+  app.add_option("--record", args.record, "FILE: write the order in which actors get their messages, to --replay it");
+  app.add_option("--shuffle", args.shuffle, "SEED: it chooses the order of messages; results are the same")
+      ->excludes(replay);
   app.add_option("--cores", args.cores, "that kernels use; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--extension", args.extensions, "a shared library with ops of your own")->take_all();
   app.add_option("--backend", args.backends, "a shared library with a device of your own")->take_all();
