@@ -52,8 +52,7 @@ def _packages(results: dict[str, Any]) -> list[str]:
 
 _OF = {"generation": "Texts that models of transformers go on with, each in several ways; the words must be torch's.",
        "transformers": f"Model types, each from its own config with two layers, few heads and small images, with weights that are drawn anew. "
-                       f"Of the package's {TYPES} types these have an answer so far, the best known and then some in random order; some have one "
-                       "about results and gradients alone."}
+                       f"All of the package's {TYPES} types have an answer, many of them about results and gradients alone."}
 _OF_MODELS = "Each against torch with the same state: results, gradients of all parameters, results as a graph, a step of SGD as a graph."
 
 

@@ -18,7 +18,7 @@ CASES: dict[str, int] = {
     "deeplabv3_mobilenet_v3_large": 64, "fcn_resnet50": 64, "lraspp_mobilenet_v3_large": 64,
     "fasterrcnn_mobilenet_v3_large_320_fpn": 128, "fcos_resnet50_fpn": 128, "keypointrcnn_resnet50_fpn": 128, "maskrcnn_resnet50_fpn": 128,
     "retinanet_resnet50_fpn": 128, "ssd300_vgg16": 128, "ssdlite320_mobilenet_v3_large": 128,
-    "raft_small": 128, "mvit_v1_b": 224, "r3d_18": 32, "s3d": 64, "swin3d_t": 64,
+    "raft_small": 128, "mvit_v1_b": 224, "r3d_18": 32, "s3d": 224, "swin3d_t": 64,
 }
 DETECTION = ("rcnn", "fcos", "retinanet", "ssd")
 VIDEO = {"mvit_v1_b": 16, "r3d_18": 4, "s3d": 16, "swin3d_t": 4}  # frames

@@ -64,7 +64,8 @@ def inputs(model: Any) -> Iterator[dict[str, Any]]:
                 "grid_thw": np.array([[1, 4, 4]])} for name in ("hidden_states", "pixel_values")),
              {"past_values": normal(2, first(config, "context_length", 32), first(config, "num_input_channels", 1))}]
     named = [one for one in found if one.keys() <= asked.keys()]
-    named.sort(key=lambda one: model.main_input_name not in one)
+    main = model.main_input_name
+    named.sort(key=lambda one: not one.keys() & ({main} if isinstance(main, str) else set(main)))
     others = {name: more_of[name]() for name in required if name in more_of}
     for one in [*named, *([] if named else [{}])]:
         yield {**others, **one, **fixed}

@@ -129,3 +129,17 @@ def test_a_bundle_keeps_it(tmp_path):
     loaded = sl.load_graph(tmp_path / "net")
     assert (loaded(sl.from_numpy(x)).numpy() == expected).all()
     assert "\"precision\": \"high\"" in (tmp_path / "net" / "plan.json").read_text()
+
+
+def test_flags_of_cudnn_hold_within_their_block():
+    with sl.backends.cudnn.flags(enabled=True, allow_tf32=True):
+        assert sl.backends.cudnn.allow_tf32 is True
+        with sl.backends.cudnn.flags(enabled=False):
+            assert sl.backends.cudnn.allow_tf32 is False, "without the library products are float32's"
+        with sl.backends.cudnn.flags(enabled=True, fp32_precision="ieee"):
+            assert sl.backends.cudnn.allow_tf32 is False
+        assert sl.backends.cudnn.allow_tf32 is True
+    assert sl.backends.cudnn.allow_tf32 is False
+    with pytest.raises(ValueError, match="cudnn.flags: fp32_precision: 'half'; must be 'none', 'ieee' or 'tf32'"):
+        with sl.backends.cudnn.flags(fp32_precision="half"):
+            pass

@@ -257,13 +257,15 @@ def _like(make: Any) -> Any:
     return like
 
 
-@typed(start="Number", end="Number", step="Number", dtype="dtype|None")
-def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, device: Any = None,
+@typed(start="Number|None", end="Number|None", step="Number", dtype="dtype|None")
+def arange(start: Any = None, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, device: Any = None,
            requires_grad: bool = False, **options: Any) -> Tensor:
     """The numbers from start to end, without end, in steps of `step`. torch.arange."""
     _check_options("arange", options)
-    if end is None:
-        start, end = 0, start
+    if start is None and end is None:
+        raise TypeError("arange: neither start nor end is given; one of both must be")
+    if start is None or end is None:
+        start, end = 0, start if end is None else end
     if dtype is None:
         dtype = _C.int64 if all(map(is_whole, (start, end, step))) else get_default_dtype()
     if getattr(dtype, "is_complex", False):
