@@ -23,8 +23,9 @@ LEFT_OUT = [
     LeftOut("quantized tensors", "sluice.quantization.quantize makes a graph of 8-bit integers of a whole model",
             r"quantize|^q_|^q(int|uint)|fbgemm|int_repr|^choose_qparams|fake_quant"),
     LeftOut("sparse layouts beyond COO, CSR and CSC", "use methods of sparse tensors and sluice.sparse, or to_dense()",
-            r"sparse|_csr|_csc|_bsr|_bsc|coalesce|(ccol|col|crow|row|^)_?indices(_copy)?$|^values(_copy)?$|"
-            r"^(hspmm|smm|spmm|sspaddmm|dense_dim)$"),
+            r"_bsr|_bsc|sparse_resize|_sparse_|sparse_support|^sspaddmm$|indices_copy$|^values_copy$"),
+    LeftOut("parts of dense tensors that sparse ones have", "use to_sparse(), whose result has them",
+            _words("ccol_indices coalesce col_indices crow_indices dense_dim indices row_indices smm sparse_dim values"), where="Tensor$"),
     LeftOut("a backend's own functions", "use the ordinary function, whose kernels the device chooses",
             r"cudnn|miopen|mkldnn|xla|vulkan|_mps|_ipu|_xpu|_hpu|_maia|_mtia|^(ipu|xpu|hpu|mtia)$"),
     LeftOut("TorchScript and tracing", "use sluice.nn.Graph, which traces and compiles",
