@@ -311,6 +311,33 @@ def test_norms_and_activations_are_found_by_a_call():
         np.testing.assert_allclose(made(x).detach().numpy(), net(x).detach().numpy(), atol=0.03)
 
 
+class InPlace(sl.nn.Module):
+    """A sum in place makes another value of what the norm has given, so that the ReLU is behind the sum alone."""
+
+    def __init__(self, padding="same"):
+        super().__init__()
+        self.conv = sl.nn.Conv2d(2, 2, (3, 5), padding=padding, dilation=(2, 1))
+        self.norm, self.relu = sl.nn.BatchNorm2d(2), sl.nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        y = self.norm(self.conv(x))
+        y += x
+        return self.relu(y)
+
+
+def test_sums_in_place_and_padding_by_name():
+    sl.manual_seed(0)
+    images = [sl.randn(1, 2, 8, 8) for _ in range(4)]
+    net = InPlace().eval()
+    made = quantize(net, images)
+    assert type(made.norm).__name__ == "Identity" and type(made.relu).__name__ == "ReLU"
+    for x in images:
+        np.testing.assert_allclose(made(x).detach().numpy(), net(x).detach().numpy(), atol=0.06)
+    uneven = sl.nn.Sequential(sl.nn.Conv2d(2, 2, 2, padding="same"))
+    with pytest.raises(ValueError, match="its padding must be zeros, as many on either side"):
+        quantize(uneven.eval(), images)
+
+
 @pytest.mark.parametrize("made, batches, told", [
     (lambda: sl.nn.ReLU(), [1], "the network has no Conv2d and no Linear"),
     (network, [], "there are no batches"),

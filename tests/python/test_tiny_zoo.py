@@ -1,8 +1,9 @@
-"""Small nets of torchvision, as integers: steps of training have the same bits in the engine, in C under sanitizers, and in qemu."""
+"""Small nets of torchvision and timm, as integers: steps of training have the same bits in the engine, in C under sanitizers, and in qemu."""
 
 import functools
-import importlib.util
+import importlib
 import pathlib
+import sys
 
 import pytest
 
@@ -10,20 +11,19 @@ import sluice as sl
 from sluice.tiny import TrainStep, quantize
 from test_tiny import STRICT, arm, check
 
-BESIDE = pathlib.Path(__file__).resolve().parents[2] / ".venv/torchvision"
-INSTALLED = importlib.util.find_spec("torchvision") is not None
-pytestmark = pytest.mark.skipif(not INSTALLED and not BESIDE.is_dir(), reason="torchvision is not installed")
+BESIDE = [pathlib.Path(__file__).resolve().parents[2] / ".venv" / name for name in ("ecosystem", "torchvision")]
+pytestmark = pytest.mark.skipif(not all(folder.is_dir() for folder in BESIDE), reason="the packages do not lie beside the environment")
 CLASSES, SIDE, STEPS = 4, 32, 3
 
 
 @pytest.fixture(scope="module")
 def models():
-    """torchvision.models on Sluice."""
+    """torchvision.models and timm.models on Sluice."""
     with pytest.MonkeyPatch.context() as patch:
-        if not INSTALLED:
-            patch.syspath_prepend(str(BESIDE))
-        with sl.mock_torch():
-            from torchvision import models as ours
+        ecosystem, torchvision = map(str, BESIDE)
+        patch.setattr(sys, "path", [torchvision, *sys.path, ecosystem])  # what both have is the environment's, as for other tests
+        with sl.mock_torch(lazy=True):
+            ours = [importlib.import_module(f"{name}.models") for name in ("torchvision", "timm")]
         yield ours
 
 
@@ -54,13 +54,24 @@ def regnet(m):
     return m.RegNet(m.regnet.BlockParams.from_init_params(depth=3, w_0=8, w_a=8, w_m=2, group_width=8), CLASSES)
 
 
-NETS = [regnet, mobilenet_v2, densenet, mobilenet_v3, shufflenet_v2, efficientnet]
+def timm_resnet(timm):
+    return timm.resnet.ResNet(timm.resnet.BasicBlock, (1, 1, 1, 1), CLASSES, channels=(8, 8, 16, 16), stem_width=8)
+
+
+def timm_repvgg(timm):
+    byob = timm.byobnet
+    blocks = tuple(byob.ByoBlockCfg(type="rep", d=1, c=c, s=2, gs=0) for c in (8, 16))
+    return byob.ByobNet(byob.ByoModelCfg(blocks=blocks, stem_type="rep", stem_chs=8), CLASSES)
+
+
+TIMM = [timm_resnet, timm_repvgg]
+NETS = [regnet, mobilenet_v2, densenet, mobilenet_v3, shufflenet_v2, efficientnet, *TIMM]
 
 
 def exported(models, net, directory):
     """A folder with steps in which everything is trained."""
     sl.manual_seed(0)
-    made = net(models).eval()
+    made = net(models[net in TIMM]).eval()
     for module in made.modules():
         if isinstance(module, sl.nn.BatchNorm2d):  # as if trained
             module.running_mean.copy_(sl.randn(module.num_features) * 0.1)
@@ -72,15 +83,16 @@ def exported(models, net, directory):
 
 
 @pytest.mark.soak
-def test_soak_nets_of_torchvision_train_with_the_engines_bits(models, repetitions, count, tmp_path):
+def test_soak_nets_train_with_the_engines_bits(models, repetitions, count, tmp_path):
     nets = NETS[:repetitions(1, len(NETS))]
     for net in nets:
         made = exported(models, net, tmp_path / net.__name__)
         assert check(made.directory, "sanitized", f"CFLAGS={STRICT} -O1") == STEPS
         count(f"bytes of RAM of a step of {net.__name__}", made.memory + made.state, f"{made.constants} that stay")
-    count("nets of torchvision trained as integers in C", len(nets), [net.__name__ for net in nets])
+    count("nets trained as integers in C", len(nets), [net.__name__ for net in nets])
 
 
 @arm
-def test_a_net_of_torchvision_trains_on_a_microcontroller(models, tmp_path):
-    assert check(exported(models, regnet, tmp_path).directory, "run-cortex-m4") == STEPS
+@pytest.mark.parametrize("net", NETS)
+def test_a_net_trains_on_a_microcontroller(models, tmp_path, net):
+    assert check(exported(models, net, tmp_path).directory, "run-cortex-m4") == STEPS

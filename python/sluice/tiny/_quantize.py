@@ -72,9 +72,13 @@ class _Layer(Module):
 
 class _Geometry:
     def __init__(self, conv: Any) -> None:
-        if conv.padding_mode != "zeros" or isinstance(conv.padding, str):
-            raise _C.ValueError(f"tiny.quantize: {conv}: its padding must be a number of zeros")
-        self.stride, self.padding, self.dilation, self.groups = conv.stride, conv.padding, conv.dilation, conv.groups
+        padding = conv.padding
+        if isinstance(padding, str):
+            both = [0 if padding == "valid" else d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size)]
+            padding = tuple(zeros // 2 for zeros in both) if not any(zeros % 2 for zeros in both) else padding
+        if conv.padding_mode != "zeros" or isinstance(padding, str):
+            raise _C.ValueError(f"tiny.quantize: {conv}: its padding must be zeros, as many on either side")
+        self.stride, self.padding, self.dilation, self.groups = conv.stride, padding, conv.dilation, conv.groups
 
 
 def _called(net: Any, batch: Any) -> Any:
@@ -86,16 +90,24 @@ def _replace(root: Any, name: str, module: Any) -> None:
     root.get_submodule(parent)._modules[child] = module
 
 
+# A tensor as it was at a time: later writes in place, such as `x += shortcut`, make another value of it.
+_Value = tuple[Any, int]
+
+
 def _join(net: Any, batch: Any) -> str:
     """Puts what is behind a convolution or product into a _Layer. Returns the name of the one that is called last."""
     names = {module: name for name, module in net.named_modules()}
-    calls: list[tuple[Any, Any, Any]] = []  # in order; tensors are kept, so that none is taken for another
+    calls: list[tuple[Any, _Value, _Value]] = []  # in order; tensors are kept, so that none is taken for another
+    given: dict[Any, _Value] = {}
 
-    def note(module: Any, inputs: Any, output: Any) -> None:
-        calls.append((module, inputs[0], output))
+    def begin(module: Any, inputs: Any) -> None:
+        given[module] = (inputs[0], inputs[0]._version)
 
-    kinds = (Conv2d, Linear, BatchNorm2d, ReLU, ReLU6)
-    hooks = [module.register_forward_hook(note) for module in names if isinstance(module, kinds)]
+    def end(module: Any, inputs: Any, output: Any) -> None:
+        calls.append((module, given.pop(module), (output, output._version)))
+
+    read = [module for module in names if isinstance(module, (Conv2d, Linear, BatchNorm2d, ReLU, ReLU6))]
+    hooks = [hook for module in read for hook in (module.register_forward_pre_hook(begin), module.register_forward_hook(end))]
     before = _called(net, batch)
     for hook in hooks:
         hook.remove()
@@ -117,14 +129,14 @@ def _join(net: Any, batch: Any) -> str:
     return names[last]
 
 
-def _taken(net: Any, names: dict[Any, str], times: dict[Any, int], calls: list[tuple[Any, Any, Any]], layer: Any) -> Any:
+def _taken(net: Any, names: dict[Any, str], times: dict[Any, int], calls: list[tuple[Any, _Value, _Value]], layer: Any) -> Any:
     """Takes batch norm and ReLU from behind a layer, and returns the ReLU."""
     behind: Any = Identity()
     if times[layer] != 1:
         return behind
     output = next(made for module, _, made in calls if module is layer)
     for module, given, made in calls:
-        if given is not output or times[module] != 1 or isinstance(module, (Conv2d, Linear)):
+        if given[0] is not output[0] or given[1] != output[1] or times[module] != 1 or isinstance(module, (Conv2d, Linear)):
             continue
         if isinstance(module, BatchNorm2d):
             if not isinstance(layer, Conv2d) or not isinstance(behind, Identity):
