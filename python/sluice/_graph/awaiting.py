@@ -69,10 +69,12 @@ class Awaiting:
 def eval(*values: Any) -> None:  # noqa: A001
     """Waits until all tensors in `values`, also within lists, tuples and dicts, are there; MLX's eval(). Eager tensors always are, and
     results of graphs once their step has run. Raises the error of a step that has failed."""
-    for value in values:
-        if isinstance(value, Tensor):
-            value.sync()
-        elif isinstance(value, dict):
-            eval(*value.values())
-        elif isinstance(value, (list, tuple)):
-            eval(*value)
+    _wait(values)
+
+
+def _wait(value: Any) -> None:
+    if isinstance(value, Tensor):
+        value.sync()
+    elif isinstance(value, (dict, list, tuple)):
+        for one in value.values() if isinstance(value, dict) else value:
+            _wait(one)

@@ -44,6 +44,7 @@ NOT_GENERATED: list[tuple[str, str]] = [
      "starts from random vectors, and its vectors have any sign: tests/python/test_lowrank.py"),
     (r"nn\.LinearCrossEntropyOptions", "holds options: tests/python/test_projections.py"),
     (r"nn\.functional\.grouped_mm", "takes rows of multiples of 16 bytes: tests/python/test_projections.py"),
+    (r"Tensor\.(to_sparse.*|sparse_mask)|sparse_.*_tensor|hspmm|smm|spmm", "of sparse tensors: tests/python/test_sparse.py"),
     (r"nn\.SyncBatchNorm", "needs several processes: tests/distributed"),
 ]
 
