@@ -104,7 +104,8 @@ INLINE = {"Session::inputs", "Session::outputs", *(f"Tensor::{n}" for n in ("byt
 
 # C++ struct: its counterpart, and fields that C calls otherwise or leaves out.
 STRUCTS = {
-    ("engine.h", "EngineOptions"): ("sluice_engine_options", {"memory": "allocate"}),
+    ("engine.h", "EngineOptions"): ("sluice_engine_options", {"memory": "allocate", **{
+        n: None for n in ("record_messages", "replay_messages", "shuffle_messages")}}),  # sluice-run has them
     ("engine.h", "WorldOptions"): ("sluice_world_options", {"size": "ranks"}),
     ("session.h", "SessionOptions"): ("sluice_session_options", {"inline_up_to": "inline_up_to_us", **{
         n: f"{n}_ms" for n in ("submit_timeout", "wait_timeout", "stop_timeout")}}),
