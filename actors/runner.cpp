@@ -199,7 +199,7 @@ void Runner::activate(std::chrono::nanoseconds timeout) {
   };
   const auto progress = std::make_shared<Progress>();
   progress->left = streams_.size();
-  // Where the order of messages is recorded, none is handled before all are active: activation is no message.
+  // A recording has no line for an activation, so all actors are active before the first message is handled.
   const bool together = run_.log != nullptr;
   SLUICE_CHECK_KIND(kUnsupported, !together || !on_own_thread() || streams_.front()->manual(),
                     "record: plan '{}' is loaded by a function of another plan; load it before", run_.plan->name);

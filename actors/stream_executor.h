@@ -116,7 +116,7 @@ class StreamExecutor {
   void step(std::mt19937_64& random);
   // Replay: whether something waits that is no message of a plan; hands it on.
   bool step_call();
-  // Whether message `id` of the log waits here; then it is handled as `how` says, with `starts` starts.
+  // Handles message `id` of the log as `how` says, with `starts` starts. False where it does not wait here.
   bool step_recorded(uint32_t id, plan::Handled how, uint64_t starts);
   void add_pending(const PendingMessage& message) { choices_.push_back(message); }
   // Takes out what is pending for nodes of a run that is over.

@@ -39,7 +39,7 @@ struct MessageOrder {
   std::vector<OrderedMessage> messages;
 };
 
-// What tells plans apart: SHA-256 of the plan as JSON.
+// The SHA-256 of the plan as JSON tells plans apart.
 std::string digest_of(const Plan& plan);
 
 // The file in pieces, for one that is written while it grows.

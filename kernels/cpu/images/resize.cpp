@@ -58,8 +58,8 @@ HWY_INLINE void store_rounded(V32 sum, uint8_t* to) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Of as many outputs as a vector has sums, two pixels each, from `row` on. A template, since only the branch that is
-// taken has tags that there are for such vectors.
+// Loads two pixels each of as many outputs as a vector has sums, from `row` on. It is a template so that tags of the
+// branches that are not taken are never asked for: Highway refuses those with more lanes than the target has.
 template <class D>
 HWY_INLINE auto two_pixels_each(D, const uint8_t* row, const int32_t* first) {
   const hn::CappedTag<uint64_t, 1> one;
