@@ -1,6 +1,7 @@
 #include "compiler/lowering/stream_cores.h"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "graph/ops/host.h"
@@ -45,16 +46,28 @@ double in_turns(const Workers& workers, int cores) {
   return work_ns / cores + workers.host_ns;
 }
 
+// The streams that run kernels, by device.
+std::map<DeviceId, std::set<Placement>> streams_of(const graph::Graph& graph) {
+  std::map<DeviceId, std::set<Placement>> found;
+  for (const graph::Node& node : graph.nodes())
+    if (!node.op->view) found[*node.placement.device].insert(node.placement);
+  return found;
+}
+
 }  // namespace
 
 std::map<Placement, int> stream_cores(const graph::Graph& graph, const PassContext& context, const Places& places) {
+  const std::map<DeviceId, std::set<Placement>> streams = streams_of(graph);
   std::map<Placement, double> work;
   std::map<DeviceId, Workers> devices;
   for (const graph::Node& node : graph.nodes()) {
     if (node.op->view) continue;
+    double& work_ns = work[node.placement];
+    // A stream without others on its device has all cores, whatever its work is, which takes time to find out.
+    if (streams.at(*node.placement.device).size() == 1) continue;
     plan::KernelQuery query = context.query_of(graph, node);
     query.cost = graph.cost(node);
-    work[node.placement] += context.target.cost_ns(query);
+    work_ns += context.target.cost_ns(query);
     if (ops::is_host_function(*node.op)) devices[*node.placement.device].unknown = true;
   }
   for (const auto& [stream, work_ns] : work) {
