@@ -12,6 +12,10 @@ as integers, with products of integers in pairs (SMLAD) and one by one.
 
 tiny.step.*: microseconds of a step of training of the network of digits, one picture at a time, as a C program on one core beside torch
 on one thread, and the memory that it takes: `also` has the bytes of its tensors, and KiB of both processes at their largest.
+tiny.step.WAY.engine: the same beside the engine, which runs the same kernels one by one (device c:0).
+
+tiny.answer.int8_fixed: microseconds of an answer of a network of integers alone as a C program, beside TFLite-Micro's interpreter,
+which gives the same bits. It takes the package tflite-micro (requirements-bench.txt).
 """
 from __future__ import annotations
 
@@ -20,13 +24,16 @@ import pathlib
 import statistics
 import sys
 import tempfile
+import time
+import warnings
 from functools import partial
-from typing import Any
+from typing import Any, Callable
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import sluice as sl  # noqa: E402
 import instructions  # noqa: E402
+import micro  # noqa: E402
 import speed  # noqa: E402
 import tasks  # noqa: E402
 from common import report, wanted  # noqa: E402
@@ -130,6 +137,27 @@ def count_instructions() -> None:
             report(f"tiny.instructions.{kind}.{name}", value, found["float"], "the same in floats", "million instructions", 2, 0.0)
 
 
+def engine_step(graph: Any, sample: tuple[Any, ...], folder: str) -> Callable[[int], float]:
+    """Nanoseconds of a step in the engine, whose kernels are those of the C program."""
+    sl.save(graph, folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that the plan is made anew for c:0
+        loaded = sl.load_graph(folder, device="c:0")
+
+    def timed(count: int) -> float:
+        loaded(*sample).item()
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            loaded(*sample).item()
+        return (time.perf_counter_ns() - begin) / count
+
+    return timed
+
+
+def spread(values: list[float]) -> float:
+    return (max(values) - min(values)) / 2 / statistics.median(values)
+
+
 def time_steps() -> None:
     if not wanted("tiny.step."):
         return
@@ -141,21 +169,33 @@ def time_steps() -> None:
     ways = {"float": tasks.FloatStep(net, lr=0.01), "int8": TrainStep(made, lr=0.01), "sparse": TrainStep(copy.deepcopy(made), lr=0.01,
                                                                                                       scheme=tasks.SPARSE)}
     with tempfile.TemporaryDirectory() as folder:
-        programs, bytes_of = {}, {}
+        programs, engines, bytes_of = {}, {}, {}
         for name, graph in ways.items():
             graph.compile(x, y)
             exported = sl.tiny.export(graph, f"{folder}/{name}", name="net", samples=[(x, y)], ram="4MB", flash="4MB")
             programs[name] = speed.build(exported.directory, "net")
+            engines[name] = engine_step(graph, (x, y), f"{folder}/{name}.bundle")
             bytes_of[name] = exported.memory + exported.state
-        rounds = [({name: speed.of_c(program, 300) for name, program in programs.items()}, speed.of_torch(300)) for _ in range(TIMES)]
-    torch_ns = statistics.median(theirs[0] for _, theirs in rounds)
-    torch_kib = statistics.median(theirs[1] for _, theirs in rounds)
+        rounds = [({name: speed.of_c(program, 300) for name, program in programs.items()}, speed.of_torch(300),
+                   {name: timed(300) for name, timed in engines.items()}) for _ in range(TIMES)]
+    torch_ns = statistics.median(theirs[0] for _, theirs, _ in rounds)
+    torch_kib = statistics.median(theirs[1] for _, theirs, _ in rounds)
     for name in ways:
-        values = [ours[name][0] for ours, _ in rounds]
+        values = [ours[name][0] for ours, _, _ in rounds]
         median = statistics.median(values)
-        report(f"tiny.step.{name}", median / 1e3, torch_ns / 1e3, "torch, one thread", "us", TIMES, (max(values) - min(values)) / 2 / median,
-               also={"bytes": bytes_of[name], "process_kib": statistics.median(ours[name][1] for ours, _ in rounds), "torch_kib": torch_kib,
+        report(f"tiny.step.{name}", median / 1e3, torch_ns / 1e3, "torch, one thread", "us", TIMES, spread(values),
+               also={"bytes": bytes_of[name], "process_kib": statistics.median(ours[name][1] for ours, _, _ in rounds), "torch_kib": torch_kib,
                      "torch_to_bytes": torch_kib * 1024 / bytes_of[name]})
+        report(f"tiny.step.{name}.engine", median / 1e3, statistics.median(found[name] for _, _, found in rounds) / 1e3,
+               "the engine on c:0, kernel by kernel", "us", TIMES, spread(values))
+
+
+def answer_as_micro() -> None:
+    if not wanted("tiny.answer.") or not micro.available():
+        return
+    ours, theirs = zip(*micro.rounds(TIMES))
+    report("tiny.answer.int8_fixed", statistics.median(ours) / 1e3, statistics.median(theirs) / 1e3, "TFLite-Micro's interpreter", "us", TIMES,
+           spread(list(ours)))
 
 
 if __name__ == "__main__":
@@ -163,3 +203,4 @@ if __name__ == "__main__":
     memory()
     count_instructions()
     time_steps()
+    answer_as_micro()

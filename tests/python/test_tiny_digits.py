@@ -18,6 +18,7 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/tiny"
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the benchmarks are not here")
 if FOLDER.exists():
     sys.path.insert(0, str(FOLDER))
+    import speed
     import tasks
 
 SEEDS = 2
@@ -112,3 +113,19 @@ def test_a_sparse_step_for_pictures_of_128_fits_a_microcontroller(tmp_path, coun
     text, data, bss = map(int, size.splitlines()[1].split()[:3])
     count("bytes of code and constants of a step for pictures of 128 x 128", text, f"{data} of weights that change, {bss} of values")
     assert text + data <= 1 << 20 and data + bss <= (256 - 4) << 10
+
+
+def test_a_step_takes_a_thousandth_of_torchs_memory(tmp_path, count):
+    """Of the network of digits, one picture at a time; how long it takes is said beside it, as by `make bench ONLY=tiny.step`."""
+    net, (train, _) = tasks.network(), tasks.digits()
+    sample = sl.tensor(train.x[:1]), sl.tensor(train.y[:1])
+    theirs, theirs_kib = speed.of_torch(20)
+    ways = {"float": tasks.FloatStep(net, lr=0.01), "int8": TrainStep(quantize(net, [sl.tensor(train.x[:64])]), lr=0.01)}
+    for name, step in ways.items():
+        step.compile(*sample)
+        made = sl.tiny.export(step, tmp_path / name, name="net", samples=[sample])
+        ours, ours_kib = speed.of_c(speed.build(made.directory, "net"), 20)
+        takes = made.memory + made.state
+        count(f"KiB of torch's process to a step's of {name} as C", round(theirs_kib * 1024 / takes),
+              f"bytes {takes}, its process {ours_kib} KiB, torch's {theirs_kib}; us a step {ours / 1e3:.0f} and {theirs / 1e3:.0f}")
+        assert takes * 1000 <= theirs_kib * 1024 and ours_kib * 20 <= theirs_kib

@@ -15,6 +15,7 @@ from sluice.tiny import TrainStep, quantize
 from sluice.tiny._scales import fixed_point
 from test_tiny import STRICT, arm, check, losses_in, pictures
 from test_tiny_int8 import network
+from tflite_layers import computed, factors, operands
 
 
 def rounded_half_away(numerator, power):
@@ -45,37 +46,10 @@ def sums_of(one):
                      w[0] if one.kind == "depthwise" else w) + one.bias
 
 
-def factors(one):
-    """The multiplier and exponent of each output channel, as TFLite computes them from scales of float32."""
-    product = one.x_scale * one.scales if len(one.scales) == 1 and one.kind == "linear" else float(one.x_scale) * one.scales.astype(float)
-    pairs = [fixed_point(float(p) / float(one.y_scale)) for p in product]
-    return pairs * (len(one.bias) // len(pairs))
-
-
 def defined(one):
     pairs = factors(one)
     scaled = [[requantized(int(v), *pairs[c]) for c, v in enumerate(row)] for row in sums_of(one).reshape(-1, len(pairs))]
     return np.clip(np.array(scaled).reshape(one.shape) + one.y_zero, *one.range).astype(np.int8)
-
-
-def operands(one):
-    """For the op: channels first, and without an axis for pictures that are padded more behind than before."""
-    x, w = one.x, one.weight
-    pairs = np.array(factors(one), np.int32).T
-    keywords = {"x_zero": one.x_zero, "y_zero": one.y_zero, "low": one.range[0], "high": one.range[1], "dtype": sl.int8}
-    if one.kind != "linear":
-        x = np.pad(x, ((0, 0), *one.padding, (0, 0)), constant_values=one.x_zero).transpose(0, 3, 1, 2)
-        w = w.transpose(3, 0, 1, 2) if one.kind == "depthwise" else w.transpose(0, 3, 1, 2)
-        groups = x.shape[1] if one.kind == "depthwise" else 1
-        keywords |= {"stride": [one.stride] * 2, "padding": [0, 0], "dilation": [1, 1], "groups": groups}
-    arrays = [np.ascontiguousarray(a) for a in (x, w, pairs[0], pairs[1], one.bias)]
-    return [sl.tensor(a) for a in arrays], keywords
-
-
-def computed(one, given, keywords):
-    if one.kind == "linear":
-        return _C.ops.int8_linear_fixed(*given, **keywords)
-    return _C.ops.int8_conv_fixed(*given, **keywords).permute(0, 2, 3, 1)
 
 
 def test_layers_have_the_bits_of_tflites_reference_kernels(count):

@@ -16,6 +16,10 @@ from typing import Any
 
 import numpy as np
 
+import sluice as sl
+from sluice import _C
+from sluice.tiny._scales import fixed_point
+
 RESULTS = pathlib.Path(__file__).with_suffix(".txt")
 COUNT = 200
 
@@ -105,25 +109,49 @@ def layer(index):
                  ("NONE", "RELU", "RELU6")[draw.integers(0, 2)])
 
 
+def factors(one):
+    """The multiplier and exponent of each output channel, as TFLite computes them from scales of float32."""
+    product = one.x_scale * one.scales if len(one.scales) == 1 and one.kind == "linear" else float(one.x_scale) * one.scales.astype(float)
+    pairs = [fixed_point(float(p) / float(one.y_scale)) for p in product]
+    return pairs * (len(one.bias) // len(pairs))
+
+
+def operands(one):
+    """For the op: channels first, and without an axis for pictures that are padded more behind than before."""
+    x, w = one.x, one.weight
+    pairs = np.array(factors(one), np.int32).T
+    keywords = {"x_zero": one.x_zero, "y_zero": one.y_zero, "low": one.range[0], "high": one.range[1], "dtype": sl.int8}
+    if one.kind != "linear":
+        x = np.pad(x, ((0, 0), *one.padding, (0, 0)), constant_values=one.x_zero).transpose(0, 3, 1, 2)
+        w = w.transpose(3, 0, 1, 2) if one.kind == "depthwise" else w.transpose(0, 3, 1, 2)
+        groups = x.shape[1] if one.kind == "depthwise" else 1
+        keywords |= {"stride": [one.stride] * 2, "padding": [0, 0], "dilation": [1, 1], "groups": groups}
+    arrays = [np.ascontiguousarray(a) for a in (x, w, pairs[0], pairs[1], one.bias)]
+    return [sl.tensor(a) for a in arrays], keywords
+
+
+def computed(one, given, keywords):
+    if one.kind == "linear":
+        return _C.ops.int8_linear_fixed(*given, **keywords)
+    return _C.ops.int8_conv_fixed(*given, **keywords).permute(0, 2, 3, 1)
+
+
 def checksum(result):
     return f"{zlib.crc32(np.ascontiguousarray(result).tobytes()):08x}"
 
 
-def tflite(one):
-    """The result of TFLite's interpreter."""
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as s
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+def tensor_of(s, name, shape, dtype, buffer, scales, zero, axis=0):
+    made = s.TensorT()
+    made.name, made.shape, made.type, made.buffer = name, list(shape), dtype, buffer
+    made.quantization = s.QuantizationParametersT()
+    made.quantization.scale = [float(v) for v in np.atleast_1d(scales)]
+    made.quantization.zeroPoint = [zero] * len(made.quantization.scale)
+    made.quantization.quantizedDimension = axis
+    return made
 
-    def tensor(name, shape, dtype, buffer, scales, zero, axis=0):
-        made = s.TensorT()
-        made.name, made.shape, made.type, made.buffer = name, list(shape), dtype, buffer
-        made.quantization = s.QuantizationParametersT()
-        made.quantization.scale = [float(v) for v in np.atleast_1d(scales)]
-        made.quantization.zeroPoint = [zero] * len(made.quantization.scale)
-        made.quantization.quantizedDimension = axis
-        return made
 
+def options_of(s, one):
+    """The name of TFLite's operator, the version that takes a scale for each channel, and its options."""
     options, code, version = {
         "conv": (s.Conv2DOptionsT, "CONV_2D", 3), "depthwise": (s.DepthwiseConv2DOptionsT, "DEPTHWISE_CONV_2D", 3),
         "linear": (s.FullyConnectedOptionsT, "FULLY_CONNECTED", 4)}[one.kind]
@@ -135,23 +163,48 @@ def tflite(one):
         how.padding = s.Padding.SAME if one.same else s.Padding.VALID
     if one.kind == "depthwise":
         how.depthMultiplier = one.weight.shape[3] // one.x.shape[3]
-    op_code, op, graph, model = s.OperatorCodeT(), s.OperatorT(), s.SubGraphT(), s.ModelT()
-    op_code.builtinCode = op_code.deprecatedBuiltinCode = getattr(s.BuiltinOperator, code)
-    op_code.version = version
-    op.opcodeIndex, op.inputs, op.outputs, op.builtinOptions = 0, [0, 1, 2], [3], how
-    op.builtinOptionsType = getattr(s.BuiltinOptions, options.__name__.removesuffix("T"))
-    graph.tensors = [tensor("x", one.x.shape, s.TensorType.INT8, 0, one.x_scale, one.x_zero),
-                     tensor("w", one.weight.shape, s.TensorType.INT8, 1, one.scales, 0, 3 if one.kind == "depthwise" else 0),
-                     tensor("b", one.bias.shape, s.TensorType.INT32, 2, one.x_scale * one.scales, 0),
-                     tensor("y", one.shape, s.TensorType.INT8, 0, one.y_scale, one.y_zero)]
-    graph.inputs, graph.outputs, graph.operators = [0], [3], [op]
-    model.version, model.subgraphs, model.operatorCodes = 3, [graph], [op_code]
-    model.buffers = [s.BufferT() for _ in range(3)]
-    for buffer, values in zip(model.buffers[1:], (one.weight, one.bias)):
-        buffer.data = np.frombuffer(values.tobytes(), np.uint8)
+    return code, version, how
+
+
+def file_of(layers, s):
+    """The bytes of a .tflite file in which each layer reads the result of the one before it. s: the package's module of the schema."""
+    import flatbuffers
+
+    graph, model = s.SubGraphT(), s.ModelT()
+    first = layers[0]
+    graph.tensors = [tensor_of(s, "x", first.x.shape, s.TensorType.INT8, 0, first.x_scale, first.x_zero)]
+    graph.operators, model.operatorCodes, model.buffers = [], [], [s.BufferT()]
+    for one in layers:
+        code, version, how = options_of(s, one)
+        op_code, op = s.OperatorCodeT(), s.OperatorT()
+        op_code.builtinCode = op_code.deprecatedBuiltinCode = getattr(s.BuiltinOperator, code)
+        op_code.version = version
+        at, buffer = len(graph.tensors) - 1, len(model.buffers)
+        op.opcodeIndex, op.inputs, op.outputs, op.builtinOptions = len(model.operatorCodes), [at, at + 1, at + 2], [at + 3], how
+        op.builtinOptionsType = getattr(s.BuiltinOptions, type(how).__name__.removesuffix("T"))
+        graph.tensors += [
+            tensor_of(s, "w", one.weight.shape, s.TensorType.INT8, buffer, one.scales, 0, 3 if one.kind == "depthwise" else 0),
+            tensor_of(s, "b", one.bias.shape, s.TensorType.INT32, buffer + 1, one.x_scale * one.scales, 0),
+            tensor_of(s, "y", one.shape, s.TensorType.INT8, 0, one.y_scale, one.y_zero)]
+        for values in (one.weight, one.bias):
+            model.buffers.append(s.BufferT())
+            model.buffers[-1].data = np.frombuffer(values.tobytes(), np.uint8)
+        model.operatorCodes.append(op_code)
+        graph.operators.append(op)
+    graph.inputs, graph.outputs = [0], [len(graph.tensors) - 1]
+    model.version, model.subgraphs = 3, [graph]
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
-    interpreter = Interpreter(model_content=bytes(builder.Output()), experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+    return bytes(builder.Output())
+
+
+def tflite(one):
+    """The result of TFLite's interpreter."""
+    from ai_edge_litert import schema_py_generated
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    interpreter = Interpreter(model_content=file_of([one], schema_py_generated),
+                              experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
     interpreter.allocate_tensors()
     interpreter.set_tensor(interpreter.get_input_details()[0]["index"], one.x)
     interpreter.invoke()
