@@ -118,7 +118,8 @@ def test_an_extractor_has_a_graph_for_training_and_one_for_evaluation(vision, ex
 
 
 TIMM = {
-    "resnet10t": {"out_indices": (1, 3)}, "mobilenetv3_small_050": {"out_indices": (0, 2)}, "vit_tiny_patch16_224": {"img_size": 64, "out_indices": (2, 4)},
+    "resnet10t": {"out_indices": (1, 3)}, "mobilenetv3_small_050": {"out_indices": (0, 2)},
+    "vit_tiny_patch16_224": {"img_size": 64, "out_indices": (2, 4)},
     "efficientnet_lite0": {"out_indices": (1, 4)}, "regnetx_002": {"out_indices": (1, 2)},
 }
 

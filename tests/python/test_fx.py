@@ -2,6 +2,7 @@
 
 import functools
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ def program(build):
 
 
 def rows(graph):
-    """Of each node: kind, name, target as text, names of its inputs and users."""
+    """For each node its kind, name, target as text, names of its inputs and users."""
     return [(n.op, n.name, n.target if isinstance(n.target, str) else n.target.__name__, [a.name for a in n.all_input_nodes],
              [u.name for u in n.users]) for n in graph.nodes]
 
@@ -126,8 +127,8 @@ def test_concrete_arguments_are_asserted(options):
         sl.fx.symbolic_trace(lambda x: x, {"x": [1]})
 
 
-@pytest.mark.parametrize("f", [lambda x: 1 if x > 0 else 2, lambda x: [i for i in x], eval("lambda x: len(x)", {}), lambda x: 3 in x, lambda x: x and 1,
-                               lambda x: print(*x)], ids=["if", "for", "len", "in", "and", "star"])
+@pytest.mark.parametrize("f", [lambda x: 1 if x > 0 else 2, lambda x: [i for i in x], eval("lambda x: len(x)", {}), lambda x: 3 in x,
+                               lambda x: x and 1, lambda x: print(*x)], ids=["if", "for", "len", "in", "and", "star"])
 def test_what_cannot_be_traced_is_torchs_error(f):
     import torch.fx
 
@@ -196,7 +197,8 @@ def test_a_tracer_says_what_is_a_leaf():
                 return isinstance(m, inner) or super().is_leaf_module(m, module_qualified_name)
 
         graph = Mine().trace(net)
-        found.append((rows(graph), paths, graph._tracer_cls is Mine, [n.meta["nn_module_stack"] for n in graph.nodes if n.op == "call_module"][0].keys()))
+        stacks = [list(n.meta["nn_module_stack"]) for n in graph.nodes if n.op == "call_module"]
+        found.append((rows(graph), paths, graph._tracer_cls is Mine, stacks))
     assert found[0] == found[1]
 
 
@@ -231,7 +233,7 @@ sl.fx.wrap("len")
 
 def test_wrapped_functions_are_recorded():
     traced = sl.fx.symbolic_trace(lambda x: chosen(x, halved(len(x))))
-    assert [(n.op, n.name) for n in traced.graph.nodes][1:-1] == [("call_function", "len_1"), ("call_function", "halved"), ("call_function", "chosen")]
+    assert [(n.op, n.name) for n in traced.graph.nodes][1:-1] == [("call_function", name) for name in ("len_1", "halved", "chosen")]
     assert traced(sl.arange(6)).tolist() == [0, 1, 2]
     again = sl.fx.symbolic_trace(traced)  # the generated code is traced as the program was
     assert rows(again.graph) == rows(traced.graph) and again(sl.arange(4)).tolist() == [0, 1]
@@ -252,3 +254,36 @@ def test_functions_can_be_wrapped_for_one_trace():
         assert sl.fx.GraphModule(tracer.root, graph)(sl.ones(1)).item() == 3
     finally:
         del globals()["helper_of_one_trace"]
+
+
+def test_other_threads_compute_while_one_traces():
+    results = []
+
+    class Net(sl.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.linear = sl.nn.Parameter(sl.ones(2)), sl.nn.Linear(2, 2)
+
+        def plain(self):
+            results.extend([self.linear(sl.ones(1, 2)) * self.weight, sl.nn.functional.dropout(sl.zeros(2)), sl.zeros(3)])
+
+        def forward(self, x):
+            thread = threading.Thread(target=self.plain)
+            thread.start()
+            thread.join()
+            return self.linear(x) * self.weight
+
+    traced = sl.fx.symbolic_trace(Net())
+    assert [n.name for n in traced.graph.nodes] == ["x", "linear", "weight", "mul", "output"]
+    assert len(results) == 3 and all(type(value) is sl.Tensor for value in results)
+
+
+def test_a_trace_within_a_trace():
+    def inner(x):
+        return sl.nn.functional.dropout(x, 0.5) + 1
+
+    def outer(x):
+        return sl.nn.functional.dropout(x, 0.0) * len(sl.fx.symbolic_trace(inner).graph.nodes)
+
+    traced = sl.fx.symbolic_trace(outer)
+    assert [n.name for n in traced.graph.nodes] == ["x", "dropout", "mul", "output"] and traced(sl.ones(1)).item() == 4

@@ -1,5 +1,8 @@
 """Graphs of sluice.fx are built, changed, checked and printed as torch's are."""
 
+import collections
+import enum
+import operator
 import pickle
 
 import pytest
@@ -13,7 +16,7 @@ FX = {"sluice": (sl, sl.fx), "torch": (torch, torch.fx)}
 
 @pytest.fixture(params=FX)
 def both(request):
-    """What is asserted here holds on torch, too."""
+    """Assertions of these tests hold on torch, too."""
     return FX[request.param]
 
 
@@ -224,3 +227,53 @@ def test_graphs_are_pickled():
     again = pickle.loads(pickle.dumps(graph))
     assert str(again) == str(graph) and list(again.nodes)[2].target is sl.add
     again.lint()
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+def same(value, **named):
+    return named or value
+
+
+VALUES = [1, 2.5, -1, True, None, "it's", b"x", 1j, float("inf"), float("-inf"), (1,), (), [1, [2]], {"a": (1, None)}, slice(1, None), ...,
+          range(2, 9, 3), Color.RED, Pair(1, [2]), int, Color, sl.float32, sl.int64, sl.device("cpu"), sl.channels_last,
+          sl.Size([2, 3]), sl.Tensor, same, sl.relu]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_arguments_are_the_same_in_the_code(value):
+    graph = sl.fx.Graph()
+    graph.output(graph.call_function(same, (value,)))
+    made = sl.fx.GraphModule({}, graph)
+    for module in (made, pickle.loads(pickle.dumps(made))):
+        assert module() == value and type(module()) in (type(value), tuple, sl.fx.immutable_collections.immutable_list,
+                                                        sl.fx.immutable_collections.immutable_dict)
+
+
+def test_names_that_code_cannot_have():
+    graph = sl.fx.Graph()
+    x = graph.placeholder("x")
+    inner = graph.call_module("class.a-b.0.it\"s", (x,))
+    graph.output(graph.call_function(same, (1,), {"in": inner, "a b": graph.get_attr("for"), "c": 2}))
+    made = sl.fx.GraphModule({"class.a-b.0.it\"s": sl.nn.ReLU(), "for": sl.ones(1)}, graph)
+    assert {name: value.item() if name != "c" else value for name, value in made(sl.tensor([-1.0])).items()} == {"in": 0, "a b": 1, "c": 2}
+    for op, target in (("call_method", "a b"), ("call_method", "if"), ("placeholder", "x=print()"), ("placeholder", "*")):
+        with pytest.raises(ValueError, match=f"target of a {op}: .*; must be a name that code may have"):
+            graph.create_node(op, target, (x,))
+
+
+def test_operators_that_write_are_written_so():
+    codes = []
+    for lib, fx in FX.values():
+        graph = fx.Graph()
+        x, y = graph.placeholder("x"), graph.placeholder("y")
+        graph.output(graph.call_function(operator.imul, (graph.call_function(operator.iadd, (x, y)), 3)))
+        made = fx.GraphModule({}, graph)
+        assert made(lib.ones(1), 2).item() == 9
+        codes.append(made.code)
+    assert codes[0] == codes[1]

@@ -1,4 +1,4 @@
-"""What works on graphs of sluice.fx: interpreters, transformers, replacements of patterns, shapes."""
+"""Interpreters, transformers, replacements of patterns and shapes, on graphs of sluice.fx."""
 
 import pytest
 import torch

@@ -39,7 +39,7 @@ def root_function(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def arguments_of(tracer: Tracer, fn: Any, of_module: bool, concrete_args: Optional[dict[str, Any]]) -> list[Any]:
-    """What fn is called with: the module where it is a method of one, and a placeholder's proxy, or the concrete value, for each."""
+    """The arguments that fn is called with: the module where it is a method of one, then a placeholder's proxy or the concrete value."""
     original, code = inspect.unwrap(fn), _code_of(fn)
     concrete, parameters = dict(concrete_args or {}), inspect.signature(original).parameters
     names = list(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import enum
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from sluice import _C
 from sluice._base.device import device
-from sluice.fx._targets import IN_PLACE, INFIX, Namespace, public_name, standard_globals
+from sluice.fx._targets import IN_PLACE, INFIX, Namespace, is_name, public_name, standard_globals
 from sluice.fx.node import Argument, Node
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class PythonCode:
 
 
 class _Globals:
-    """What the source names, under names that no node has."""
+    """Objects that the source names, under names that no node has."""
 
     def __init__(self, taken: Namespace) -> None:
         self._taken = taken
@@ -54,7 +55,7 @@ class _Globals:
 
 
 def hint(value: Any) -> str:
-    """What an object may be called."""
+    """A name that an object may have."""
     name = getattr(value, "__name__", type(value).__name__)
     return f"{getattr(value, '__module__', None) or 'builtins'}.{name}"
 
@@ -63,7 +64,7 @@ def attribute(root: str, path: str) -> str:
     """self.layer1, with getattr() for what is no identifier."""
     text = root
     for atom in path.split("."):
-        text = f"{text}.{atom}" if atom.isidentifier() else f'getattr({text}, "{atom}")'
+        text = f"{text}.{atom}" if is_name(atom) else f"getattr({text}, {json.dumps(atom)})"
     return text
 
 
@@ -112,7 +113,8 @@ class _Writer:
         return repr(a)
 
     def call(self, args: Any, kwargs: Any) -> str:
-        return ", ".join([*map(self.text, args), *(f"{name} = {self.text(one)}" for name, one in kwargs.items())])
+        named = [f"{name} = {self.text(one)}" if is_name(name) else f"**{{{name!r}: {self.text(one)}}}" for name, one in kwargs.items()]
+        return ", ".join([*map(self.text, args), *named])
 
     # Nodes
 
@@ -156,7 +158,7 @@ class _Writer:
                 return f"{name} = {INFIX[target.__name__].format(*map(self.text, args))}"
             if target.__name__ in IN_PLACE:
                 return f"{IN_PLACE[target.__name__].format(*map(self.text, args))};  {name} = {self.text(args[0])}"
-        if target is getattr and len(args) == 2 and isinstance(args[1], str) and args[1].isidentifier():
+        if target is getattr and len(args) == 2 and isinstance(args[1], str) and is_name(args[1]):
             return f"{name} = {self.receiver(args[0])}.{args[1]}"
         called = self.globals.name(hint(target), target)
         return f"{name} = {called}({self.call(args, node.kwargs)})"

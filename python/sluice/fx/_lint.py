@@ -1,4 +1,4 @@
-"""What a whole graph keeps."""
+"""The check that a graph is whole."""
 
 from __future__ import annotations
 

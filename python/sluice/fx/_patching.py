@@ -1,4 +1,4 @@
-"""What is put in the place of functions of Python while something is traced: functions that record a call with a proxy.
+"""Functions that record a call with a proxy take the place of functions of Python while something is traced.
 
 Functions of C++ ask proxies themselves; those written in Python would compute with them. So they are replaced where code finds
 them: in Sluice's own modules, in the modules of wrap(), and in the modules of the layers that are traced. A call without a
@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterable
 from sluice._base.recorded import places
 from sluice.fx.proxy import first_proxy
 
-# Where Sluice has functions of Python that take tensors; of those that are imported, all public functions are recorded.
+# Modules of Sluice with functions of Python that take tensors; of those that are imported, all public functions are recorded.
 _MODULES = ("sluice", "sluice.nn.functional", "sluice.nn._root_functions", "sluice.nn._projections", "sluice.linalg", "sluice.special",
             "sluice.fft", "sluice.sparse._products", "sluice._tensor.oneflow", "sluice._tensor.numerics", "sluice._tensor.detection",
             "sluice._tensor.lowrank", "sluice._tensor.histograms")

@@ -71,11 +71,11 @@ class Tracer(TracerBase):
         self.scope, self.module_stack = Scope("", None), OrderedDict()  # type: ignore[var-annotated]
         self.node_name_to_scope: dict[str, tuple[str, Any]] = {}
 
-    # What subclasses override
+    # Subclasses override these
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """Whether its call is one node; by default for all modules of nn but Sequential."""
-        return m.__module__.startswith(("sluice.nn", "sluice.quantization", "torch.nn")) and not isinstance(m, Sequential)
+        return m.__module__.startswith(("sluice.nn.", "sluice.quantization.")) and not isinstance(m, Sequential)
 
     def path_of_module(self, mod: Module) -> str:
         """Its path below the root, as call_module has it."""
@@ -101,7 +101,7 @@ class Tracer(TracerBase):
                 self.module_stack.pop(key)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """What code that is traced gets for module.attr: a proxy for a parameter of the root, the value else."""
+        """The value of module.attr for code that is traced: a proxy for a parameter of the root, else itself."""
         if isinstance(attr_val, Parameter):
             named = self.root.named_parameters()
         elif self.proxy_buffer_attributes and isinstance(attr_val, Tensor):

@@ -35,7 +35,7 @@ def sluice_root() -> Any:
 
 
 def public_name(value: Any) -> Optional[str]:
-    """Where `import sluice as torch` has it: "torch.nn.functional.relu"; None: nowhere."""
+    """The name by which `import sluice as torch` has it, such as "torch.nn.functional.relu"; None: there is none."""
     name = getattr(value, "__name__", None)
     if not isinstance(name, str):
         return None
@@ -62,14 +62,19 @@ def name_of_function(func: Callable[..., Any]) -> str:
 
 
 def target_text(target: Any) -> str:
-    """What a node is called by its target: Conv2d -> conv2d, __getitem__ -> getitem, layer1.0 stays."""
+    """The name that a target gives its node: Conv2d -> conv2d, __getitem__ -> getitem, layer1.0 stays."""
     name = target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
     if len(name) > 4 and name.startswith("__") and name.endswith("__"):
         name = name[2:-2]
     return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
 
 
-# What generated code may use without an import of its own.
+def is_name(text: str) -> bool:
+    """Whether code may have it as a name."""
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+# Generated code may use these without an import of its own.
 def standard_globals() -> dict[str, Any]:
     return {"inf": math.inf, "nan": math.nan, "NoneType": type(None), "torch": sluice_root(), "device": device}
 

@@ -31,7 +31,7 @@ class _NodeList:
 
 
 class _InsertPoint:
-    """Where nodes go from now on; as a context manager, until it is left."""
+    """A place where nodes go from now on; as a context manager, until it is left."""
 
     def __init__(self, graph: Graph, insert: Callable[[Node], None]) -> None:
         self._graph, self._before = graph, graph._insert
@@ -205,7 +205,7 @@ class Graph:
     # Copies
 
     def __deepcopy__(self, memo: Any = None) -> Graph:
-        """A graph of the same calls; functions are the same. What an argument or meta refers to otherwise is shared."""
+        """A graph of the same calls; functions, and all else that arguments and meta refer to, are shared."""
         memo = {} if memo is None else memo
         made = Graph(tracer_cls=self._tracer_cls, tracer_extras=self._tracer_extras)
         memo[id(self)] = made

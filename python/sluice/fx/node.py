@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
-from sluice.fx._targets import SIDE_EFFECTS, name_of_function
+from sluice.fx._targets import is_name, name_of_function, SIDE_EFFECTS
 from sluice.fx.immutable_collections import immutable_dict, immutable_list
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class Node:
             raise ValueError(f"Node [graph = {graph}, name = '{name}'] target {target} has type {type(target).__name__} but a Callable is expected")
         if op != "call_function" and not isinstance(target, str):
             raise ValueError(f"Node [graph = {graph}, name = '{name}'] target {target} has type {type(target).__name__} but a str is expected")
+        if op == "call_method" and not is_name(target) or op == "placeholder" and not is_name(target.lstrip("*")):
+            raise ValueError(f"Node: target of a {op}: {target!r}; must be a name that code may have")
         self.graph, self.name, self.op, self.target, self.type = graph, name, op, target, return_type
         self.users: dict[Node, None] = {}
         self.meta: dict[str, Any] = {}

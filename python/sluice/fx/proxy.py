@@ -19,7 +19,7 @@ from sluice.fx.node import Argument, Node, Target
 
 __all__ = ["Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "Scope", "TraceError", "TracerBase"]
 
-# What nodes take as it is.
+# Nodes take these as they are.
 base_types = (str, int, float, bool, complex, bytes, type(None), type(...), _C.dtype, device, enum.Enum, memory_format, layout)
 _FUNCTIONS = (type, types.FunctionType, types.BuiltinFunctionType, type(_C.fn.relu))
 
@@ -63,7 +63,7 @@ class TracerBase:
         return self.proxy(node) if proxy_factory_fn is None else proxy_factory_fn(node)
 
     def create_arg(self, a: Any) -> Argument:
-        """What a node's arguments have for a value: a node for a proxy, the same for numbers, nests of these.
+        """The form of a value among a node's arguments: a node for a proxy, the same for numbers, nests of these.
         NotImplementedError for anything else."""
         if isinstance(a, Proxy):
             return a.node
@@ -86,7 +86,7 @@ class TracerBase:
             return self.create_node("call_function", type(a), (), keywords)
         raise NotImplementedError(f"argument of type: {type(a)}; must be a tensor, a number, text, a dtype or device, or a nest of these")
 
-    # What programs ask of values
+    # Programs ask these of values
 
     def to_bool(self, obj: Proxy) -> bool:
         """Called where a proxy is a condition."""
@@ -111,7 +111,7 @@ class GraphAppendingTracer(TracerBase):
 
 
 class Proxy:
-    """Stands for the value of a node. What is called with it, or of it, becomes nodes of the same graph."""
+    """Stands for the value of a node. Calls with it, and of its methods, become nodes of the same graph."""
 
     node: Node
     tracer: TracerBase
@@ -156,7 +156,7 @@ class Proxy:
     __hash__ = object.__hash__
 
 
-# What torch calls the methods that operators of tensors are.
+# The methods of torch that operators of tensors are.
 _METHODS = {"and_": "bitwise_and", "or_": "bitwise_or", "xor": "bitwise_xor", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder"}
 
 

@@ -14,7 +14,7 @@ __all__ = ["Match", "replace_pattern"]
 
 
 class Match(NamedTuple):
-    """Where a pattern was: the node of the pattern that was looked for first, and what stood for each of them."""
+    """A place of a pattern: the node of the pattern that was looked for first, and what stood for each of them."""
 
     anchor: Node
     nodes_map: dict[Node, Node]
@@ -30,7 +30,7 @@ class _Matcher:
         self.results = pattern.output_node().all_input_nodes
 
     def at(self, anchor: Node) -> Optional[dict[Node, Node]]:
-        """What stands for each node of the pattern where its first result is this node; None: it is not here."""
+        """The nodes that stand for those of the pattern if its first result is this node; None: it is not here."""
         found: dict[Node, Node] = {}
         if not self._same(self.results[0], anchor, found) or not self._all_results(found):
             return None
