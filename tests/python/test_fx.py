@@ -81,6 +81,7 @@ PROGRAMS = {
     "in place": lambda lib: lambda x: x.add_(1).mul_(2),
     "attributes": lambda lib: lambda x: (x.shape[0], x.dtype, x.device.type, x.ndim),
     "defaults": lambda lib: lambda x, k=3, *, flag=None: x * k,
+    "subscripts": lambda lib: lambda x: (lib.ones(4)[x], lib.ones(3)[1:], lib.ones(2)[[0, 1]], x[x > 0]),
     "stars": lambda lib: lambda x, *rest, **named: (x, rest[0], named["y"]),
 }
 
@@ -103,6 +104,11 @@ def test_the_code_of_functions_runs():
             np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
         else:
             assert got == expected
+
+
+def test_a_tensor_is_cut_by_a_traced_length():  # where torch has an error
+    traced = sl.fx.symbolic_trace(lambda x: x + sl.arange(5.0)[: x.shape[0]])
+    assert traced(sl.ones(3)).tolist() == [1, 2, 3] and traced(sl.ones(1)).tolist() == [1]
 
 
 @pytest.mark.parametrize("options", [{"factor": 3}, {"factor": 2.5}, {"factor": None}], ids=str)
@@ -152,7 +158,7 @@ def test_what_a_node_cannot_hold_says_so():
 
 
 def test_all_is_as_before_when_a_trace_fails():
-    before = (sl.nn.functional.dropout, sl.nn.Module.__getattr__, sl.zeros, math.floor)
+    before = (sl.nn.functional.dropout, sl.nn.Module.__getattr__, sl.zeros, math.floor, sl.Tensor.__getitem__)
 
     class Net(sl.nn.Module):
         def __init__(self):
@@ -166,7 +172,7 @@ def test_all_is_as_before_when_a_trace_fails():
     net = Net()
     with pytest.raises(KeyError, match="broken"):
         sl.fx.symbolic_trace(net)
-    assert before == (sl.nn.functional.dropout, sl.nn.Module.__getattr__, sl.zeros, math.floor)
+    assert before == (sl.nn.functional.dropout, sl.nn.Module.__getattr__, sl.zeros, math.floor, sl.Tensor.__getitem__)
     assert isinstance(net.weight, sl.nn.Parameter) and sl.nn.ReLU()(sl.ones(1)).item() == 1
 
 

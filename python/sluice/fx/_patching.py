@@ -41,6 +41,16 @@ def recording(function: Callable[..., Any]) -> Callable[..., Any]:
     return recorded
 
 
+def recording_method(method: Any) -> Callable[..., Any]:
+    """The method of tensors, but a call with a proxy among its arguments becomes a node: table[x] of a tensor."""
+
+    def recorded(self: Any, *args: Any) -> Any:
+        proxy = first_proxy(args)
+        return method(self, *args) if proxy is None else proxy.tracer.create_proxy("call_method", method.__name__, (self, *args), {})
+
+    return recorded
+
+
 def own_functions() -> Iterable[tuple[dict[str, Any], str, Any]]:
     """Sluice's public functions that are written in Python, and where they are."""
     for name in _MODULES:

@@ -211,6 +211,7 @@ class Tracer(TracerBase):
             return self.getattr(name, value, cache) if isinstance(value, Tensor) and threading.get_ident() == thread else value
 
         patches.attribute(Module, "__getattr__", found)
+        patches.attribute(Tensor, "__getitem__", _patching.recording_method(Tensor.__getitem__))
 
 
 def _annotation(fn: Any) -> Any:
