@@ -113,6 +113,12 @@ def test_an_extractor_has_a_graph_for_training_and_one_for_evaluation(vision, ex
     assert type(copied).__name__ == "GraphModule" and isinstance(copied, extraction[0].DualGraphModule)
     with sl.no_grad():
         assert sl.equal(copied(sl.tensor(x))["a"], extractor(sl.tensor(x))["a"])
+    with sl.no_grad():
+        compiled = sl.compile(copied)
+        for mode in (False, True, False):
+            copied.train(mode)
+            copied.layer1.apply(lambda m: setattr(m, "momentum", 0.0) if isinstance(m, sl.nn.BatchNorm2d) else None)
+            assert sl.allclose(compiled(sl.tensor(x))["a"], copied(sl.tensor(x))["a"], rtol=1e-3, atol=1e-4)
     with pytest.raises(ValueError, match="node: 'nowhere' is not present in model"):
         extraction[0].create_feature_extractor(ours, ["nowhere"])
 

@@ -114,6 +114,15 @@ def test_changes_count_when_it_is_compiled_anew(both):
     assert traced(lib.ones(1)).item() == 5
 
 
+def test_compiled_calls_see_changes():
+    traced = sl.fx.symbolic_trace(lambda x: sl.relu(x) + 1)
+    calls = [sl.compile(traced), sl.nn.Graph.trace(traced)]
+    assert [f(sl.ones(1)).item() for f in calls] == [2, 2]
+    next(n for n in traced.graph.nodes if n.target is sl.relu).target = sl.neg
+    traced.recompile()
+    assert [f(sl.ones(1)).item() for f in calls] == [0, 0]
+
+
 def test_modules_of_one_class_have_codes_of_their_own(both):
     lib, fx = both
     one, two = (fx.symbolic_trace(f) for f in (lambda x: x + 1, lambda x: x + 2))
