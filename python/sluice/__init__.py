@@ -14,6 +14,7 @@ from sluice._C import (Generator, Tensor, bfloat16, bool, complex64, complex128,
 from sluice._C import CancelledError, EndOfData, Error, SharedArenas
 from sluice._C import MemoryError as OutOfMemoryError
 from sluice._base.dim import Dim
+from sluice._base.recorded import _assert as _assert
 from sluice._base.size import Size
 from sluice._base.device import device, get_default_device, register_quota, set_default_device, stream
 from sluice._late import get_device_module
@@ -70,7 +71,7 @@ contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneF
 
 # Imported when they are first used.
 _MODULES = {"_dynamo", "accelerator", "amp", "backends", "cache", "comm", "compiler", "cuda", "data", "debug", "distributed", "distributions", "env",
-            "errors", "fft", "func", "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing",
+            "errors", "fft", "func", "fx", "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing",
             "nn", "onnx", "optim", "parallel", "prims", "profiler", "quantization", "return_types", "serialization", "sparse", "special", "testing",
             "tiny", "trainer", "utils", "version", "vision"}
 _LAZY_NAMES = {"load_graph": "sluice._graph.bundle", "save_graph": "sluice._graph.bundle",

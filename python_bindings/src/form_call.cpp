@@ -271,6 +271,7 @@ PyObject* call_form(const BoundForm& form, const PythonCall& call) {
   if (overload == nullptr) {
     const bool is_operator = form.use == FormUse::kOperator || form.use == FormUse::kReflected;
     if (is_operator && call.nargs == 2) return nb::borrow(Py_NotImplemented).release().ptr();
+    if (nb::object result = call_stand_in(form, call); result.is_valid()) return result.release().ptr();
     if (form.method && call.nargs == 0)
       fail(ErrorKind::kType, "{}(): unbound method of Tensor needs an argument", form.name);
     if (form.method && tensor_of(call.args[0]) == nullptr)

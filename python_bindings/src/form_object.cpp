@@ -155,7 +155,47 @@ nb::object make_type(const char* name, bool method) {
   return type;
 }
 
+struct StandIn {
+  nb::handle type, function;
+};
+
+// As long as the interpreter: modules register theirs when they are imported, with the GIL held.
+std::vector<StandIn>& stand_ins() {
+  static std::vector<StandIn> all;
+  return all;
+}
+
+// Lists may hold lists; one that holds itself ends at this depth.
+nb::handle stand_in_function(PyObject* object, int depth = 16) {
+  for (const StandIn& one : stand_ins())
+    if (PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(one.type.ptr()))) return one.function;
+  if (depth == 0 || (!PyTuple_Check(object) && !PyList_Check(object))) return {};
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+    if (const nb::handle found = stand_in_function(PySequence_Fast_GET_ITEM(object, i), depth - 1); found.is_valid())
+      return found;
+  return {};
+}
+
 }  // namespace
+
+void register_stand_in(nb::type_object type, nb::object function) {
+  stand_ins().push_back({type.release(), function.release()});
+}
+
+nb::object call_stand_in(const BoundForm& form, const PythonCall& call) {
+  nb::handle function;
+  const size_t count = call.nargs + call.num_keywords();
+  for (size_t i = 0; i < count && !function.is_valid(); ++i) function = stand_in_function(call.args[i]);
+  if (!function.is_valid()) return {};
+  nb::list args;
+  for (size_t i = 0; i < call.nargs; ++i) args.append(nb::handle(call.args[i]));
+  nb::dict keywords;
+  for (size_t i = call.nargs; i < count; ++i)
+    keywords[nb::handle(PyTuple_GET_ITEM(call.kwnames, static_cast<Py_ssize_t>(i - call.nargs)))] =
+        nb::handle(call.args[i]);
+  nb::object result = function(form.object, nb::tuple(args), keywords);
+  return result.ptr() == Py_NotImplemented ? nb::object() : result;
+}
 
 std::string result_name(const Signature& signature) {
   return signature.module == "linalg" ? "linalg_" + signature.name : signature.name;
@@ -170,6 +210,7 @@ nb::object form_object(const BoundForm* form) {
   auto* object = reinterpret_cast<FormObject*>(made.ptr());
   object->vectorcall = call_object;
   object->form = form;
+  form->object = made;
   return made;
 }
 

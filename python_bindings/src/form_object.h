@@ -32,6 +32,7 @@ struct BoundForm {
   CastPolicy autocast = CastPolicy::kNone;
   // Called with arguments that no signature fits, by Python's choice; NotImplemented: they are wrong for it, too.
   mutable nb::handle otherwise{};
+  mutable nb::handle object{};  // what it is in Python
 };
 
 // The name of the type of named results, as torch has them: svd and linalg.svd have types of their own.
@@ -39,5 +40,12 @@ std::string result_name(const Signature& signature);
 nb::object form_object(const BoundForm* form);
 
 PyObject* call_form(const BoundForm& form, const PythonCall& call);
+
+// Objects of this Python type stand where tensors do, as fx's proxies and sparse tensors: a form that they do not fit
+// returns what `function(form, args, keywords)` gives for them.
+void register_stand_in(nb::type_object type, nb::object function);
+// That result for the first argument, or entry of an argument, that stands in for a tensor; invalid: there is none, or
+// it is NotImplemented.
+nb::object call_stand_in(const BoundForm& form, const PythonCall& call);
 
 }  // namespace sluice::python

@@ -134,6 +134,9 @@ void bind_forms(nb::module_& m, nb::module_& fn, nb::class_<Tensor>& tensor) {
   FormBinder binder(m, fn, tensor);
   for (const Form& form : builtin_forms()) binder.bind(form);
   for (const Form& form : tensor_forms()) binder.bind(form);
+  m.def("register_stand_in", register_stand_in, nb::arg("type"), nb::arg("function"),
+        "Objects of `type` stand where tensors do: a form that is called with one among its arguments, or in a list of "
+        "them, and that they do not fit returns function(form, args, keywords), unless that is NotImplemented.");
 }
 
 }  // namespace sluice::python

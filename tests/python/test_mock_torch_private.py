@@ -88,24 +88,47 @@ def test_nests_are_taken_apart_as_torch_does_it(nest):
 
 def test_names_without_meaning_here_refuse_when_they_are_used():
     with sl.mock_torch():
-        import torch.fx
+        import torch.export
         from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
-        from torch.fx.node import Node, Target  # noqa: F401
+        from torch.fx.experimental.proxy_tensor import make_fx
 
-        class Mine(torch.fx.Interpreter):
+        class Mine(torch.export.ExportedProgram):
             pass
 
-        with pytest.raises(NotImplementedError, match="torch.fx.symbolic_trace: used.*use sluice.nn.Graph or sluice.compile"):
-            torch.fx.symbolic_trace(sl.nn.Linear(1, 1))
-        with pytest.raises(NotImplementedError, match="torch.fx.Interpreter: used"):
+        with pytest.raises(NotImplementedError, match="torch.fx.experimental.proxy_tensor.make_fx: used.*use sluice.nn.Graph or sluice.compile"):
+            make_fx(sl.nn.Linear(1, 1))
+        with pytest.raises(NotImplementedError, match="torch.export.ExportedProgram: used"):
             Mine(None)
         with pytest.raises(NotImplementedError, match="use sluice.distributed, placements and nn.Graph"):
             FullyShardedDataParallel(sl.nn.Linear(1, 1))
         with pytest.raises(AttributeError, match="ShardingStrategy.FULL_SHARD: used, but Sluice has nothing of the kind"):
             ShardingStrategy.FULL_SHARD
-        assert not isinstance(3, Node) and not torch.xpu.is_available() and torch.xpu.device_count() == 0
+        assert not isinstance(3, Mine) and not torch.xpu.is_available() and torch.xpu.device_count() == 0
         with pytest.raises(RuntimeError, match="torch.xpu: there is no device of this kind"):
             torch.xpu.set_device(0)
+
+
+def test_fx_is_sluices():
+    with sl.mock_torch():
+        import torch
+        from torch.fx._symbolic_trace import Tracer, is_fx_tracing
+        from torch.fx.graph_module import _CodeOnlyModule, _copy_attr  # noqa: F401
+        from torch.fx.node import Argument, Node, Target  # noqa: F401
+        from torch.fx.passes.shape_prop import ShapeProp
+
+        assert torch.fx.Tracer is Tracer is sl.fx.Tracer and torch.fx.node.Node is Node is sl.fx.Node and not is_fx_tracing()
+
+        def checked(x):
+            torch._assert(x.shape[0] > 1 and is_fx_tracing(), "too few")
+            return torch.nn.functional.relu(x)
+
+        traced = torch.fx.symbolic_trace(lambda x: (torch._assert(x.shape[0] > 1, "too few"), torch.relu(x))[1])
+        assert [n.name for n in traced.graph.nodes] == ["x", "getattr_1", "getitem", "gt", "_assert", "relu", "output"]
+        assert "torch._assert(gt, 'too few')" in traced.code and ShapeProp(traced).propagate(sl.ones(2)).tolist() == [1, 1]
+        with pytest.raises(AssertionError, match="too few"):
+            traced(sl.ones(1))
+        with pytest.raises(torch.fx.proxy.TraceError):
+            torch.fx.symbolic_trace(checked)
 
 
 def test_random_numbers_within_a_fork_move_nothing():

@@ -146,6 +146,9 @@ PROGRAMS = {
     "zeroed": lambda T: coo(T).zero_().to_dense(),
     "in place": lambda T: [coo(T).mul_(3.0), coo(T).div_(2.0)],
     "spmm": lambda T: [T.spmm(coo(T), dense(T, 4, 2)), T.smm(coo(T), dense(T, 4, 2))][0],
+    "functions": lambda T: [T.mm(coo(T), dense(T, 4, 2)), T.matmul(csr(T), dense(T, 4)), T.mv(coo(T), dense(T, 4)), T.relu(coo(T)), T.neg(csr(T)),
+                            T.mul(coo(T), 2).coalesce(), T.add(coo(T), coo(T), alpha=2).to_dense(), T.sqrt(input=coo(T)), T.sum(coo(T)),
+                            T.matmul(dense(T, 2, 3), coo(T)), T.add(dense(T, 3, 4), coo(T)), T.mm(csr(T), mat2=dense(T, 4, 2))],
     "of no rows": lambda T: coo(T, [[], []], [], (0, 4)).to_dense() if T is sl else T.zeros(0, 4, dtype=T.float64),
 }
 
@@ -280,7 +283,9 @@ REFUSED = {
     "to_sparse: sparse_dim: 3; must be from 1 to 2": lambda: dense(sl, 2, 2).to_sparse(3),
     "cumsum: a sparse tensor of layout torch.sparse_coo; must be dense: use to_dense().cumsum": lambda: coo(sl).cumsum(0),
     "zeros_like: input: a sparse tensor; must be dense": lambda: sl.zeros_like(coo(sl)),
-    "must be Tensor, not CooTensor": lambda: sl.sigmoid(coo(sl)),
+    "sigmoid: a sparse tensor of layout torch.sparse_coo; must be dense: use to_dense()": lambda: sl.sigmoid(coo(sl)),
+    "cat: a sparse tensor of layout torch.sparse_csr; must be dense": lambda: sl.cat([dense(sl, 3, 4), csr(sl)]),
+    "pow: exponent: -2; must be a number above 0": lambda: sl.pow(coo(sl), -2),
     "getitem: index: slice; must be a whole number": lambda: coo(sl)[1:],
     "select: index: 3; must be from -3 to 2": lambda: coo(sl)[3],
     "eq: a sparse tensor; must be dense": lambda: coo(sl) == 0,

@@ -75,7 +75,6 @@ LEFT_OUT = [
             where="^sluice$"),
     LeftOut("losses over classes that ranks sample", "use cross_entropy of a weight that is split by to_global()",
             _words("distributed_partial_fc_sample DistributedPariticalFCSample")),
-    LeftOut("programs over traced Python", "use sluice.lower, or Graph and its report", _words("fx"), where="^sluice$"),
     LeftOut("modules of one collective", "use sluice.distributed.all_reduce", _words("AllReduce"), where="nn$"),
     LeftOut("groups of parameters in one memory",
             "graphs update all parameters in one pass; nn.utils.parameters_to_vector gives a vector",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluice import _C
-from sluice.sparse import _parts
+from sluice.sparse import _functions as _functions, _parts
 from sluice.sparse._kinds import CooTensor as _CooTensor
 from sluice.sparse._products import addmm as addmm, mm as mm, sampled_addmm as sampled_addmm
 from sluice.sparse._tensor import SparseTensor as SparseTensor

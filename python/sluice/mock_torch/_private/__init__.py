@@ -10,6 +10,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._base import device as _device
+from sluice._base.recorded import _assert, note
 from sluice._base.size import Size
 from sluice._tensor import creation
 from sluice.distributions import Dirichlet, _sampling, transforms
@@ -21,10 +22,6 @@ from sluice.mock_torch._private.made import module
 from sluice.mock_torch._private.pytree import PYTREE
 from sluice.mock_torch._private.refused import REFUSED, refused_module
 from sluice.nn.modules.module import RemovableHandle
-
-
-def _assert(condition: Any, message: str) -> None:
-    assert condition, message
 
 
 def _check_with(error: Any, condition: Any, message: Any = None) -> None:
@@ -104,6 +101,7 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "torch.distributions.transforms": {"_InverseTransform": transforms._Inverse},
     "torch.distributions.utils": {"_sum_rightmost": sum_rightmost, "_standard_normal": _standard_normal},
 }
+note(MEMBERS["torch"], "_assert")
 for _part in (devices, dtypes, files, ops, parallel, tracers):
     for _name, _members in _part.MEMBERS.items():
         MEMBERS.setdefault(_name, {}).update(_members)

@@ -10,18 +10,10 @@ from sluice.mock_torch._private.made import module, refusing
 # What to use instead: lines of a module and its names.
 _TABLE = {
     "use sluice.nn.Graph or sluice.compile, which trace; `sluice.lower` gives the graph as text": """
-torch.fx: Graph GraphModule Interpreter Node Proxy Tracer Transformer map_arg replace_pattern symbolic_trace
-torch.fx._symbolic_trace: Tracer _is_fx_tracing_flag
 torch.fx._pytree: register_pytree_flatten_spec tree_flatten_spec
-torch.fx.graph: CodeGen Graph PythonCode
-torch.fx.graph_module: GraphModule _CodeOnlyModule _copy_attr
-torch.fx.interpreter: Interpreter Transformer
-torch.fx.node: Node map_aggregate map_arg
-torch.fx.proxy: Attribute GraphAppendingTracer ParameterProxy Proxy Scope TraceError TracerBase
 torch.fx.experimental.proxy_tensor: get_proxy_mode make_fx
 torch.fx.experimental.symbolic_shapes: GuardOnDataDependentSymNode ShapeEnv free_symbols free_unbacked_symbols
 torch.fx.passes.infra.pass_base: PassBase PassResult
-torch.fx.passes.shape_prop: ShapeProp
 torch.export: Dim ExportedProgram export load save
 torch.export.decomp_utils: CustomDecompTable
 torch.jit: RecursiveScriptModule ScriptFunction ScriptModule TopLevelTracedModule trace_module

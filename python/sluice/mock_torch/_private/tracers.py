@@ -9,6 +9,7 @@ from sluice import compiler
 from sluice._C import fn
 from sluice._base.device import device
 from sluice._tensor.methods import parse_to
+from sluice.fx import _symbolic_trace, graph_module
 from sluice.mock_torch._private.made import Nothing, marks, module, same
 from sluice.mock_torch._private.pytree import PYTREE
 from sluice.mock_torch._private.refused import REFUSED, refused_module
@@ -74,11 +75,8 @@ _DISTINCT = {"torch.fx", "torch.export", "torch._inductor", "torch.onnx", "torch
 MODULES: dict[str, Any] = {name: refused_module(name) for name in REFUSED
                            if name != "torch" and (name in _DISTINCT or any(name.startswith(f"{root}.") for root in _DISTINCT))}
 MODULES.update({
-    "torch.fx": refused_module("torch.fx", wrap=same, Argument=Any),
+    "torch.fx._symbolic_trace": _symbolic_trace,
     "torch.fx.experimental": module("torch.fx.experimental"),
-    "torch.fx.graph_module": refused_module("torch.fx.graph_module", _USER_PRESERVED_ATTRIBUTES_KEY="_user_preserved_attributes"),
-    "torch.fx.node": refused_module("torch.fx.node", Argument=Any, Target=Any, BaseArgumentTypes=Any),
-    "torch.fx.passes": module("torch.fx.passes"),
     "torch.fx.passes.infra": module("torch.fx.passes.infra"),
     "torch.fx._compatibility": module("torch.fx._compatibility", compatibility=marks),
     "torch._subclasses": module("torch._subclasses"),
@@ -118,4 +116,6 @@ _overloads: Callable[..., Any] = same
 MEMBERS = {"torch.jit": {**REFUSED["torch.jit"], "_script_if_tracing": same, "_overload_method": same, "_overload": _overloads,
                          "TracerWarning": type("TracerWarning", (Warning,), {"__module__": "torch.jit"})},
            "torch.autograd.profiler": REFUSED["torch.autograd.profiler"],
+           "torch.fx.graph_module": {name: getattr(graph_module, name)
+                                     for name in ("_CodeOnlyModule", "_USER_PRESERVED_ATTRIBUTES_KEY", "_assign_attr", "_copy_attr")},
            "torch.autograd": {"_disable_profiler": lambda: None, "_profiler_enabled": lambda: False}}
