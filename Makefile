@@ -1,6 +1,6 @@
 # make demo   train the digits net, write out/digits/, check it in C++, on two devices and on two ranks; serve it
 # make test   C++ and Python tests          make bench [ONLY=prefix]   benchmarks against the peers
-# make wheel  wheels in dist/, to install anywhere      . ./activate   use the build in this shell
+# make wheel [PYTHONS="3.12 3.13"|all]  wheels in dist/, to install anywhere   . ./activate   use the build in this shell
 # make deb    hardened Debian packages in dist/
 # make docs   these pages and the reference as a site, in build/docs/html
 # make check  everything a change must pass  make deps [DRY_RUN=1]      install (or print) what is needed
@@ -43,7 +43,7 @@ demo:
 	$(PYTHON) examples/serving/demo.py
 
 wheel: deps
-	$(PYTHON) tools/packages/wheels.py
+	$(PYTHON) tools/packages/wheels.py --python $(PYTHONS)
 
 deb: deps
 	@cmake --preset deb

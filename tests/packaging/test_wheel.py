@@ -209,3 +209,12 @@ def test_digits_example_runs_from_the_wheel(clean, count):
     accuracy = float(re.search(r'"accuracy": ([\d.]+)', out)[1])
     assert accuracy >= 0.97
     count("accuracy of the digits example from the wheel", round(accuracy, 4), "of 1")
+
+
+@pytest.mark.parametrize("version", ["3.4", "three", "3.12; true"])
+def test_a_python_that_is_not_there_is_refused_by_name(version, tmp_path):
+    done = subprocess.run([sys.executable, ROOT / "tools/packages/wheels.py", "--out", tmp_path / "dist", "--python", version],
+                          capture_output=True, text=True)
+    assert done.returncode == 1 and not list(tmp_path.glob("dist/*"))
+    assert done.stderr == (f"wheels: --python: '{version}': there is no python{version} that works; must be the version of one that is "
+                           "installed, such as 3.12\n")

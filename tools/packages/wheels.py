@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Builds the wheels, in dist/: `make wheel`. There is one of Sluice, and one of its CUDA backend where CUDA's headers are.
 
+They are for the Python that runs this program. --python adds others: `make wheel PYTHONS="3.12 3.13"`, or PYTHONS=all.
+
 The needs of a wheel from the system say on which systems it runs. auditwheel reads them, and the platform tag becomes what
 auditwheel says: manylinux. A wheel that needs a library that such systems do not have is an error.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import re
@@ -16,6 +19,7 @@ import tempfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+VERSIONS = ("3.11", "3.12", "3.13")
 
 
 def run(*command):
@@ -43,13 +47,49 @@ def platform_of(wheel, beside):
     return tag[1]
 
 
-def build(source, out, beside=None):
+def version_of(python):
+    """(3, 12) of an interpreter; None: there is none that works."""
+    words = [python, "-c", "import sys; print(*sys.version_info[:2])"]
+    found = shutil.which(python) and subprocess.run(words, capture_output=True, text=True)
+    return tuple(map(int, found.stdout.split())) if found and found.returncode == 0 else None
+
+
+def interpreter(version):
+    """The program of a version that a user named."""
+    name = f"python{version}"
+    if re.fullmatch(r"3\.\d+", version) is None or version_of(name) != tuple(map(int, version.split("."))):
+        sys.exit(f"wheels: --python: '{version}': there is no {name} that works; must be the version of one that is installed, such as 3.12")
+    return name
+
+
+def installed():
+    """Versions of Python for which Sluice is tested, but for the one that runs this program."""
+    return [version for version in VERSIONS
+            if (found := version_of(f"python{version}")) is not None and found != sys.version_info[:2]]
+
+
+@contextlib.contextmanager
+def builder(version):
+    """A Python of this version that can build wheels; '': the one that runs this program."""
+    if not version:
+        yield sys.executable
+        return
     with tempfile.TemporaryDirectory() as folder:
-        run(sys.executable, "-m", "pip", "wheel", source, "--no-build-isolation", "--no-deps", "-w", folder)
+        run(interpreter(version), "-m", "venv", folder)
+        python = f"{folder}/bin/python"
+        needs = re.search(r"^requires = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.M)[1]
+        run(python, "-m", "pip", "install", "--quiet", *re.findall(r'"(.*?)"', needs))
+        yield python
+
+
+def build(source, out, python, beside=None):
+    with tempfile.TemporaryDirectory() as folder:
+        run(python, "-m", "pip", "wheel", source, "--no-build-isolation", "--no-deps", "-w", folder)
         wheel, = pathlib.Path(folder).glob("*.whl")
         run(sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", platform_of(wheel, beside), wheel)
         wheel, = pathlib.Path(folder).glob("*.whl")
-        for earlier in out.glob(f"{wheel.name.partition('-')[0]}-*.whl"):
+        package, _, tag = wheel.name.split("-")[:3]
+        for earlier in out.glob(f"{package}-*-{tag}-*.whl"):
             earlier.unlink()
         return pathlib.Path(shutil.move(wheel, out / wheel.name))
 
@@ -57,13 +97,20 @@ def build(source, out, beside=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist", help="where the wheels go")
-    out = parser.parse_args().out.resolve()
+    parser.add_argument("--python", nargs="*", default=[], metavar="VERSION",
+                        help="wheels for these versions of Python, too, such as 3.12; all: for those that are installed")
+    arguments = parser.parse_args()
+    out, more = arguments.out.resolve(), installed() if arguments.python == ["all"] else arguments.python
     out.mkdir(parents=True, exist_ok=True)
-    wheels = [build(ROOT, out)]
-    if "sluice_cuda_backend" in (ROOT / "build/wheel/build.ninja").read_text():
-        wheels.append(build(ROOT / "python_bindings/cuda", out, beside=wheels[0]))
-    for wheel in wheels:
-        print(f"wheels: {wheel}: {wheel.stat().st_size / 1e6:.1f} MB")
+    for version in more:
+        interpreter(version)
+    for version in ["", *more]:
+        with builder(version) as python:
+            wheels = [build(ROOT, out, python)]
+            if "sluice_cuda_backend" in (ROOT / "build/wheel/build.ninja").read_text():
+                wheels.append(build(ROOT / "python_bindings/cuda", out, python, beside=wheels[0]))
+        for wheel in wheels:
+            print(f"wheels: {wheel}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
 
 
 if __name__ == "__main__":
