@@ -2,6 +2,8 @@
 
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -70,3 +72,18 @@ def test_models_are_split_by_the_plans_that_they_carry(tmp_path, repetitions, co
         assert split >= 14  # of two layers, the weights that the plan names
         assert "all_reduce" in kinds or "reduce_scatter" in kinds
     count("plans of transformers", len(families), "families")
+
+
+def test_the_page_takes_a_model_from_one_process_to_three_axes(tmp_path):
+    """The program of docs/parallel.md: a Llama alone and over pp x dp x tp, with equal losses."""
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs/parallel.md"
+    (source,) = re.findall(r"```py\n(.*?)```", page.read_text(), re.S)
+    (tmp_path / "script.py").write_text(source)
+    done = subprocess.run([sys.executable, "-m", "sluice.mock_torch", "--lazy", str(tmp_path / "script.py")], capture_output=True, text=True,
+                          timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    alone, cut = (line.partition("} ") for line in done.stdout.splitlines() if line.startswith("{"))
+    assert (alone[0], cut[0]) == ("{", "{'pp': 2, 'dp': 2, 'tp': 2")
+    one, several = (json.loads(line[2]) for line in (alone, cut))
+    assert len(one) == 3 and one[-1] < one[0] and several == pytest.approx(one, rel=1e-4)
+    assert re.search(r"^model\.layers\.3\.mlp\.down_proj\.weight +\(32, 48\) +B,S\(1\) +1$", done.stdout, re.M)

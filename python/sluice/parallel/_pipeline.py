@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterable
 
 from sluice import _C, sbp as _sbp
 from sluice._C import Tensor
-from sluice._tensor.global_tensors import placement
+from sluice._tensor.global_tensors import _job, placement
 from sluice.nn.modules._config import ModuleConfig
 from sluice.parallel._mesh import stages
 
@@ -61,11 +61,16 @@ class Pipeline:
     def mesh(self, name: str) -> placement:
         return self.meshes[self.number(name)]
 
-    def connect(self, model: Any, dp: str) -> None:
-        """Layers say which stage they are, and what those behind the first stage are given is brought there."""
+    def connect(self, model: Any, dp: str, split: bool) -> None:
+        """Layers say which stage they are, and what those behind the first stage are given is brought there.
+
+        Between ranks, layers that are `split` exchange values in every micro-batch. All ranks of a stage must do so in one order, which
+        forward and backward passes that take turns do not have; there the layers do not say so.
+        """
         modules = dict(model.named_modules())
         for layer, number in zip(self.layers, self.numbers):
-            ModuleConfig.of(modules[layer]).stage_id = number
+            if not split or _job() is None:
+                ModuleConfig.of(modules[layer]).stage_id = number
             if number:
                 modules[layer].register_forward_pre_hook(_bringing(self.meshes[number], dp), with_kwargs=True)
 

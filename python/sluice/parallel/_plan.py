@@ -185,7 +185,7 @@ def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | Non
         ModuleConfig.of(module).activation_checkpointing = True
     ModuleConfig.of(model).zero = parts
     if pipeline is not None:
-        pipeline.connect(model, dp)
+        pipeline.connect(model, dp, any(mesh.size(axis) > 1 for axis, _ in splits.values()))
     _move(model, lies, on)
     return Strategy(mesh, lies, shapes, None if pipeline is None else {name: pipeline.number(name) for name in lies})
 
