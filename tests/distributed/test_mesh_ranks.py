@@ -151,15 +151,16 @@ sys.path.insert(0, {str(MODELS)!r})
 import staged_models
 from sluice._tensor.global_tensors import place
 dist.init()
-found, *_ = staged_models.losses(SIZES, share=lambda rows, mesh, way: place(sl.tensor(rows), mesh, way), dtype=sl.float32, micro=MICRO)
+found, *_ = staged_models.losses(SIZES, share=lambda rows, mesh, way: place(sl.tensor(rows), mesh, way), dtype=sl.float32, micro=MICRO, **OPTIONS)
 print(*[loss.hex() for loss in found])
 """
 
 
-@pytest.mark.parametrize("sizes, micro", [(dict(pp=2), 4), (dict(pp=2, tp=2), 2), (dict(pp=2, dp=2, tp=2), 1)])
-def test_a_model_that_is_cut_by_its_plan_has_the_bits_of_one_process(ranks, sizes, micro):
+@pytest.mark.parametrize("sizes, micro, options", [(dict(pp=2), 4, {}), (dict(pp=2), 4, dict(pp_chunks=2)), (dict(pp=2, tp=2), 2, {}),
+                                                   (dict(pp=2, dp=2, tp=2), 1, {})])
+def test_a_model_that_is_cut_by_its_plan_has_the_bits_of_one_process(ranks, sizes, micro, options):
     """With dp a micro-batch has other rows where each rank cuts its own part, so there a step is one of them."""
-    program, n = f"SIZES, MICRO = {sizes}, {micro}\n" + STAGED, int(np.prod(list(sizes.values())))
+    program, n = f"SIZES, MICRO, OPTIONS = {sizes}, {micro}, {options}\n" + STAGED, int(np.prod(list(sizes.values())))
     (one,) = ranks(1, program)
     assert len(one) == 1 and ranks(n, program) == [one] * n
 

@@ -16,18 +16,22 @@ def one():
 
 @pytest.mark.parametrize("sizes, options", [
     (dict(pp=2), {}), (dict(pp=2, dp=2), {}), (dict(pp=2, dp=2, tp=2), {}), (dict(pp=4, tp=2), {}), (dict(pp=2, tp=2), dict(pp_stages=[0, 1, 1, 1])),
-    (dict(pp=2, dp=2), dict(zero=2, checkpoint="layers.*"))])
+    (dict(pp=2, dp=2), dict(zero=2, checkpoint="layers.*")), (dict(pp=2), dict(pp_chunks=2)), (dict(pp=2, tp=2), dict(pp_chunks=2)),
+    (dict(pp=2), dict(pp_chunks=2, pp_stages=[0, 1, 2, 3], micro=4))])
 def test_losses_are_those_of_one_device(one, sizes, options):
     found, graph, strategy = losses(sizes, **options)
     assert one[-1] < one[0]
     np.testing.assert_allclose(found, one, rtol=1e-9)
-    numbers = options.get("pp_stages", [i * sizes["pp"] // 4 for i in range(4)])
+    meshes, count = sizes["pp"], sizes["pp"] * options.get("pp_chunks", 1)
+    numbers = options.get("pp_stages", [i * count // 4 for i in range(4)])
     assert [strategy.stages[f"layers.{i}.up.weight"] for i in range(4)] == numbers
     assert strategy.stages["tokens.weight"] == strategy.stages["positions.weight"] == 0
-    assert strategy.stages["norm.weight"] == strategy.stages["head.weight"] == sizes["pp"] - 1
+    assert strategy.stages["norm.weight"] == strategy.stages["head.weight"] == count - 1
     net = graph.net
     assert [ModuleConfig.of(layer).stage_id for layer in net.layers] == numbers
-    assert len({str(layer.up.weight.placement) for layer in net.layers}) == sizes["pp"]
+    first = {number: net.layers[numbers.index(number)].up.weight.placement for number in range(meshes)}
+    assert len({str(mesh) for mesh in first.values()}) == meshes  # which have the stages in turns
+    assert [layer.up.weight.placement for layer in net.layers] == [first[number % meshes] for number in numbers]
     assert [line.split()[-1] for line in str(strategy).splitlines()][:2] == ["stage", "0"]
 
 
@@ -53,6 +57,10 @@ def tied():
     (Gpt, dict(pp=2), dict(pp_stages=[0, 0, 0]), "parallelize: pp_stages is [0, 0, 0]; must be 4 numbers, one for each layer, that rise from 0 to 1"),
     (Gpt, dict(pp=2), dict(pp_stages=[0, 1, 0, 1]), "parallelize: pp_stages is [0, 1, 0, 1]; must be 4 numbers"),
     (Gpt, dict(pp=2), dict(pp_stages=[0, 0, 0, 0]), "parallelize: pp_stages is [0, 0, 0, 0]; must be 4 numbers"),
+    (Gpt, dict(pp=2), dict(pp_chunks=0), "parallelize: pp_chunks is 0; must be at least 1"),
+    (Gpt, dict(pp=2), dict(pp_chunks=3), "parallelize: the pp_plan names 4 layers for 6 stages; each must get one"),
+    (Gpt, dict(pp=2), dict(pp_chunks=2, pp_stages=[0, 0, 1, 1]), "parallelize: pp_stages is [0, 0, 1, 1]; must be 4 numbers, one for each layer, "
+     "that rise from 0 to 3"),
     (Gpt, dict(dp=2), dict(pp_stages=[0, 0, 1, 1]), "placement: sim:0-1 (dp=2) has no axis 'pp'; its axes: 'dp'"),
     (Gpt, dict(pp=2, xp=2), {}, "parallelize: axis 'xp' of sim:0-1 (xp=2) is neither dp='dp' nor tp='tp'; must be one of them, or pp"),
     (tied, dict(pp=2), {}, "parallelize: 'head.weight' is tied to a parameter that lies otherwise; name both alike in the plan, and have both on one"),

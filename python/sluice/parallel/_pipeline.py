@@ -18,12 +18,14 @@ def plan_of(model: Any) -> list[str]:
 
 
 class Pipeline:
-    """Layers on stages, each of which is a mesh. Of the modules that are no layers, those ahead of the layers are on the first stage, and
-    those behind them that have parameters on the last one."""
+    """Layers on stages. The meshes along the axis have the stages in turns, so that each has `chunks` of them. Of the modules that are no
+    layers, those ahead of the layers are on the first stage, and those behind them that have parameters on the last one."""
 
-    def __init__(self, model: Any, whole: placement, axis: str, names: Iterable[str], numbers: Iterable[int] | None,
+    def __init__(self, model: Any, whole: placement, axis: str, names: Iterable[str], numbers: Iterable[int] | None, chunks: int,
                  pattern: Callable[[str], Any]) -> None:
-        self.meshes = stages(whole, axis)
+        if chunks < 1:
+            raise ValueError(f"parallelize: pp_chunks is {chunks}; must be at least 1")
+        self.meshes = stages(whole, axis) * chunks
         n, modules, names = len(self.meshes), dict(model.named_modules()), list(names)
         if not names:
             raise ValueError(f"parallelize: {whole} has the axis {axis!r}, and the model carries no pp_plan; give one, such as ['layers']")

@@ -123,7 +123,8 @@ def _split(module: Any, word: str, key: str) -> dict[str, int]:
 
 def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | None = None, *, dp: str = "dp", tp: str = "tp",
                 ep: str | None = None, pp: str = "pp", pp_plan: Iterable[str] | None = None, pp_stages: Iterable[int] | None = None,
-                strategy: Any = None, checkpoint: str | Iterable[str] = (), zero: int | None = None, zero_axis: str | None = None) -> Strategy:
+                pp_chunks: int = 1, strategy: Any = None, checkpoint: str | Iterable[str] = (), zero: int | None = None,
+                zero_axis: str | None = None) -> Strategy:
     """Lays the parameters and buffers of `model` over `mesh`, and returns how each lies.
 
     `tp_plan`: words by names of modules, such as {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}; left
@@ -133,7 +134,7 @@ def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | Non
 
     A mesh with the axis `pp` is a pipeline. `pp_plan`: names of modules in the order in which they work, of which lists are lists of
     layers, such as ["layers"]; left out, the one that the model carries. Layers are dealt out evenly, or as `pp_stages` says, with the
-    stage of each. What is ahead of them is on the first stage (parallel.stages(mesh)[0]) and so are inputs; what is behind them is on
+    stage of each. With `pp_chunks` each mesh has so many stages, in turns: an interleaved schedule. What is ahead of them is on the first stage (parallel.stages(mesh)[0]) and so are inputs; what is behind them is on
     the last one, and so are targets.
 
     `checkpoint`: names of modules, such as "layers.*", of which graphs keep no more than results for the backward pass
@@ -147,9 +148,9 @@ def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | Non
         raise TypeError(f"parallelize: mesh is {mesh!r}; must be a sluice.placement or sluice.parallel.mesh(...)")
     pipeline = None
     if pp in mesh.names:
-        pipeline = Pipeline(model, mesh, pp, plan_of(model) if pp_plan is None else pp_plan, pp_stages, _pattern)
+        pipeline = Pipeline(model, mesh, pp, plan_of(model) if pp_plan is None else pp_plan, pp_stages, pp_chunks, _pattern)
         mesh = pipeline.meshes[0]
-    elif pp_plan is not None or pp_stages is not None:
+    elif pp_plan is not None or pp_stages is not None or pp_chunks != 1:
         mesh.axis(pp)  # says which there are
     ep = tp if ep is None else ep
     named = _planned(model, mesh, tp_plan, dp, tp, ep, pipeline is not None)
