@@ -1,5 +1,5 @@
-"""What language.yaml, fine_tuning.yaml and text_classification.yaml name: texts of licences by characters, a language model of them, and
-a classifier that says which of them a passage is from."""
+"""Texts of licences by characters, a language model of them, and a classifier that says which of them a passage is from; for language.yaml,
+fine_tuning.yaml and text_classification.yaml."""
 
 import pathlib
 import tempfile

@@ -11,8 +11,8 @@ import pytest
 from jobs import LIMIT, gone
 from rank_programs import environment, start  # noqa: F401: fixtures
 
-# A training of three ranks in which the victim stops in one phase, tells so, and stays there until it is killed. What the others take
-# to compute, and wait for a core, is not what it takes to name a rank; each prints its errors with the rest of the time.
+# A training of three ranks in which the victim stops in one phase, tells so, and stays there until it is killed. The time in which
+# the others compute, or wait for a core, does not count; each prints its errors with the rest of the time.
 TRAINING = """
 import glob
 import sluice.distributed.checkpoint as dcp

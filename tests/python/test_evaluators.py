@@ -69,7 +69,7 @@ def of_parts(evaluator, outputs, targets, parts):
 def test_bleu_of_sentences_is_that_of_the_definition(parts):
     outputs, targets = encoded(SAID, MEANT)
     found = of_parts(trainer.Bleu(), outputs, targets, parts)
-    # Of 17 words 14 are in a reference, of 14 pairs 7, of 11 triples 5, of 8 fours 3; the closest references have 18 words.
+    # References have 14 of 17 words, 7 of 14 pairs, 5 of 11 triples and 3 of 8 fours; the closest references have 18 words.
     assert found == pytest.approx({"bleu": 48.530827009929865, "precision1": 1400 / 17, "precision2": 50.0, "precision3": 500 / 11,
                                    "precision4": 37.5, "brevity": math.exp(1 - 18 / 17)}, rel=1e-12)
     said, meant = [text.split() for text in SAID], [[text.split() for text in row] for row in MEANT]

@@ -24,7 +24,7 @@ def kept(chosen, experts, places):
 
 
 def looped(layer, groups):
-    """What torch makes of the same weights, expert by expert over all tokens; and which choices found a place."""
+    """Computes the same with torch, expert by expert over all tokens; gives the values, and which choices found a place."""
     x, factors = (torch.tensor(part) for part in drawn(groups))
     weights = {name: torch.tensor(p.detach().numpy()).requires_grad_() for name, p in layer.named_parameters()}
     x.requires_grad_()

@@ -51,7 +51,8 @@ def tied():
 
 
 @pytest.mark.parametrize("net, sizes, options, text", [
-    (lambda: nn.Sequential(nn.Linear(4, 4)), dict(pp=2), {}, "parallelize: sim:0-1 (pp=2) has the axis 'pp', and the model carries no pp_plan; give one"),
+    (lambda: nn.Sequential(nn.Linear(4, 4)), dict(pp=2), {}, "parallelize: sim:0-1 (pp=2) has the axis 'pp', and the model carries no pp_plan; "
+     "give one"),
     (Gpt, dict(pp=2), dict(pp_plan=["blocks"]), "parallelize: the pp_plan names 'blocks'; the model has no such module"),
     (Gpt, dict(pp=5), {}, "parallelize: the pp_plan names 4 layers for 5 stages; each must get one"),
     (Gpt, dict(pp=2), dict(pp_stages=[0, 0, 0]), "parallelize: pp_stages is [0, 0, 0]; must be 4 numbers, one for each layer, that rise from 0 to 1"),
@@ -63,7 +64,8 @@ def tied():
      "that rise from 0 to 3"),
     (Gpt, dict(dp=2), dict(pp_stages=[0, 0, 1, 1]), "placement: sim:0-1 (dp=2) has no axis 'pp'; its axes: 'dp'"),
     (Gpt, dict(pp=2, xp=2), {}, "parallelize: axis 'xp' of sim:0-1 (xp=2) is neither dp='dp' nor tp='tp'; must be one of them, or pp"),
-    (tied, dict(pp=2), {}, "parallelize: 'head.weight' is tied to a parameter that lies otherwise; name both alike in the plan, and have both on one"),
+    (tied, dict(pp=2), {}, "parallelize: 'head.weight' is tied to a parameter that lies otherwise; name both alike in the plan, and have both "
+     "on one"),
 ])
 def test_bad_pipelines_are_named_before_anything_moves(net, sizes, options, text):
     model = net()

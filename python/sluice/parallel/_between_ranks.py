@@ -73,7 +73,7 @@ class Ranks:
         return experts.narrow(0, self.starts[self.rank], self.shares[self.rank]).contiguous()
 
     def check(self, x: Tensor, layer: str) -> None:
-        """All ranks call the same layer, with groups of the same kind. What differs is the same error on every rank."""
+        """All ranks call the same layer, with groups of the same kind. A difference is the same error on every rank."""
         shape = tuple(x._shape) if x.ndim == 3 else (1, *x._shape)
         text = f"{layer}\n{x.dtype.name} groups of {shape[1:]}\n{shape[0]}"
         texts = [text.split("\n") for text in state.run("MoE", False, lambda world: world.all_gather_text(text))]

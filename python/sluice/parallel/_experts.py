@@ -128,8 +128,8 @@ class MoE(Module):
         return sum(parts[1:], parts[0]).reshape(*x._shape), loss
 
     def _routed(self, lines: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of the choices (groups, top_k * tokens), first ones first: their weights, and their slots, which are places of experts, or the
-        one behind the last; of the slots: the token that each has, counted from 1, or 0; and the loss."""
+        """Decides on the choices (groups, top_k * tokens), first ones first. Gives their weights, and their slots, which are places of
+        experts, or the one behind the last; for each slot the token that it has, counted from 1, or 0; and the loss."""
         groups, tokens, experts, k = *lines._shape[:2], self.num_experts, self.top_k
         places = self.capacity(tokens)
         shares = self.gate(lines).float().softmax(-1)
@@ -154,7 +154,7 @@ class MoE(Module):
         return block.to_global(self.mesh, ways[0], grad_sbp=ways[1] if _C.touches_graph(block) else None)
 
     def _exchanged(self, sent: Tensor) -> Tensor:
-        """What the experts make of a block (groups, experts, places, hidden), on their devices."""
+        """Sends a block (groups, experts, places, hidden) through the experts, on their devices."""
         if self.mesh is not None:
             return self._laid(self._experts(self._laid(sent, 1, 0)), 0, 1)
         return self._experts(sent) if self.ranks is None else self.ranks.exchanged(sent, self._experts)
@@ -173,6 +173,6 @@ class MoE(Module):
 
 
 def _taken(lines: Tensor, index: Tensor) -> Tensor:
-    """Of each group (lines, width) those of these numbers; of numbers that are none any line."""
+    """Takes the lines of these numbers out of each group (lines, width); a number that no line has gives any line."""
     groups, count, width = lines._shape
     return fn.gather(lines, 1, index.clamp(0, count - 1).unsqueeze(2).expand(groups, index._shape[1], width))

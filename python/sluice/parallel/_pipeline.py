@@ -12,14 +12,14 @@ from sluice.parallel._mesh import stages
 
 
 def plan_of(model: Any) -> list[str]:
-    """What the model itself says, in order: the modules that work one after another."""
+    """The modules that work one after another, as the model itself says."""
     own = getattr(model, "_pp_plan", None) or getattr(getattr(model, "config", None), "base_model_pp_plan", None) or {}
     return list(own)
 
 
 class Pipeline:
-    """Layers on stages. The meshes along the axis have the stages in turns, so that each has `chunks` of them. Of the modules that are no
-    layers, those ahead of the layers are on the first stage, and those behind them that have parameters on the last one."""
+    """Layers on stages. The meshes along the axis have the stages in turns, so that each has `chunks` of them. The modules
+    ahead of the layers are on the first stage, and those behind them that have parameters on the last one."""
 
     def __init__(self, model: Any, whole: placement, axis: str, names: Iterable[str], numbers: Iterable[int] | None, chunks: int,
                  pattern: Callable[[str], Any]) -> None:

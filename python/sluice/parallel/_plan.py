@@ -134,8 +134,8 @@ def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | Non
 
     A mesh with the axis `pp` is a pipeline. `pp_plan`: names of modules in the order in which they work, of which lists are lists of
     layers, such as ["layers"]; left out, the one that the model carries. Layers are dealt out evenly, or as `pp_stages` says, with the
-    stage of each. With `pp_chunks` each mesh has so many stages, in turns: an interleaved schedule. What is ahead of them is on the first stage (parallel.stages(mesh)[0]) and so are inputs; what is behind them is on
-    the last one, and so are targets.
+    stage of each. With `pp_chunks` each mesh has so many stages, in turns: an interleaved schedule. The modules ahead of the layers are on
+    the first stage (parallel.stages(mesh)[0]) and so are inputs; those behind them are on the last one, and so are targets.
 
     `checkpoint`: names of modules, such as "layers.*", of which graphs keep no more than results for the backward pass
     (activation_checkpointing). `zero`: the stage 1, 2 or 3 with which graphs that have the model keep the state of optimizers, and
@@ -193,7 +193,7 @@ def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | Non
 
 def _planned(model: Module, mesh: placement, tp_plan: Mapping[str, str] | None, dp: str, tp: str, ep: str,
              staged: bool) -> dict[str, tuple[Module, str]]:
-    """What the plan says of each module. The mesh, a stage of a pipeline or all, must have the axes that it needs, and no others."""
+    """Finds the word of the plan for each module. The mesh, a stage of a pipeline or all, must have the axes that it needs, and no others."""
     if tp_plan is not None:
         for axis in {ep if word == EXPERTS else tp for word in tp_plan.values()} or (set() if staged else {tp}):
             mesh.axis(axis)  # says which there are
