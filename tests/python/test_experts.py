@@ -178,3 +178,20 @@ def test_bad_layers_are_named(make, text):
     with pytest.raises(Exception) as caught:
         make()
     assert isinstance(caught.value, ValueError) and text in str(caught.value), caught.value
+
+
+class Other(nn.Module):
+    """A block of experts of a kind that is not known."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.experts = nn.Linear(4, 2, bias=False), nn.ModuleList([nn.Linear(4, 4)] * 2)
+
+
+def test_blocks_of_other_kinds_are_refused():
+    net = nn.Sequential(Other())
+    with pytest.raises(ValueError) as caught:
+        parallel.convert_experts(net)
+    assert str(caught.value) == ("convert_experts: the model has Other; must have blocks of MixtralSparseMoeBlock, Qwen3MoeSparseMoeBlock, "
+                                 "OlmoeSparseMoeBlock")
+    assert type(net[0]) is Other
