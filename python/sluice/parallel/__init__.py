@@ -9,5 +9,5 @@ from sluice.parallel._plan import Strategy, parallelize
 from sluice.parallel._report import conversions, visualize_sharding
 from sluice.parallel._vocabulary import CrossEntropyLoss, Embedding, cross_entropy
 
-__all__ = ["CrossEntropyLoss", "Embedding", "Linear", "MoE", "Strategy", "conversions", "convert_experts", "cross_entropy", "mesh", "parallelize", "part", "stages",
-           "visualize_sharding"]
+__all__ = ["CrossEntropyLoss", "Embedding", "Linear", "MoE", "Strategy", "conversions", "convert_experts", "cross_entropy", "mesh",
+           "parallelize", "part", "stages", "visualize_sharding"]
