@@ -35,7 +35,7 @@ demo|serving) ;;
 docs) requirements+=(requirements-docs.txt) ;;
 *)
   packages+=(
-    git libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev              # tests
+    git libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev iproute2     # tests
     pkg-config dpkg-dev file debootstrap zsh curl                                 # packaging, shells, commands of pages
     libtbb-dev graphviz chromium node-typescript nodejs                           # benchmark peer, drawings, page tests
     gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm make                # plans as C for microcontrollers

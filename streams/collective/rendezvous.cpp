@@ -6,6 +6,7 @@
 #include <cstring>
 #include <list>
 #include <optional>
+#include <thread>
 
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -63,6 +64,25 @@ void check(const WorldOptions& o) {
                kMaxToken);
 }
 
+// The other side has ended; what it has sent may be unread.
+bool has_ended(const Socket& socket) {
+  pollfd entry{socket.descriptor(), POLLRDHUP, 0};
+  return poll(&entry, 1, 0) > 0;
+}
+
+// listen_at() of a name that may get its address only now: where hosts are started with a job, so are their names.
+Socket listen_before(const Address& address, Deadline deadline) {
+  while (true) {
+    try {
+      return listen_at(address);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kValue || milliseconds_until(deadline) == 0) throw;
+    }
+    check_interrupt();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
 // Listens until given ranks have said hello, and keeps everyone else out.
 class Reception {
  public:
@@ -73,9 +93,10 @@ class Reception {
 
   Reception(Socket listener, Hello own) : listener_(std::move(listener)), own_(own) {}
 
-  // The next guest with our token; none at the deadline.
-  std::optional<Guest> next(Deadline deadline) {
+  // The next guest with our token; none at the deadline, or once one of those `present` is gone.
+  std::optional<Guest> next(Deadline deadline, const std::vector<Guest>& present = {}) {
     while (true) {
+      if (gone_of(present)) return std::nullopt;
       std::vector<pollfd> entries{{listener_.descriptor(), POLLIN, 0}};
       for (const Caller& caller : callers_) entries.push_back({caller.socket.descriptor(), POLLIN, 0});
       const int left = milliseconds_until(deadline);
@@ -102,6 +123,13 @@ class Reception {
       }
       if (left == 0) return std::nullopt;
     }
+  }
+
+  // Which of these guests has closed its connection, by rank.
+  static std::optional<int> gone_of(const std::vector<Guest>& guests) {
+    for (size_t r = 0; r < guests.size(); ++r)
+      if (guests[r].socket.open() && has_ended(guests[r].socket)) return static_cast<int>(r);
+    return std::nullopt;
   }
 
  private:
@@ -161,16 +189,23 @@ std::string objection(const WorldOptions& o, const std::vector<Reception::Guest>
   throw Error(kind, text);
 }
 
+std::string gone_before_all(int rank, int size) {
+  return fmt::format("distributed: rank {} is gone before all {} ranks had met; see its own output", rank, size);
+}
+
 std::vector<Socket> receive_all(const WorldOptions& o, const Hello& own, Deadline deadline) {
-  Reception reception(listen_at(o.master), own);
+  Reception reception(listen_before(o.master, deadline), own);
   std::vector<Reception::Guest> guests(o.size);
   for (int present = 1; present < o.size; ++present) {
-    std::optional<Reception::Guest> guest = reception.next(deadline);
-    if (!guest)
+    std::optional<Reception::Guest> guest = reception.next(deadline, guests);
+    if (!guest) {
+      if (const std::optional<int> gone = Reception::gone_of(guests))
+        refuse(guests, ErrorKind::kTimeout, gone_before_all(*gone, o.size));
       refuse(guests, ErrorKind::kTimeout,
              fmt::format("distributed: {} of {} did not come to {} within {} ms; start every rank, with the same "
                          "MASTER_ADDR, MASTER_PORT and token",
                          missing_of(guests), o.size, o.master.str(), o.timeout.count()));
+    }
     if (const std::string wrong = objection(o, guests, guest->hello); !wrong.empty()) {
       guests.push_back(std::move(*guest));
       refuse(guests, ErrorKind::kValue, wrong);
@@ -222,10 +257,7 @@ std::vector<Socket> go_to_all(const WorldOptions& o, Hello own, Deadline deadlin
   if (!read_all(master, places.data(), places.size() * sizeof(Place), answer_deadline)) no_answer();
   std::vector<Socket> sockets(o.size);
   sockets[0] = std::move(master);
-  const auto lost = [&](int rank) {
-    fail(ErrorKind::kTimeout, "distributed: rank {} is gone before all {} ranks had met; see its own output", rank,
-         o.size);
-  };
+  const auto lost = [&](int rank) { throw Error(ErrorKind::kTimeout, gone_before_all(rank, o.size)); };
   for (int r = 1; r < o.rank; ++r) {
     places[r].host[kMaxHost - 1] = 0;
     sockets[r] = connect_before({places[r].host, places[r].port}, answer_deadline);

@@ -16,23 +16,36 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/log.h"
 
 namespace sluice::collective {
 namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-Addresses resolve(const Address& address, int flags) {
+constexpr std::chrono::milliseconds kNameTime{200};  // between two questions for a name
+
+// A name that has no address yet is asked for again until the deadline: where hosts are started with a job, so are
+// their names.
+Addresses resolve(const Address& address, int flags, Deadline deadline = Clock::now()) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-  if (error != 0)
-    fail(ErrorKind::kValue, "distributed: '{}' has no address: {}; the master must be a host name or an IP address",
-         address.host, gai_strerror(error));
-  return {found, &freeaddrinfo};
+  bool told = false;
+  while (true) {
+    addrinfo* found = nullptr;
+    const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+    if (error == 0) return {found, &freeaddrinfo};
+    if (milliseconds_until(deadline) == 0)
+      fail(ErrorKind::kValue, "distributed: '{}' has no address: {}; the master must be a host name or an IP address",
+           address.host, gai_strerror(error));
+    if (!std::exchange(told, true))
+      log(LogLevel::kWarn, LogArea::kStreams, "distributed: '{}' has no address yet: {}; it is asked for again",
+          address.host, gai_strerror(error));
+    check_interrupt();
+    std::this_thread::sleep_for(kNameTime);
+  }
 }
 
 Socket socket_for(const addrinfo& info) {
@@ -111,7 +124,7 @@ Socket listen_at(const Address& address) {
 }
 
 Socket connect_before(const Address& address, Deadline deadline) {
-  const Addresses addresses = resolve(address, 0);
+  const Addresses addresses = resolve(address, 0, deadline);
   while (true) {
     for (const addrinfo* info = addresses.get(); info != nullptr; info = info->ai_next) {
       Socket socket = connected(*info, deadline);

@@ -93,7 +93,26 @@ TEST(Meet, OptionsThatCannotBeAreRefused) {
   EXPECT_THAT(error_of([&] { World world(o); }), HasSubstr("the token has 65 characters"));
   o = world_options(1, 2, 1);
   o.master.host = "no such host";
+  o.timeout = milliseconds(300);  // which it may get until then
   EXPECT_THAT(error_of([&] { World world(o); }), HasSubstr("'no such host' has no address"));
+  o.rank = 0;
+  EXPECT_THAT(error_of([&] { World world(o); }), HasSubstr("'no such host' has no address"));
+}
+
+TEST(Meet, ARankThatIsGoneWhileOthersAreAwaitedIsNamed) {
+  const int port = free_port();
+  const auto errors = on_ranks(2, [&](int i) {
+    if (i == 0) World world(world_options(0, 4, port));  // rank 3 never comes
+    // Rank 2 says hello and ends. Its words: magic, rank, size, port, token.
+    const Deadline deadline = Clock::now() + kSoon;
+    Socket guest = connect_before({"127.0.0.1", port}, deadline);
+    const int32_t words[] = {0x53'4C'43'31, 2, 4, 1};
+    std::string token = world_options(2, 4, port).token;
+    token.resize(kMaxToken);
+    ASSERT_TRUE(write_all(guest, words, sizeof words, deadline));
+    ASSERT_TRUE(write_all(guest, token.data(), token.size(), deadline));
+  });
+  EXPECT_EQ(errors[0], "timeout: distributed: rank 2 is gone before all 4 ranks had met; see its own output");
 }
 
 TEST(Meet, ATakenPortIsNamed) {

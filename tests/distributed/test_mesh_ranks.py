@@ -124,6 +124,14 @@ for dp, tp, pp in CORNERS:
 """
 
 
+@pytest.mark.parametrize("corners", [[(1, 1, 2), (1, 2, 1), (2, 1, 1)]])
+def test_training_on_two_ranks_has_the_bits_of_one_process(ranks, corners):
+    """With the two tests that follow, all of data x tensor x pipeline parallel of {1, 2}^3."""
+    given = f"CORNERS, STEPS, ZERO = {corners}, 4, False\n"
+    (one,) = ranks(1, given + TRAINING)
+    assert len(one) == len(corners) and ranks(2, given + TRAINING) == [one] * 2
+
+
 @pytest.mark.parametrize("corners, zero", [([(2, 2, 1)], True), ([(1, 2, 2), (2, 1, 2), (1, 4, 1), (2, 2, 1)], False)])
 def test_training_on_four_ranks_has_the_bits_of_one_process(ranks, corners, zero):
     given = f"CORNERS, STEPS, ZERO = {corners}, 4, {zero}\n"
@@ -135,6 +143,26 @@ def test_training_over_two_by_two_by_two_has_the_bits_of_one_process(ranks):
     given = "CORNERS, STEPS, ZERO = [(2, 2, 2)], 3, False\n"
     (one,) = ranks(1, given + TRAINING)
     assert len(one) == 1 and ranks(8, given + TRAINING) == [one] * 8
+
+
+STAGED = f"""
+import sys
+sys.path.insert(0, {str(MODELS)!r})
+import staged_models
+from sluice._tensor.global_tensors import place
+dist.init()
+found, *_ = staged_models.losses(SIZES, share=lambda rows, mesh, way: place(sl.tensor(rows), mesh, way), dtype=sl.float32, micro=MICRO, **OPTIONS)
+print(*[loss.hex() for loss in found])
+"""
+
+
+@pytest.mark.parametrize("sizes, micro, options", [(dict(pp=2), 4, {}), (dict(pp=2), 4, dict(pp_chunks=2)), (dict(pp=2, tp=2), 2, {}),
+                                                   (dict(pp=2, dp=2, tp=2), 1, {})])
+def test_a_model_that_is_cut_by_its_plan_has_the_bits_of_one_process(ranks, sizes, micro, options):
+    """With dp a micro-batch has other rows where each rank cuts its own part, so there a step is one of them."""
+    program, n = f"SIZES, MICRO, OPTIONS = {sizes}, {micro}, {options}\n" + STAGED, int(np.prod(list(sizes.values())))
+    (one,) = ranks(1, program)
+    assert len(one) == 1 and ranks(n, program) == [one] * n
 
 
 SAVED = """

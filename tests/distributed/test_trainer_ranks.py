@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from jobs import LIMIT
@@ -32,6 +33,29 @@ if os.environ.get("SLUICE_RESTARTS") == "0" and KILL:
 print("begins at", t.step)
 t.train()
 print(t.step, {name: round(value, 5) for name, value in t.evaluate().items()})
+"""
+
+
+EVALUATION = """
+import json
+from sluice import data, nn, trainer
+dist.init()
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(2, 103, 6))
+said, meant = rng.integers(0, 4, (2, 103, 6))
+
+class Same(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(sl.ones(1, dtype=sl.float64))
+    def forward(self, rows):
+        return rows * self.scale if rows.is_floating_point() else rows
+
+for evaluator, rows in ((trainer.Regression(), (x, y)), (trainer.Bleu(), (said, meant))):
+    config = trainer.Config(model=Same(), data=data.arrays(x, y), test=data.arrays(*rows), loss=nn.functional.mse_loss, evaluators=[evaluator],
+                            optimizer=lambda parameters: sl.optim.SGD(parameters, lr=0.1), evaluation=trainer.Evaluation(batch=8),
+                            parallel=trainer.Parallel(device="cpu"), out=OUT)
+    print(json.dumps(trainer.Trainer(config).evaluate()))
 """
 
 
@@ -71,3 +95,15 @@ def test_sizes_that_do_not_multiply_are_an_error_on_every_rank(start, tmp_path):
     text = "config: parallel.dp=1 x parallel.tp=3 is 3; the job has 2 ranks, and the sizes must multiply to that"
     assert all(any(line.startswith(f"[{r}]") and text in line for line in err.splitlines()) for r in range(2)), err
     assert not (tmp_path / "out2").exists()
+
+
+def test_metrics_of_103_rows_are_those_of_one_process(ranks, tmp_path):  # LB-12
+    """The last batch has 7 rows of 8, of which one rank has 4 and the other 3."""
+    program = f"OUT = {str(tmp_path / 'out')!r}\n" + EVALUATION
+    (one,), two = ranks(1, program), ranks(2, program)
+    assert two[0] == two[1] and len(one) == 2
+    for alone, several in zip(map(json.loads, one), map(json.loads, two[0])):
+        assert several == pytest.approx(alone, rel=1e-12)
+    regression, bleu = map(json.loads, one)
+    x, y = np.random.default_rng(0).normal(size=(2, 103, 6))
+    assert regression["mse"] == pytest.approx(((x - y) ** 2).mean(), rel=1e-12) and 0 < bleu["bleu"] < 100

@@ -13,6 +13,8 @@ from sluice._tensor.global_tensors import place, placement
 from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
 from sluice.nn.parameter import Parameter
+from sluice.parallel._experts import MoE
+from sluice.parallel._pipeline import Pipeline, plan_of
 from sluice.parallel._vocabulary import check_rows, split_rows, split_sequence
 
 #: transformers' words, and what becomes of a weight: split along the features that come out, or along those that go in. Where
@@ -23,13 +25,16 @@ ROWS = {"rowwise", "rowwise_rep", "rowwise_split_input", "local_rowwise", "packe
 SEQUENCE = "sequence_parallel"  # nothing is split of the weight, and the sequence of what the module is given
 WHOLE = {"replicate", "replicated", SEQUENCE, "local", "gather", "replicated_with_grad_allreduce"}
 VOCABULARY = "vocabulary"  # ours: the rows of an embedding
+EXPERTS = "experts"  # ours: the experts of a MoE
 
 
 class Strategy:
     """How each parameter and buffer of a model lies: what parallelize() has done, as a table and as a file."""
 
-    def __init__(self, mesh: placement, lies: Mapping[str, tuple[Any, ...]], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, mesh: placement, lies: Mapping[str, tuple[Any, ...]], shapes: Mapping[str, tuple[int, ...]],
+                 stages: Mapping[str, int] | None = None) -> None:
         self.mesh, self.lies, self.shapes = mesh, dict(lies), dict(shapes)
+        self.stages = None if stages is None else dict(stages)  # of a pipeline, whose first one is `mesh`
 
     def __getitem__(self, name: str) -> tuple[Any, ...]:
         return self.lies[name]
@@ -37,7 +42,9 @@ class Strategy:
     def __str__(self) -> str:
         rows = [(name, str(tuple(self.shapes[name])), _sbp.text(sbp, len(self.shapes[name]))) for name, sbp in self.lies.items()]
         rows.insert(0, ("name", "shape", f"on {self.mesh}"))
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        if self.stages is not None:
+            rows = [(*row, "stage" if i == 0 else str(self.stages[row[0]])) for i, row in enumerate(rows)]
+        widths = [max(map(len, column)) for column in zip(*rows)]
         return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
     def save(self, path: Any) -> None:
@@ -97,8 +104,13 @@ def _split(module: Any, word: str, key: str) -> dict[str, int]:
         return {}
     if word == VOCABULARY:
         return {"weight": 0}
+    if word == EXPERTS:
+        if not isinstance(module, MoE) or module.ranks is not None:
+            raise ValueError(f"parallelize: '{key}' is to be 'experts', and is a {type(module).__name__}; must be a sluice.parallel.MoE with "
+                             "ep_size=1")
+        return {name: 0 for name, p in module.named_parameters(recurse=False)}
     if word not in COLUMNS | ROWS:
-        known = ", ".join(sorted(COLUMNS | ROWS | WHOLE | {VOCABULARY}))
+        known = ", ".join(sorted(COLUMNS | ROWS | WHOLE | {VOCABULARY, EXPERTS}))
         raise ValueError(f"parallelize: '{key}' is to be {word!r}; must be one of {known}")
     own = dict(module.named_parameters(recurse=False))
     weight = own.get("weight")
@@ -110,13 +122,20 @@ def _split(module: Any, word: str, key: str) -> dict[str, int]:
 
 
 def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | None = None, *, dp: str = "dp", tp: str = "tp",
-                strategy: Any = None, checkpoint: str | Iterable[str] = (), zero: int | None = None, zero_axis: str | None = None) -> Strategy:
+                ep: str | None = None, pp: str = "pp", pp_plan: Iterable[str] | None = None, pp_stages: Iterable[int] | None = None,
+                pp_chunks: int = 1, strategy: Any = None, checkpoint: str | Iterable[str] = (), zero: int | None = None,
+                zero_axis: str | None = None) -> Strategy:
     """Lays the parameters and buffers of `model` over `mesh`, and returns how each lies.
 
     `tp_plan`: words by names of modules, such as {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}; left
     out, the one that the model carries, as those of transformers do. What it names is split along the axis `tp`; all the rest
-    is everywhere, and along the axis `dp` everything is. `strategy`: a file that Strategy.save() wrote, or a dict of sbp by
-    parameter, which go before the plan.
+    is everywhere, and along the axis `dp` everything is. Experts ("experts" of a MoE) lie along the axis `ep`, by default `tp`; it may
+    be `dp`. `strategy`: a file that Strategy.save() wrote, or a dict of sbp by parameter, which go before the plan.
+
+    A mesh with the axis `pp` is a pipeline. `pp_plan`: names of modules in the order in which they work, of which lists are lists of
+    layers, such as ["layers"]; left out, the one that the model carries. Layers are dealt out evenly, or as `pp_stages` says, with the
+    stage of each. With `pp_chunks` each mesh has so many stages, in turns: an interleaved schedule. The modules ahead of the layers are on
+    the first stage (parallel.stages(mesh)[0]) and so are inputs; those behind them are on the last one, and so are targets.
 
     `checkpoint`: names of modules, such as "layers.*", of which graphs keep no more than results for the backward pass
     (activation_checkpointing). `zero`: the stage 1, 2 or 3 with which graphs that have the model keep the state of optimizers, and
@@ -127,17 +146,21 @@ def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | Non
     """
     if not isinstance(mesh, placement):
         raise TypeError(f"parallelize: mesh is {mesh!r}; must be a sluice.placement or sluice.parallel.mesh(...)")
-    if tp_plan is not None and tp not in mesh.names:
-        mesh.axis(tp)  # says which there are
-    for name in mesh.names:
-        if name is None or (name not in (dp, tp)):
-            raise ValueError(f"parallelize: axis {name!r} of {mesh} is neither dp={dp!r} nor tp={tp!r}; a pipeline's stages have a "
-                             "mesh each (sluice.parallel.stages)")
-    named = _named(model, (_plan_of(model) if tp_plan is None else dict(tp_plan)) if tp in mesh.names else {}, "the plan names")
-    splits = {f"{name}.{own}": dim for name, (module, word) in named.items() for own, dim in _split(module, word, name).items()}
+    pipeline = None
+    if pp in mesh.names:
+        pipeline = Pipeline(model, mesh, pp, plan_of(model) if pp_plan is None else pp_plan, pp_stages, pp_chunks, _pattern)
+        mesh = pipeline.meshes[0]
+    elif pp_plan is not None or pp_stages is not None or pp_chunks != 1:
+        mesh.axis(pp)  # says which there are
+    ep = tp if ep is None else ep
+    named = _planned(model, mesh, tp_plan, dp, tp, ep, pipeline is not None)
+    splits = {f"{name}.{own}" if name else own: (ep if word == EXPERTS else tp, dim) for name, (module, word) in named.items()
+              for own, dim in _split(module, word, name).items()}
     for name, (module, word) in named.items():
         if word == VOCABULARY:
             check_rows(module, name, mesh, tp)
+        elif word == EXPERTS:
+            module.check_along(f"parallelize: '{name}'", mesh, ep)
     checkpointed = _named(model, dict.fromkeys([checkpoint] if isinstance(checkpoint, str) else checkpoint, ""), "checkpoint names")
     parts = None if zero is None else Zero(stage=zero, axis=dp if zero_axis is None else zero_axis)
     if parts is not None:
@@ -145,31 +168,63 @@ def parallelize(model: Module, mesh: placement, tp_plan: Mapping[str, str] | Non
     chosen = _chosen(model, mesh, strategy)
     lies: dict[str, tuple[Any, ...]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
-    for name, t in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
-        way = chosen.get(name) or _sbp.each({tp: _sbp.split(splits[name])} if name in splits else {}, mesh.names, mesh)
+    for name, t in _tensors(model):
+        way = chosen.get(name) or _sbp.each({splits[name][0]: _sbp.split(splits[name][1])} if name in splits else {}, mesh.names, mesh)
         lies[name], shapes[name] = way, tuple(t.shape)
         _check(name, t, way, mesh)
+    on = {name: mesh if pipeline is None else pipeline.mesh(name) for name in lies}
+    _check_tied(model, lies, on)
     for name, (module, word) in named.items():
+        here = mesh if pipeline is None else pipeline.mesh(name)
         if word == VOCABULARY:
-            split_rows(module, mesh, tp)
+            split_rows(module, here, tp)
+        elif word == EXPERTS:
+            module.along(here, ep, dp)
         elif word == SEQUENCE:
-            split_sequence(module, mesh, dp, tp)
+            split_sequence(module, here, dp, tp)
     for module, _ in checkpointed.values():
         ModuleConfig.of(module).activation_checkpointing = True
     ModuleConfig.of(model).zero = parts
+    if pipeline is not None:
+        pipeline.connect(model, dp, any(mesh.size(axis) > 1 for axis, _ in splits.values()))
+    _move(model, lies, on)
+    return Strategy(mesh, lies, shapes, None if pipeline is None else {name: pipeline.number(name) for name in lies})
+
+
+def _planned(model: Module, mesh: placement, tp_plan: Mapping[str, str] | None, dp: str, tp: str, ep: str,
+             staged: bool) -> dict[str, tuple[Module, str]]:
+    """Finds the word of the plan for each module. The mesh, a stage of a pipeline or all, must have the axes that it needs, and no others."""
+    if tp_plan is not None:
+        for axis in {ep if word == EXPERTS else tp for word in tp_plan.values()} or (set() if staged else {tp}):
+            mesh.axis(axis)  # says which there are
+    for name in mesh.names:
+        if name not in (dp, tp, ep) and not (staged and mesh.names == (None,)):
+            raise ValueError(f"parallelize: axis {name!r} of {mesh} is neither dp={dp!r} nor tp={tp!r}; must be one of them, or pp of a "
+                             "pipeline's stages")
+    return _named(model, _plan_of(model) if tp_plan is None and tp in mesh.names else dict(tp_plan or {}), "the plan names")
+
+
+def _tensors(model: Module) -> list[tuple[str, Any]]:
+    return [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+
+
+def _check_tied(model: Module, lies: Mapping[str, Any], on: Mapping[str, placement]) -> None:
     done: dict[int, Any] = {}
+    for name, t in _tensors(model):
+        if done.setdefault(id(t), (lies[name], on[name])) != (lies[name], on[name]):
+            raise ValueError(f"parallelize: '{name}' is tied to a parameter that lies otherwise; name both alike in the plan, and have both on "
+                             "one stage")
+
+
+def _move(model: Module, lies: Mapping[str, Any], on: Mapping[str, placement]) -> None:
+    done: set[int] = set()
     for name, module in model.named_modules():
         for table in (module._parameters, module._buffers):
             for own, t in table.items():
-                if t is None:
-                    continue
-                way = lies[f"{name}.{own}" if name else own]
-                if id(t) in done and done[id(t)] != way:
-                    raise ValueError(f"parallelize: '{name}.{own}' is tied to a parameter that lies otherwise; name both alike in the plan")
-                if id(t) not in done:
-                    _lay(table, own, t, mesh, way)
-                done[id(t)] = done[id(table[own])] = way
-    return Strategy(mesh, lies, shapes)
+                if t is not None and id(t) not in done:
+                    whole = f"{name}.{own}" if name else own
+                    _lay(table, own, t, on[whole], lies[whole])
+                    done |= {id(t), id(table[own])}
 
 
 def _lay(table: Any, own: str, t: Any, mesh: placement, way: tuple[Any, ...]) -> None:
@@ -199,7 +254,7 @@ def _chosen(model: Module, mesh: placement, strategy: Any) -> dict[str, tuple[An
     given: Iterable[tuple[str, Any]] = (strategy.lies if isinstance(strategy, Strategy) else strategy).items() \
         if isinstance(strategy, (dict, Strategy)) else _read(strategy, mesh).items()
     chosen = {name: _sbp.each(way, mesh.names, mesh) for name, way in given}
-    known = {name for name, _ in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]}
+    known = {name for name, _ in _tensors(model)}
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise ValueError(f"parallelize: the strategy names {', '.join(map(repr, unknown))}; the model has no such parameter or buffer")

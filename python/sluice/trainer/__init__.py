@@ -4,9 +4,9 @@
 """
 
 from sluice.trainer._config import (Checkpointing, Config, Evaluation, Parallel, Train, call, load, made)
-from sluice.trainer._evaluators import Evaluator, Perplexity, Regression, TopK
+from sluice.trainer._evaluators import Bleu, Evaluator, Perplexity, Regression, TopK
 from sluice.trainer._hooks import Callback, Hook, ProgressBar, TensorBoard
 from sluice.trainer._trainer import Trainer
 
-__all__ = ["Callback", "Checkpointing", "Config", "Evaluation", "Evaluator", "Hook", "Parallel", "Perplexity", "ProgressBar", "Regression",
+__all__ = ["Bleu", "Callback", "Checkpointing", "Config", "Evaluation", "Evaluator", "Hook", "Parallel", "Perplexity", "ProgressBar", "Regression",
            "TensorBoard", "TopK", "Train", "Trainer", "call", "load", "made"]

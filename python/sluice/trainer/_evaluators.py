@@ -75,16 +75,81 @@ class Perplexity(Evaluator):
 
 
 class Regression(Evaluator):
-    """"mse", "mae" and "r2" of all elements."""
+    """"mse", "rmse", "mae" and "r2" of all elements, and "pearson", their correlation."""
 
     def sums(self, outputs: Any, targets: Tensor, mask: Tensor) -> list[Tensor]:
         if outputs._shape != targets._shape:
             raise ValueError(f"Regression: outputs are {tuple(outputs._shape)}, targets {tuple(targets._shape)}; must be the same")
-        y, error = targets.to(_C.float64), (outputs - targets).to(_C.float64)
+        x, y, error = outputs.to(_C.float64), targets.to(_C.float64), (outputs - targets).to(_C.float64)
         w = _weights(mask, y).to(_C.float64)
-        return [(error * error * w).sum(), (error.abs() * w).sum(), (y * w).sum(), (y * y * w).sum(), w.sum()]
+        return [(part * w).sum() for part in (error * error, error.abs(), y, y * y, x, x * x, x * y)] + [w.sum()]
 
     def metrics(self, totals: list[float]) -> dict[str, float]:
-        squares, errors, first, second, count = totals
-        spread = second - first * first / count
-        return {"mse": squares / count, "mae": errors / count, "r2": 1 - squares / spread if spread > 0 else float("nan")}
+        squares, errors, y, yy, x, xx, xy, count = totals
+        spread, other, both = yy - y * y / count, xx - x * x / count, xy - x * y / count
+        return {"mse": squares / count, "rmse": math.sqrt(squares / count), "mae": errors / count,
+                "r2": 1 - squares / spread if spread > 0 else float("nan"),
+                "pearson": both / math.sqrt(spread * other) if spread > 0 and other > 0 else float("nan")}
+
+
+class Bleu(Evaluator):
+    """"bleu": corpus BLEU, from 0 to 100, of sequences of token ids (Papineni et al. 2002), as sacrebleu defines it: n-grams of up to `n`
+    tokens, and of several references the length that is closest, or the shorter one of two such. Besides "precision1" and so on, in
+    percent, and "brevity".
+
+    Outputs are ids (rows, tokens), or logits (rows, tokens, classes), of which the largest is taken. Targets are ids (rows, tokens), or
+    (rows, references, tokens). A sequence ends ahead of its first id that is `end`, or below 0. smooth: with "exp" the first n without a
+    match counts as half of one, the next as a quarter, and so on; with "none" the score is then 0.
+    """
+
+    def __init__(self, end: int | None = None, n: int = 4, smooth: str = "exp") -> None:
+        if n < 1:
+            raise ValueError(f"Bleu: n is {n}; must be at least 1")
+        if smooth not in ("exp", "none"):
+            raise ValueError(f"Bleu: smooth is {smooth!r}; must be 'exp' or 'none'")
+        self.end, self.n, self.smooth = end, n, smooth
+
+    def sums(self, outputs: Any, targets: Tensor, mask: Tensor) -> list[Tensor]:
+        ids = outputs.argmax(-1) if outputs.ndim == 3 else outputs
+        if ids.ndim != 2 or targets.ndim not in (2, 3) or ids.dtype.is_floating_point or targets.dtype.is_floating_point:
+            raise ValueError(f"Bleu: outputs are {outputs.dtype.name} {tuple(outputs._shape)}, targets {targets.dtype.name} "
+                             f"{tuple(targets._shape)}; must be ids (rows, tokens) or logits (rows, tokens, classes), and ids (rows, tokens) "
+                             "or (rows, references, tokens)")
+        references = targets if targets.ndim == 3 else targets.unsqueeze(1)
+        begins, others = self._within(ids), self._within(references)
+        length, lengths = begins.long().sum(1), others.long().sum(2)
+        off = (lengths - length.unsqueeze(1)).abs() * (references._shape[2] + 1) + lengths  # how far, then how long
+        closest = fn.gather(lengths, 1, off.argmin(1, keepdim=True)).squeeze(1)
+        # Whether the n-grams that begin at i and at j are equal: (rows, i, j), and with references (rows, references, i, j).
+        own = same = ids.unsqueeze(2) == ids.unsqueeze(1)
+        other = alike = ids.reshape(-1, 1, ids._shape[1], 1) == references.unsqueeze(2)
+        found: list[Tensor] = []
+        for k in range(self.n):
+            if k >= min(ids._shape[1], references._shape[2]):
+                found.append(length * 0)
+                continue
+            if k:
+                own, other = (x[..., :-1, :-1] & y[..., k:, k:] for x, y in ((own, same), (other, alike)))
+                begins, others = begins[..., 1:], others[..., 1:]
+            ahead = fn.tril(own.long(), -1).sum(2)  # equal ones, which have taken as many of a reference
+            most = (other & others.unsqueeze(2)).long().sum(3).amax(1)
+            found.append((begins & (ahead < most)).long().sum(1))
+        counts = [(length - k).clamp(min=0) for k in range(self.n)]
+        return [(x.to(_C.float64) * mask.to(_C.float64)).sum() for x in (*found, *counts, length, closest)]
+
+    def _within(self, ids: Tensor) -> Tensor:
+        ends = ids < 0 if self.end is None else (ids < 0) | (ids == self.end)
+        return ends.long().cumsum(-1) == 0
+
+    def metrics(self, totals: list[float]) -> dict[str, float]:
+        found, counts, (length, closest) = totals[:self.n], totals[self.n:2 * self.n], totals[2 * self.n:]
+        precisions, halves = [], 1.0
+        for matches, count in zip(found, counts):
+            if not matches:
+                halves *= 2 if self.smooth == "exp" else math.inf
+            precisions.append((matches or 1 / halves) / count if count else 0.0)
+        brevity = 1.0 if length >= closest else math.exp(1 - closest / length) if length else 0.0
+        score = 0.0
+        if any(found) and all(precisions):
+            score = brevity * math.exp(sum(map(math.log, precisions)) / self.n)
+        return {"bleu": 100 * score, **{f"precision{k}": 100 * p for k, p in enumerate(precisions, 1)}, "brevity": brevity}

@@ -55,7 +55,8 @@ class DistributedDataParallel(Module):
 
     Parameters and buffers are rank 0's from the start. After backward() every rank has the same gradients: the average
     over all ranks, in which a parameter that a rank has not used counts as zero; one that no rank has used keeps its
-    gradient. Ranks make the same forward and backward calls. The results of autograd.grad() are of this rank alone.
+    gradient. Ranks make the same forward and backward calls. The results of autograd.grad() are of this rank alone. A parameter whose
+    attribute `allreduce` is False is its rank's own, such as the experts of parallel.MoE: it is left alone.
 
     bucket_cap_mb: gradients are sent in buckets, each as soon as it has so many MiB and those before it are sent, while
         backward() goes on with the others.
@@ -75,12 +76,12 @@ class DistributedDataParallel(Module):
         self.bucket_bytes_cap, self.gradient_as_bucket_view = bucket_cap_mb * 2**20, gradient_as_bucket_view
         self._check_alike()
         with no_grad():
-            for tensor in [*module.parameters(), *module.buffers()]:
+            for tensor in [*filter(_shared, module.parameters()), *module.buffers()]:
                 dist.broadcast(tensor, 0)
         self._prepare()
 
     def _prepare(self) -> None:
-        trained = [p for p in self.module.parameters() if p.requires_grad]
+        trained = [p for p in self.module.parameters() if p.requires_grad and _shared(p)]
         if not trained:
             raise ValueError("DistributedDataParallel: the module has no parameter that requires a gradient; use it as it is")
         self._buckets = [_Bucket(params) for params in _bucketed(trained, self.bucket_bytes_cap)]
@@ -101,7 +102,7 @@ class DistributedDataParallel(Module):
 
     def _check_alike(self) -> None:
         """All ranks have local tensors of the same names and types, else an error that names the first that differs."""
-        tensors = [*self.module.named_parameters(), *self.module.named_buffers()]
+        tensors = [*((name, p) for name, p in self.module.named_parameters() if _shared(p)), *self.module.named_buffers()]
         for name, t in tensors:
             if t.is_global:
                 raise TypeError(f"DistributedDataParallel: '{name}' is a global tensor: {t.sbp[0]!r} on {t.placement}; give a local module, "
@@ -179,6 +180,11 @@ class DistributedDataParallel(Module):
             yield
         finally:
             self.require_backward_grad_sync = before
+
+
+def _shared(p: Tensor) -> bool:
+    """Whether it is the same on all ranks, and not this rank's own."""
+    return getattr(p, "allreduce", True) is not False
 
 
 def _bucketed(params: list[Tensor], bytes_cap: float) -> list[list[Tensor]]:
