@@ -38,7 +38,9 @@ Value index_tensor(nb::handle item) {
   if (caster.from_python(item, 0, nullptr)) return caster.value;
   if (!PyUnicode_Check(item.ptr()) && (PySequence_Check(item.ptr()) || nb::hasattr(item, "__array__"))) {
     const bool list = !nb::hasattr(item, "__array__");
-    if (list && PySequence_Size(item.ptr()) == 0) return ops::zeros({0}, DType::kInt64);
+    const Py_ssize_t size = list ? PySequence_Size(item.ptr()) : 1;
+    if (size < 0) throw nb::python_error();
+    if (size == 0) return ops::zeros({0}, DType::kInt64);
     return nb::cast<Tensor>(nb::module_::import_("sluice").attr("as_tensor")(list ? nb::list(item) : item));
   }
   fail(PyFloat_Check(item.ptr()) ? ErrorKind::kIndex : ErrorKind::kType,

@@ -199,3 +199,15 @@ def test_views_in_place_turn_the_tensor_itself():
 
     assert Turned()(sl.ones(2, 3)).shape == (1, 3, 2)
     assert sl.as_strided_(sl.arange(4.0), (2,), (2,)).tolist() == [0.0, 2.0]
+
+
+def test_an_error_of_a_subscripts_own_is_the_users():
+    class Unsized:
+        def __len__(self):
+            raise RuntimeError("no length")
+
+        def __getitem__(self, i):
+            return 0
+
+    with pytest.raises(RuntimeError, match="^no length$"):
+        sl.ones(3)[Unsized()]
