@@ -1,6 +1,5 @@
-"""engine_share.digits, trace.digits, actors_gain.digits, granularity.digits: where the time of a training step goes."""
+"""engine_share.digits, actors_gain.digits, granularity.digits: where the time of a training step goes."""
 import statistics
-import time
 
 import numpy as np
 from common import extent, measure, report, Side, spread, traced_kernels, wanted
@@ -21,36 +20,6 @@ def engine_share(rounds=7, steps=100):
         kernels = traced_kernels(graph)
         shares.append(1 - sum(e["dur"] for e in kernels) / extent(kernels))
     return shares[1:]  # the first round warms up
-
-
-def trace_cost(pairs=600, seconds=0.01):
-    """The time that a step with tracing on takes over one without, in pairs of neighbouring short blocks of steps."""
-    graph, inputs = sluice_graph("digits")
-
-    def block(steps):
-        begin = time.perf_counter()
-        for _ in range(steps):
-            loss = graph(*inputs)
-        loss.item()
-        return (time.perf_counter() - begin) / steps
-
-    block(50)
-    steps = max(1, int(seconds / block(50)))
-    ratios = []
-    for pair in range(pairs):
-        times = {}
-        for on in (pair % 2 == 0, pair % 2 == 1):
-            graph.set_trace(on)
-            times[on] = block(steps)
-        ratios.append(times[True] / times[False] - 1)
-    return ratios
-
-
-def confidence(values, samples=2000):
-    """The 95 % interval of the median, by resampling."""
-    random = np.random.default_rng(0)
-    medians = np.median(random.choice(values, (samples, len(values))), axis=1)
-    return [float(x) for x in np.quantile(medians, (0.025, 0.975))]
 
 
 def augment(images):
@@ -95,10 +64,6 @@ if __name__ == "__main__":
         shares = engine_share()
         report("engine_share.digits", statistics.median(shares), None, "none", "fraction of the step", len(shares),
                spread(shares))
-    if wanted("trace.digits"):
-        ratios = trace_cost()
-        report("trace.digits", statistics.median(ratios), None, "none", "of an untraced step, more", len(ratios),
-               spread([1 + r for r in ratios]), interval=confidence(ratios))
     if wanted("actors_gain.digits"):
         sides = [Side(augmented_side, "host", max(1, THREADS - 1)), Side(augmented_side, "", THREADS)]
         ours, peer = measure(sides)

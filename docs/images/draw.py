@@ -21,6 +21,8 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
+from sluice.serving import Server  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -279,26 +281,62 @@ def what_serves_a_model(work: pathlib.Path, out: pathlib.Path) -> None:
     screenshot(work / "served.svg", out / "served-plan.png", f"{width + 16:.0f},{height + 16:.0f}")
 
 
+def traced_requests(work: pathlib.Path, out: pathlib.Path) -> None:
+    """The picture of docs/serving.md: requests of a few clients above the lanes of two instances."""
+    what_serves_a_model(work, out)
+    trace = work / "trace.json"
+    with Server(work / "models", arguments=["--trace-config", f"file={trace}", "--trace-config", "level=TIMESTAMPS", "--trace-config", "rate=1"]) as server:
+        def client() -> None:
+            with server.client() as one:
+                name = one.metadata("digits")["inputs"][0]["name"]
+                for _ in range(40):
+                    one.infer("digits", {name: np.zeros((1, 1, 8, 8), np.float32)})
+
+        threads = [threading.Thread(target=client) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    run("plan-viz", "html", "models/digits/1/model/members/2", "--trace", "trace.json", "-o", "requests.html", cwd=work)
+    screenshot(work / "requests.html", out / "served-requests.png", "1280,760")
+
+
+def slow_run(work: pathlib.Path, out: pathlib.Path) -> None:
+    """The pictures of docs/plan-viz.md: steps of examples/slow_digits.py at the times that were recorded, before and after it is mended."""
+    for name, slots in (("before", 1), ("after", 2)):
+        subprocess.run([sys.executable, ROOT / "examples/slow_digits.py", "--slots", str(slots)], check=True, cwd=work,
+                       env={**os.environ, "SLUICE_TRACE": f"{name}.slt"})
+        run("plan-viz", "svg", f"{name}.slt", "-o", f"{name}.svg", cwd=work)
+        screenshot(work / f"{name}.svg", out / f"slow-run-{name}.png", "1100,124")
+
+
+def others(work: pathlib.Path, out: pathlib.Path) -> None:
+    """The pictures of README and of the examples."""
+    run(sys.executable, "examples/train_digits.py", "--out", work / "digits")
+    shutil.copy(work / "digits/loss.png", out / "digits-loss.png")
+    classified_in_cpp(work / "digits", out / "digits-in-cpp.png")
+    served_clients(work / "digits/bundle", out / "cpp-service.png")
+    ops_of_ones_own(work, out)
+    prefix = installed(work)
+    sessions_as_actors(work, out, prefix)
+    device_of_ones_own(work, out, prefix)
+    screenshot(work / "digits/two_devices.html", out / "plan.png")
+    run(sys.executable, "-m", "sluice.distributed.launch", "--nproc_per_node", 2, "examples/distributed_digits.py",
+        "--out", work / "ranks")
+    screenshot(work / "ranks/plan.html", out / "digits-ranks.png", "1280,640")
+
+
+PARTS = {"plans": graphs_and_plans, "slow_run": slow_run, "requests": traced_requests, "others": others}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=HERE, help="where the pictures go")
-    out = parser.parse_args().out.resolve()
-    with tempfile.TemporaryDirectory() as folder:
-        work = pathlib.Path(folder)
-        graphs_and_plans(work, out)
-        run(sys.executable, "examples/train_digits.py", "--out", work / "digits")
-        shutil.copy(work / "digits/loss.png", out / "digits-loss.png")
-        classified_in_cpp(work / "digits", out / "digits-in-cpp.png")
-        served_clients(work / "digits/bundle", out / "cpp-service.png")
-        what_serves_a_model(work, out)
-        ops_of_ones_own(work, out)
-        prefix = installed(work)
-        sessions_as_actors(work, out, prefix)
-        device_of_ones_own(work, out, prefix)
-        screenshot(work / "digits/two_devices.html", out / "plan.png")
-        run(sys.executable, "-m", "sluice.distributed.launch", "--nproc_per_node", 2, "examples/distributed_digits.py",
-            "--out", work / "ranks")
-        screenshot(work / "ranks/plan.html", out / "digits-ranks.png", "1280,640")
+    parser.add_argument("--only", choices=PARTS, help="a part of them")
+    args = parser.parse_args()
+    for name in [args.only] if args.only else PARTS:
+        with tempfile.TemporaryDirectory() as folder:
+            PARTS[name](pathlib.Path(folder), args.out.resolve())
 
 
 if __name__ == "__main__":

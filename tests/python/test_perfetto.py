@@ -15,7 +15,7 @@ from sluice import nn
 from sluice._base.tools import find_tool
 from sluice.profiler.query import query
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "plan-viz.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "recordings.md"
 STEPS = 40
 
 

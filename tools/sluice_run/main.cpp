@@ -1,19 +1,23 @@
 // sluice-run: runs a bundle from the shell, on inputs from .npy files or numbers, without Python.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <optional>
 
 #include "base/error.h"
-#include "base/files/sha256.h"
 #include "include/sluice/sluice.hpp"
+#include "tools/sluice_run/audit.h"
 #include "tools/sluice_run/npy.h"
 #include "tools/sluice_run/values.h"
 
 namespace {
 
 using namespace sluice;
+namespace fs = std::filesystem;
 
 constexpr int kDiffers = 2;  // exit status
 
@@ -27,7 +31,10 @@ constexpr const char* kAbout =
     "  sluice-run out/net --fill=random --output=@y.npy    made-up inputs; the result goes to a file\n"
     "  sluice-run out/net --input=@x.npy --expect=@y.npy   compares, and ends with status 2 where results differ\n"
     "  sluice-run out/input --steps=100 --hash             a digest of all results of 100 steps, such as batches\n"
-    "  sluice-run out/net --fill=random --shuffle=7        actors get their messages in an order that 7 chooses";
+    "  sluice-run out/net --fill=random --shuffle=7        actors get their messages in an order that 7 chooses\n"
+    "  sluice-run out/net --fill=random --audit=run.json   a record of the run, and run.slm, the order of its "
+    "messages\n"
+    "  sluice-run --verify=run.json                        runs it again, and says what is not as it was";
 
 struct Arguments {
   std::string bundle;
@@ -36,7 +43,7 @@ struct Arguments {
   double tolerance = 1e-5;
   int cores = 0;
   int64_t steps = 1;
-  std::string record, replay;
+  std::string record, replay, audit, verify, key;
   std::optional<uint64_t> shuffle;
   bool info = false, quiet = false, hash = false;
 };
@@ -45,7 +52,14 @@ void print_ports(const char* what, const std::vector<api::Port>& ports) {
   for (const api::Port& port : ports) fmt::print("{:<8} {}\n", what, port.str());
 }
 
+void load_code(api::Engine& engine, const Arguments& args) {
+  for (const std::string& path : args.backends) engine.load_backend(path);
+  for (const std::string& path : args.extensions) engine.load_extension(path);
+}
+
 void print_info(const Arguments& args) {
+  api::Engine engine;
+  load_code(engine, args);
   const api::Plan plan = api::Plan::load(args.bundle);
   fmt::print("plan     {}: {} actors, {} kernels, {} bytes of memory\n", plan.name(), plan.actors().size(),
              plan.kernels(), plan.memory_bytes());
@@ -65,50 +79,128 @@ int compare(const std::vector<api::Port>& ports, const std::vector<api::Tensor>&
   return different;
 }
 
-// The digest of all results so far: SHA-256 of the one before and of that of each tensor's bytes, both as text.
-std::string followed_by(std::string digest, const std::vector<api::Tensor>& results) {
-  for (const api::Tensor& result : results)
-    digest = sha256_hex(digest + sha256_hex({static_cast<const char*>(result.raw()), result.bytes()}));
-  return digest;
+std::vector<std::string> code_of(const Arguments& args) {
+  std::vector<std::string> code = args.backends;
+  code.insert(code.end(), args.extensions.begin(), args.extensions.end());
+  return code;
 }
 
-int run_bundle(const Arguments& args) {
+// Runs all steps. Once it returns, the order of messages is written.
+struct Ran {
+  run::ResultDigest digest;
+  std::map<std::string, std::string> inputs, outputs;  // digests, where they are asked for
+  int different = 0;
+};
+
+Ran run_steps(const Arguments& args, bool audited) {
   api::Engine engine({.cores = args.cores,
                       .record_messages = args.record,
                       .replay_messages = args.replay,
                       .shuffle_messages = args.shuffle});
-  for (const std::string& path : args.backends) engine.load_backend(path);
-  for (const std::string& path : args.extensions) engine.load_extension(path);
-  if (args.info) {
-    print_info(args);
-    return 0;
-  }
+  load_code(engine, args);
   api::Session session = api::Session::load(engine, args.bundle);
   const std::map<size_t, std::string> files = run::by_port(session.outputs(), args.outputs, "--output");
   const std::vector<api::Tensor> inputs = run::make_inputs(session.inputs(), args.input);
-  std::string digest;
+  Ran ran{run::ResultDigest(args.steps), {}, {}};
   std::vector<api::Tensor> results;
   for (int64_t step = 0; step < args.steps; ++step) {
     results = session.run(inputs);
-    if (args.hash) digest = followed_by(std::move(digest), results);
+    if (args.hash || audited) ran.digest.add(results);
   }
-  if (args.hash) fmt::print("{}\n", digest);
+  if (audited) ran.inputs = run::digests_of(session.inputs(), inputs);
+  if (audited) ran.outputs = run::digests_of(session.outputs(), results);
+  if (args.hash) fmt::print("{}\n", ran.digest.text());
   for (size_t i = 0; i < results.size(); ++i) {
     const auto file = files.find(i);
     if (file != files.end()) run::write_npy(run::file_of(file->second), results[i]);
     if (!args.quiet && !args.hash && file == files.end())
       std::fputs(run::show(session.outputs()[i].name, results[i]).c_str(), stdout);
   }
-  return compare(session.outputs(), results, args) > 0 ? kDiffers : 0;
+  ran.different = compare(session.outputs(), results, args);
+  return ran;
 }
 
-}  // namespace
+int run_bundle(Arguments args) {
+  if (args.audit.empty()) return run_steps(args, false).different > 0 ? kDiffers : 0;
+  const fs::path audit = args.audit;
+  if (args.record.empty()) args.record = fs::path(audit).replace_extension(".slm").string();
+  const fs::path order = args.record;
+  SLUICE_CHECK(order.parent_path() == audit.parent_path() && order != audit,
+               "--audit {}, --record {}: they must be two files of one folder", args.audit, args.record);
+  const std::string key = args.key.empty() ? "" : run::key_of(args.key);
+  run::RunRecord record{{args.bundle, args.input, args.steps, args.cores, args.shuffle}, {}, 1, {}, {}, {}, {}};
+  record.facts = run::facts_of(args.bundle, code_of(args));
+  const Ran ran = run_steps(args, true);
+  record.facts["inputs"] = ran.inputs;
+  record.outputs = ran.outputs;
+  record.every = ran.digest.every();
+  record.digests = ran.digest.kept();
+  record.order = order.filename().string();
+  record.order_digest = run::digest_of_file(args.record);
+  run::write_record(record, args.audit, key);
+  return ran.different > 0 ? kDiffers : 0;
+}
 
-int main(int argc, char** argv) {
-  Arguments args;
-  CLI::App app(kAbout, "sluice-run");
-  app.set_version_flag("--version", std::string(api::version()));
-  app.add_option("bundle", args.bundle, "a directory that sluice.save wrote, or a tar archive of one")->required();
+// A file that is gone with this.
+class TemporaryFile {
+ public:
+  TemporaryFile() : path_((fs::temp_directory_path() / "sluice-run.XXXXXX").string()) {
+    const int descriptor = mkstemp(path_.data());
+    SLUICE_CHECK_KIND(kIo, descriptor >= 0, "{}: cannot be made; the folder must be writable", path_);
+    close(descriptor);
+  }
+  ~TemporaryFile() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Runs what a record says once more, and tells all that is not as it was.
+int verify(Arguments args) {
+  const run::RunRecord record = run::read_record(args.verify, args.key.empty() ? "" : run::key_of(args.key));
+  const run::RunCommand& command = record.command;
+  if (args.bundle.empty()) args.bundle = command.bundle;
+  args.input = command.input, args.steps = command.steps, args.cores = command.cores, args.quiet = true;
+  const fs::path order = fs::path(args.verify).replace_filename(record.order);
+  SLUICE_CHECK(run::digest_of_file(order.string()) == record.order_digest,
+               "{}: the order of messages is not the one of {}; it must be the file that was written with it",
+               order.string(), args.verify);
+  run::Facts facts = run::facts_of(args.bundle, code_of(args));
+  const auto same = [&](const char* section) {
+    return record.facts.contains(section) && facts.at(section) == record.facts.at(section);
+  };
+  const bool replayed = same("build") && same("files");
+  const TemporaryFile again;
+  args.record = again.path();
+  if (replayed)
+    args.replay = order.string();
+  else
+    args.shuffle = command.shuffle;
+  const Ran ran = run_steps(args, true);
+  facts["inputs"] = ran.inputs;
+  std::vector<std::string> lines = run::differences(facts, record.facts);
+  if (!replayed)
+    lines.push_back("order: it was not replayed; only the same build can do so, with the same bundle");
+  else if (run::digest_of_file(again.path()) != record.order_digest)
+    lines.push_back("order: messages came in another order than the one that was replayed");
+  const std::vector<std::string> results = run::differences(ran.digest, ran.outputs, record);
+  lines.insert(lines.end(), results.begin(), results.end());
+  for (const std::string& line : lines) fmt::print("{}\n", line);
+  fmt::print("{}: {} of '{}', {}\n", args.verify, args.steps == 1 ? "a step" : fmt::format("{} steps", args.steps),
+             args.bundle,
+             lines.empty()     ? "in the same order of messages: the results are the same, bit for bit"
+             : results.empty() ? "under other conditions: the results are the same, bit for bit"
+                               : "not confirmed: the results are others");
+  return lines.empty() ? 0 : kDiffers;
+}
+
+void add_run_options(CLI::App& app, Arguments& args) {
   app.add_option("--input", args.input.inputs,
                  "[NAME=]VALUE: @FILE.npy, zeros, random, or numbers with commas between; once for each input")
       ->take_all();
@@ -124,21 +216,44 @@ int main(int argc, char** argv) {
   app.add_option("--steps", args.steps, "how often it is run, on the same inputs; what is shown are the last results")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--cores", args.cores, "that kernels use; 0: all")->check(CLI::NonNegativeNumber);
   app.add_flag("--hash", args.hash, "show nothing but a digest of the bytes of all results of all steps");
+  app.add_flag("--info", args.info, "show inputs, outputs and memory, and run nothing");
   CLI::Option* const replay =
       app.add_option("--replay", args.replay, "FILE: actors get their messages in the order that --record wrote");
   app.add_option("--record", args.record, "FILE: write the order in which actors get their messages, to --replay it");
   app.add_option("--shuffle", args.shuffle, "SEED: it chooses the order of messages; results are the same")
       ->excludes(replay);
-  app.add_option("--cores", args.cores, "that kernels use; 0: all")->check(CLI::NonNegativeNumber);
+  app.add_option("--audit", args.audit, "FILE.json: write what was run, on what, and digests of all results");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments args;
+  CLI::App app(kAbout, "sluice-run");
+  app.set_version_flag("--version", std::string(api::version()));
+  app.add_option("bundle", args.bundle, "a directory that sluice.save wrote, or a tar archive of one");
+  add_run_options(app, args);
+  const std::vector<CLI::Option*> of_a_run = app.get_options();
+  CLI::Option* const verified = app.add_option(
+      "--verify", args.verify, "FILE.json: run what --audit wrote again, and compare; BUNDLE may say where it is now");
+  for (CLI::Option* option : of_a_run)
+    if (!option->get_lnames().empty() && option->get_lnames()[0] != "help" && option->get_lnames()[0] != "version")
+      verified->excludes(option);
+  app.add_option("--key", args.key, "FILE: signs the record of --audit, and tells who signed that of --verify");
   app.add_option("--extension", args.extensions, "a shared library with ops of your own")->take_all();
   app.add_option("--backend", args.backends, "a shared library with a device of your own")->take_all();
-  app.add_flag("--info", args.info, "show inputs, outputs and memory, and run nothing");
   app.add_flag("--quiet", args.quiet, "show no results");
-  app.footer("Exit status: 0; 1 after an error; 2 where results differ from those expected.");
+  app.footer(
+      "Exit status: 0; 1 after an error; 2 where results differ from those expected, or --verify finds a difference.");
   CLI11_PARSE(app, argc, argv);
   try {
-    return run_bundle(args);
+    if (!args.verify.empty()) return verify(args);
+    SLUICE_CHECK(!args.bundle.empty(), "BUNDLE is not given; it must be a directory that sluice.save wrote");
+    if (!args.info) return run_bundle(args);
+    print_info(args);
+    return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "sluice-run: {}\n", error.what());
     return 1;

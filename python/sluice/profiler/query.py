@@ -32,7 +32,7 @@ def query(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """A database in memory, to be read only, of a plan (a plan.json or a bundle) or of a recorded run and its plan.
 
     Tables: streams, actors, kernels, registers, edges, variables, memory; of a run also events, and blame and waits by actor
-    (docs/plan-viz.md). Numbers such as actors.stream are ids of the table of that name. Times are nanoseconds.
+    (docs/recordings.md). Numbers such as actors.stream are ids of the table of that name. Times are nanoseconds.
 
     memory has a row for each buffer, with the line of the kernel that writes it first, and for each variable, with that of its first
     reader. kind is register (a slot of one), intermediate, workspace, variable or constant.
