@@ -1,7 +1,7 @@
 """A network of 8-bit integers that hears keywords: for a microcontroller with a microphone and no floats.
 
 Words are made up, since no recordings are shipped: a speaker's voice is harmonics of a pitch, of which a vowel's two formants let some
-through, and a word is a glide between vowels. What the network sees is a picture of 16 bands by 16 moments, of logarithms of energies.
+through, and a word is a glide between vowels. The network sees a picture of 16 bands by 16 moments, of logarithms of energies.
 It is trained in floats, made integers whose sums are scaled by integers alone, and written to --out as C: `make -C OUT check` compares
 every bit on this machine, and `make -C OUT run-cortex-m4` in qemu.
 """

@@ -1,4 +1,4 @@
-"""What digits.yaml names: scikit-learn's handwritten digits as pipelines, and a small net."""
+"""The parts that digits.yaml names: scikit-learn's handwritten digits as pipelines, and a small net."""
 
 from typing import Any
 

@@ -54,7 +54,7 @@ struct RunRecord {
   std::string order, order_digest;             // the file of the order of messages, beside the record
 };
 
-// What a key's file has. Throws kIo; kValue where it is empty.
+// The contents of a key's file. Throws kIo; kValue where it is empty.
 std::string key_of(const std::string& path);
 // SHA-256 of a file. Throws kIo.
 std::string digest_of_file(const std::string& path);

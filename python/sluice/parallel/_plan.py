@@ -89,7 +89,7 @@ def _pattern(key: str) -> re.Pattern[str]:
 
 
 def _plan_of(model: Any) -> dict[str, str]:
-    """What the model itself says, as transformers' models do."""
+    """The plan that the model carries, as those of transformers do."""
     plan = dict(getattr(model, "_tp_plan", None) or {})
     return plan or dict(getattr(getattr(model, "config", None), "base_model_tp_plan", None) or {})
 

@@ -1,4 +1,4 @@
-"""What lies where, in text."""
+"""Shows in text what lies where."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def visualize_sharding(t: Any, *, width: int = 9) -> str:
 
 
 def conversions(graph: Any) -> str:
-    """What a compiled graph brings from lying one way to lying another, as a table: the kind, the module that wants it, from
+    """A table of the tensors that a compiled graph moves from one layout to another: the kind, the module that wants it, from
     where to where, and the bytes that travel between devices in a call; and their sum."""
     found = graph._call.session.conversions()
     rows = [("kind", "module", "from", "to", "bytes")]

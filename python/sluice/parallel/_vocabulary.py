@@ -47,7 +47,7 @@ def lookup(ids: Tensor, weight: Tensor, mesh: placement, axis: str = "tp") -> Te
 def cross_entropy(logits: Tensor, target: Tensor, *, mesh: placement, axis: str = "tp", ignore_index: int = -100,
                   reduction: str = "mean") -> Tensor:
     """nn.functional.cross_entropy of logits (..., V) and classes (...), with the classes in parts along an axis of `mesh`, as a
-    head that is split "colwise" makes them. What travels are numbers of a row: maxima, sums, and the logit of the target."""
+    head that is split "colwise" makes them. Only numbers of a row travel: maxima, sums, and the logit of the target."""
     if reduction not in _REDUCTIONS:
         raise _C.ValueError(f"cross_entropy: reduction is {reduction!r}; must be one of {', '.join(_REDUCTIONS)}")
     size, n = logits._shape[-1], mesh.size(axis)
@@ -112,7 +112,7 @@ class CrossEntropyLoss(Module):
 
 def split_sequence(module: Module, mesh: placement, dp: str, tp: str) -> None:
     """The module computes on parts of the sequence, the dim before the last: norms and dropout need no more (Korthikanti et al. 2022).
-    What it is given comes in parts, and so does what it gives on to others of its kind."""
+    It takes its input in parts, and gives its results in parts to others of its kind."""
     def lay(module: Module, args: tuple[Any, ...]) -> Any:
         x = args[0] if args else None
         if not isinstance(x, Tensor) or x.ndim < 2 or not _C.touches_graph(x):
