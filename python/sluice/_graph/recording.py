@@ -14,7 +14,7 @@ _running: trace | None = None
 
 
 class trace:
-    """Records what the plans of all graphs do inside of the `with` block, each in a file of its own.
+    """Records the steps of all graphs that are called inside of the `with` block, each plan's in a file of its own.
 
     The first plan that runs goes to `path`, others to "path.2", "path.3" (in front of its suffix). A path that ends in ".json" gets
     Chrome's JSON, for Perfetto; any other a recording for `plan-viz blame`, `trace` and `latency`, which takes at most 8 bytes
@@ -50,10 +50,7 @@ class trace:
         _running = None
         try:
             for _, _, file, session in self._files:
-                try:
-                    session.synchronize()
-                except Exception:  # a step's own failure has been told, or will be, where the step was called
-                    pass
+                _wait_for(session)
                 file.close()
             if self._folder is not None:
                 for name, path, _, _ in self._files:
@@ -68,6 +65,7 @@ class trace:
             if id(session) in self._known:
                 continue
             path = self._next_path()
+            _wait_for(session)  # steps that were called before are not of this recording
             self._files.append((call.name, path, session.record_trace(path), session))
             self._known.add(id(session))
 
@@ -78,6 +76,14 @@ class trace:
         if int(os.environ.get("WORLD_SIZE") or 1) > 1:
             stem += f".rank{os.environ.get('RANK', 0)}"
         return stem + (f".{number}" if number > 1 else "") + suffix
+
+
+def _wait_for(session: Any) -> None:
+    """Until the steps that were called have ended."""
+    try:
+        session.synchronize()
+    except Exception:  # a step's own failure has been told, or will be, where the step was called
+        pass
 
 
 def runs(call: Any) -> None:
