@@ -245,7 +245,7 @@ VALUES = [1, 2.5, -1, True, None, "it's", b"x", 1j, float("inf"), float("-inf"),
           sl.Size([2, 3]), sl.Tensor, same, sl.relu]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: getattr(value, "__name__", repr(value)))
 def test_arguments_are_the_same_in_the_code(value):
     graph = sl.fx.Graph()
     graph.output(graph.call_function(same, (value,)))

@@ -9,6 +9,8 @@ import sys
 import pytest
 
 import sluice
+from sluice._base.tools import find_tool
+from test_tiny import STRICT
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/zoo"
 STYLES = ("timm", "torchbench", "transformers")
@@ -59,6 +61,27 @@ def test_losses_are_equal_eagerly_compiled_and_in_torch(zoo, style):  # PT-19, P
     assert {name: why for name, (why, _) in found.items() if why} == {}
     # The layers that OPT leaves out are drawn anew in each step.
     assert [name for name, (_, eager_calls) in found.items() if eager_calls] == (["opt"] if style == "transformers" else [])
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_steps_of_training_become_c_without_a_warning(zoo, style, tmp_path, count):
+    """But for OPT's, which a value decides about, so that it is no graph."""
+    printed, no_graphs = 0, []
+    for _, name in zoo.models([style]):
+        training, bundle = zoo.Training("graph", style, name), tmp_path / name
+        try:
+            training._step.compile(*training._given)
+        except RuntimeError:
+            no_graphs.append(name)
+            continue
+        sluice.save(training._step, bundle)
+        for command in ([find_tool("sluice-compile"), bundle, "--to", "c", "--name", "net", "-o", tmp_path / "net.c"],
+                        ["gcc", *STRICT.split(), "-O0", "-c", "net.c"]):
+            done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+            assert done.returncode == 0, f"{name}: {done.stderr}"
+        printed += 1
+    count("steps of training of the zoo as C without a warning", printed, style)
+    assert no_graphs == (["opt"] if style == "transformers" else []) and printed >= 10
 
 
 @pytest.mark.filterwarnings("ignore:compile:RuntimeWarning")
