@@ -8,6 +8,7 @@
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <thread>
@@ -28,14 +29,25 @@ auto unless_ended(F&& f) -> decltype(f()) {
   }
 }
 
+// The thread in which the process exits; none before its exit.
+inline std::atomic<std::thread::id> exiting_thread;
+
+inline bool exits_elsewhere() {
+  const std::thread::id exiting = exiting_thread;
+  return exiting != std::thread::id() && exiting != std::this_thread::get_id();
+}
+
+// Calls of Python in which the calling thread is, below C++. A thread of Python's own is in none.
+inline thread_local int calls_of_python = 0;
+
 // From now on std::terminate, where no exception is the reason, lets each thread sleep that is not the calling one:
 // code that is not ours has noexcept frames, too, between a thread and the interpreter that ends it. Call it once, at
 // exit.
 inline void let_ended_threads_sleep() {
-  static const std::thread::id exiting = std::this_thread::get_id();
+  exiting_thread = std::this_thread::get_id();
   static const std::terminate_handler before = std::get_terminate();
   std::set_terminate([] {
-    if (std::current_exception() == nullptr && std::this_thread::get_id() != exiting) sleep_until_exit();
+    if (std::current_exception() == nullptr && exits_elsewhere()) sleep_until_exit();
     before();
     std::abort();
   });
@@ -43,8 +55,11 @@ inline void let_ended_threads_sleep() {
 
 class GilAcquire {
  public:
-  GilAcquire() : state_(unless_ended([] { return PyGILState_Ensure(); })) {}
-  ~GilAcquire() { PyGILState_Release(state_); }
+  GilAcquire() : state_(unless_ended([] { return PyGILState_Ensure(); })) { ++calls_of_python; }
+  ~GilAcquire() {
+    --calls_of_python;
+    PyGILState_Release(state_);
+  }
   GilAcquire(const GilAcquire&) = delete;
   GilAcquire& operator=(const GilAcquire&) = delete;
 
@@ -52,10 +67,13 @@ class GilAcquire {
   const PyGILState_STATE state_;
 };
 
+// A daemon thread whose call ends at the exit sleeps. It would go on with the error of a graph that was closed, and a
+// thread that prints one while CPython 3.13 ends aborts the process.
 class GilRelease {
  public:
   GilRelease() : state_(PyEval_SaveThread()) {}
   ~GilRelease() {
+    if (calls_of_python == 0 && exits_elsewhere()) sleep_until_exit();
     unless_ended([this] { PyEval_RestoreThread(state_); });
   }
   GilRelease(const GilRelease&) = delete;
