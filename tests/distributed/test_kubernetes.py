@@ -14,7 +14,7 @@ from rank_programs import environment  # noqa: F401: fixture
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples/kubernetes"
-# What Kubernetes tells every container besides, here of a service called "digits" and of its own one.
+# Kubernetes tells every container this besides, here of a service called "digits" and of its own one.
 ALWAYS = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443", "KUBERNETES_PORT": "tcp://10.96.0.1:443",
           "DIGITS_SERVICE_HOST": "10.96.0.7", "DIGITS_PORT": "tcp://10.96.0.7:29500", "DIGITS_PORT_29500_TCP_ADDR": "10.96.0.7"}
 

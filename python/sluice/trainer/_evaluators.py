@@ -120,7 +120,7 @@ class Bleu(Evaluator):
         length, lengths = begins.long().sum(1), others.long().sum(2)
         off = (lengths - length.unsqueeze(1)).abs() * (references._shape[2] + 1) + lengths  # how far, then how long
         closest = fn.gather(lengths, 1, off.argmin(1, keepdim=True)).squeeze(1)
-        # Whether the n-grams that begin at i and at j are equal: (rows, i, j), and with references (rows, references, i, j).
+        # True where the n-grams that begin at i and at j are equal: (rows, i, j), and with references (rows, references, i, j).
         own = same = ids.unsqueeze(2) == ids.unsqueeze(1)
         other = alike = ids.reshape(-1, 1, ids._shape[1], 1) == references.unsqueeze(2)
         found: list[Tensor] = []
