@@ -338,6 +338,7 @@ class alignas(64) Node {
   bool sent_ = false;        // the firing under way has emitted or released something
   bool end_told_ = false;    // of a sink, to the listener
   bool has_unseen_ = false;  // firings since take_unseen_failure() found one
+  uint32_t cause_ = 0;       // of the next firing, or the one under way
   std::atomic<uint64_t> published_firings_{0};
   std::atomic<uint64_t> published_waits_{0};
   const Meeting* receiving_ = nullptr;  // its kernel, of a node whose free slots another rank may fill
@@ -345,7 +346,6 @@ class alignas(64) Node {
   std::atomic<int64_t> published_busy_ns_{0};
   std::atomic<uint64_t> published_left_out_{0};
   const int actor_;
-  uint32_t cause_ = 0;  // of the next firing, or the one under way
   int ends_due_ = 0;    // input edges that have not ended; and the stop of a source, which may end before it
   int freed_slot_ = 0;  // of the ack being handled
   std::atomic<int> activity_{kIdle};
