@@ -15,6 +15,8 @@ bool same_layout(const Shape& shape, const Strides& a, const Strides& b) {
 }
 
 Strides canonical_strides(const Shape& shape, const Strides& strides) {
+  // Every step means something then, which is what most tensors are like.
+  if (std::none_of(shape.begin(), shape.end(), [](int64_t dim) { return dim < 2; })) return strides;
   if (is_contiguous(shape, strides)) return contiguous_strides(shape);
   if (shape.rank() >= 3) {
     const Strides channels_last = channels_last_strides(shape);
@@ -30,9 +32,6 @@ Strides canonical_strides(const Shape& shape, const Strides& strides) {
   return made;
 }
 
-bool is_canonical(const TensorSpec& spec) {
-  if (std::none_of(spec.shape.begin(), spec.shape.end(), [](int64_t dim) { return dim < 2; })) return true;
-  return canonical_strides(spec.shape, spec.strides) == spec.strides;
-}
+bool is_canonical(const TensorSpec& spec) { return canonical_strides(spec.shape, spec.strides) == spec.strides; }
 
 }  // namespace sluice
