@@ -5,6 +5,7 @@
 #include <complex>
 #include <cstdint>
 
+#include "kernels/cpu/math/vector_exponentials.h"
 #include "kernels/cpu/math/vector_math.h"
 #include "kernels/cpu/math/vector_trigonometry.h"
 
@@ -43,10 +44,29 @@ SLUICE_INLINE float tan(float x) { return tan_f(x); }
 SLUICE_INLINE double tan(double x) { return std::tan(x); }
 SLUICE_INLINE float atan(float x) { return atan_f(x); }
 SLUICE_INLINE double atan(double x) { return std::atan(x); }
+SLUICE_INLINE float exp2(float x) { return exp2_f(x); }
+SLUICE_INLINE double exp2(double x) { return std::exp2(x); }
+SLUICE_INLINE float log2(float x) { return log2_f(x); }
+SLUICE_INLINE double log2(double x) { return std::log2(x); }
+SLUICE_INLINE float log10(float x) { return log10_f(x); }
+SLUICE_INLINE double log10(double x) { return std::log10(x); }
+SLUICE_INLINE float sinh(float x) { return sinh_f(x); }
+SLUICE_INLINE double sinh(double x) { return std::sinh(x); }
+SLUICE_INLINE float cosh(float x) { return cosh_f(x); }
+SLUICE_INLINE double cosh(double x) { return std::cosh(x); }
+SLUICE_INLINE float atanh(float x) { return atanh_f(x); }
+SLUICE_INLINE double atanh(double x) { return std::atanh(x); }
+SLUICE_INLINE float erfc(float x) { return erfc_f(x); }
+SLUICE_INLINE double erfc(double x) { return std::erfc(x); }
+SLUICE_INLINE float asin(float x) { return asin_f(x); }
+SLUICE_INLINE double asin(double x) { return std::asin(x); }
+SLUICE_INLINE float acos(float x) { return acos_f(x); }
+SLUICE_INLINE double acos(double x) { return std::acos(x); }
 SLUICE_INLINE float atan2(float y, float x) { return atan2_f(y, x); }
 SLUICE_INLINE double atan2(double y, double x) { return std::atan2(y, x); }
 SLUICE_INLINE float pow(float a, float b) { return pow_f(a, b); }
 SLUICE_INLINE double pow(double a, double b) { return std::pow(a, b); }
+SLUICE_INLINE float log1p_of_share(float x) { return log1p_of_share_f(x); }
 SLUICE_INLINE float erfinv_of(float x) { return erfinv_f(x); }
 
 // C's lgamma also writes a global variable, signgam, which threads would do at once.

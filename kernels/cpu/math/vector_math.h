@@ -75,13 +75,14 @@ SLUICE_INLINE float expm1_f(float x) {
   return 2.f * (s * q + (s - 0.5f));
 }
 
-SLUICE_INLINE float log_f(float x) {
+// x = 2^exponent * (1 + m) with m within 0.42 of 0. Returns log(1 + m) - m. REQUIRES: x > 0, and finite.
+SLUICE_INLINE float log_reduced(float x, float& exponent, float& m) {
   const bool tiny = x < 1.17549435e-38f;
   const float scaled = tiny ? x * 8388608.f : x;
   const uint32_t bits = static_cast<uint32_t>(to_bits(scaled));
   const int32_t e = static_cast<int32_t>(bits - 0x3f3504f3u) >> 23;  // relative to sqrt(1/2)
-  const float m = from_bits(static_cast<int32_t>(bits - (static_cast<uint32_t>(e) << 23))) - 1.f;
-  const float exponent = static_cast<float>(e) - (tiny ? 23.f : 0.f);
+  m = from_bits(static_cast<int32_t>(bits - (static_cast<uint32_t>(e) << 23))) - 1.f;
+  exponent = static_cast<float>(e) - (tiny ? 23.f : 0.f);
   float p = 0.0733243749f;
   p = p * m - 0.116598874f;
   p = p * m + 0.116346769f;
@@ -91,11 +92,43 @@ SLUICE_INLINE float log_f(float x) {
   p = p * m + 0.200006887f;
   p = p * m - 0.249999806f;
   p = p * m + 0.333333313f;
-  const float tail = m * m * (p * m - 0.5f) - exponent * 2.12194440e-4f;
-  float y = (m + tail) + exponent * 0.693359375f;
+  return m * m * (p * m - 0.5f);
+}
+
+// `y`, a logarithm of x, where x is positive and finite; else what all logarithms are there.
+SLUICE_INLINE float as_logarithm(float y, float x) {
   y = x == INFINITY ? x : y;
   y = x == 0.f ? -INFINITY : y;
   return x >= 0.f ? y : NAN;
+}
+
+SLUICE_INLINE float log_f(float x) {
+  float exponent, m;
+  const float tail = log_reduced(x, exponent, m) - exponent * 2.12194440e-4f;
+  return as_logarithm((m + tail) + exponent * 0.693359375f, x);
+}
+
+// 2^y, which is 0 in float32 where y is below -160, and infinite above 130.
+SLUICE_INLINE double exp2_for_float(double y) {
+  y = y < -160. ? -160. : y;
+  y = y > 130. ? 130. : y;
+  y = y == y ? y : 0.;
+  const double shifted = y + 6755399441055744.;  // adding 1.5 * 2^52 rounds to an integer
+  const double r = (y - (shifted - 6755399441055744.)) * 0.6931471805599453;
+  const auto n = static_cast<int32_t>(shifted - 6755399441055744.);
+  double p = 1. / 40320;
+  p = p * r + 1. / 5040;
+  p = p * r + 1. / 720;
+  p = p * r + 1. / 120;
+  p = p * r + 1. / 24;
+  p = p * r + 1. / 6;
+  p = p * r + 0.5;
+  p = p * r + 1.;
+  p = p * r + 1.;
+  const int64_t scale_bits = static_cast<int64_t>(n + 1023) << 52;
+  double scale;
+  std::memcpy(&scale, &scale_bits, sizeof scale);
+  return p * scale;
 }
 
 // Through double, which rounds once: powers overflow and vanish as they should, and errors of the logarithm do not
@@ -118,26 +151,7 @@ SLUICE_INLINE float pow_f(float a, float b) {
   double log2 = static_cast<double>(e - (tiny ? 23 : 0)) + q * s * 2.8853900817779268;
   log2 = x == INFINITY ? static_cast<double>(INFINITY) : log2;
   log2 = x == 0.f ? -static_cast<double>(INFINITY) : log2;
-  double y = log2 * static_cast<double>(b);
-  y = y < -160. ? -160. : y;  // 0 in float32
-  y = y > 130. ? 130. : y;    // infinite
-  y = y == y ? y : 0.;
-  const double shifted = y + 6755399441055744.;  // adding 1.5 * 2^52 rounds to an integer
-  const double r = (y - (shifted - 6755399441055744.)) * 0.6931471805599453;
-  const auto n = static_cast<int32_t>(shifted - 6755399441055744.);
-  double p = 1. / 40320;
-  p = p * r + 1. / 5040;
-  p = p * r + 1. / 720;
-  p = p * r + 1. / 120;
-  p = p * r + 1. / 24;
-  p = p * r + 1. / 6;
-  p = p * r + 0.5;
-  p = p * r + 1.;
-  p = p * r + 1.;
-  const int64_t scale_bits = static_cast<int64_t>(n + 1023) << 52;
-  double scale;
-  std::memcpy(&scale, &scale_bits, sizeof scale);
-  float result = static_cast<float>(p * scale);
+  float result = static_cast<float>(exp2_for_float(log2 * static_cast<double>(b)));
   // A negative base: odd powers are negative, and there are none that are not whole.
   const bool whole = std::trunc(b) == b, odd = whole && std::trunc(b * 0.5f) != b * 0.5f;
   result = odd ? std::copysign(result, a) : result;

@@ -119,6 +119,34 @@ SLUICE_INLINE float atan2_f(float y, float x) {
   return x != x || y != y ? x + y : std::copysign(angle, y);
 }
 
+// asin(s) for 0 <= s <= 1/2.
+SLUICE_INLINE float asin_below_half(float s) {
+  const float z = s * s;
+  float p = 0.0375651866f;
+  p = p * z + 0.0144026149f;
+  p = p * z + 0.0318176076f;
+  p = p * z + 0.0445157215f;
+  p = p * z + 0.0750051066f;
+  p = p * z + 0.166666597f;
+  return s * z * p + s;
+}
+
+// The half of the angle whose cosine is a, and a itself, have small sines.
+SLUICE_INLINE float asin_f(float x) {
+  const float a = std::fabs(x);
+  const bool upper = a > 0.5f;
+  const float y = asin_below_half(upper ? std::sqrt(0.5f - 0.5f * a) : a);
+  return std::copysign(upper ? 1.57079633f - 2.f * y : y, x);
+}
+
+SLUICE_INLINE float acos_f(float x) {
+  const float a = std::fabs(x);
+  const bool upper = a > 0.5f;
+  const float y = asin_below_half(upper ? std::sqrt(0.5f - 0.5f * a) : a);
+  const float steep = x < 0.f ? 3.14159265f - 2.f * y : 2.f * y;
+  return upper ? steep : 1.57079633f - std::copysign(y, x);
+}
+
 // Polynomials in what -log(1 - x^2) is near, as the expression in double (base/scalar/special_functions.inc).
 SLUICE_INLINE float erfinv_f(float x) {
   const float w = -log_f((1.f - x) * (1.f + x));

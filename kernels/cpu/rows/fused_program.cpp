@@ -143,14 +143,21 @@ class FusedProgram::Builder {
     const DType dtype = operand(step, 0).dtype;
     const TileType tile = tile_type(dtype);
     const ScalarOp* op = find_scalar_op(step.op, step.attrs);
-    const Loop loop = op == nullptr || is_complex(dtype) ? nullptr : loop_of(*find_loops(*op), tile);
+    const LoopSet* loops = op == nullptr || is_complex(dtype) ? nullptr : find_loops(*op);
+    if (dtype == DType::kBool && loops != nullptr && loops->b8 != nullptr) {
+      wants(static_cast<size_t>(op->inputs));
+      for (size_t i = 0; i < count; ++i) made.in[i] = as_elements(step.operands[i]);
+      made.loop = loops->b8;
+      return define(made, TileType::kBool, DType::kBool);
+    }
+    const Loop loop = loops == nullptr ? nullptr : loop_of(*loops, tile);
     SLUICE_CHECK_KIND(kUnsupported, loop != nullptr && static_cast<size_t>(op->inputs) == count,
                       "fused: step {} of {} operands of {}: has no cpu form; run the steps one by one", step.op, count,
                       dtype_name(dtype));
     program_.heavy_ |= op->heavy;
     made.loop = loop;
     const size_t one = one_of(step);
-    if (const Loop with_one = loop_with_one(*find_loops(*op), tile, one)) made.loop = with_one;
+    if (const Loop with_one = loop_with_one(*loops, tile, one)) made.loop = with_one;
     for (size_t i = 0; i < count; ++i) made.in[i] = as_tile(step.operands[i], tile, i == one && made.loop != loop);
     if (tile == TileType::kFloat && !op->gives_bool && *op->mode == '\0' && count <= 2 && (one == count || one == 1))
       made.link = {op->name, count == 1     ? ChainLink::Other::kNone

@@ -33,6 +33,15 @@ const UnaryCase kUnary[] = {
     {"floor", [](double x) { return std::floor(x); }, -3, 3},
     {"round", [](double x) { return std::nearbyint(x); }, -3, 3},
     {"sin", [](double x) { return std::sin(x); }, -9, 9},
+    {"exp2", [](double x) { return std::exp2(x); }, -120, 120},
+    {"log2", [](double x) { return std::log2(x); }, 1e-6, 1e6},
+    {"log10", [](double x) { return std::log10(x); }, 1e-6, 1e6},
+    {"sinh", [](double x) { return std::sinh(x); }, -89, 89},
+    {"cosh", [](double x) { return std::cosh(x); }, -89, 89},
+    {"atanh", [](double x) { return std::atanh(x); }, -0.99, 0.99},
+    {"asin", [](double x) { return std::asin(x); }, -1, 1},
+    {"acos", [](double x) { return std::acos(x); }, -1, 0.99},
+    {"erfc", [](double x) { return std::erfc(x); }, -5, 9},
 };
 
 TEST(Elementwise, UnaryMatchesReference) {
@@ -78,6 +87,29 @@ TEST(Elementwise, SpecialValues) {
   EXPECT_EQ(at("tanh", inf), 1);
   EXPECT_EQ(at("tanh", -inf), -1);
   EXPECT_TRUE(std::isnan(at("tanh", nan)));
+  for (int power = -30; power <= 30; ++power) {
+    EXPECT_EQ(at("log2", std::exp2(power)), power);
+    EXPECT_EQ(at("exp2", power), std::exp2(power));
+    EXPECT_EQ(at("log10", std::pow(10., power)), power);
+  }
+  EXPECT_EQ(at("exp2", 128), inf);
+  EXPECT_EQ(at("exp2", -150), 0);
+  for (const char* log : {"log2", "log10"}) {
+    EXPECT_EQ(at(log, 0), -inf);
+    EXPECT_EQ(at(log, inf), inf);
+    EXPECT_TRUE(std::isnan(at(log, -1)));
+  }
+  EXPECT_EQ(at("sinh", -inf), -inf);
+  EXPECT_EQ(at("sinh", 90), inf);
+  EXPECT_EQ(at("cosh", -inf), inf);
+  EXPECT_EQ(at("atanh", -1), -inf);
+  EXPECT_EQ(at("erfc", inf), 0);
+  EXPECT_EQ(at("erfc", -inf), 2);
+  EXPECT_EQ(at("acos", 1), 0);
+  for (const char* bounded : {"atanh", "asin", "acos"}) EXPECT_TRUE(std::isnan(at(bounded, 1.5))) << bounded;
+  for (const char* odd : {"sinh", "atanh", "asin"}) EXPECT_TRUE(std::signbit(at(odd, -0.0))) << odd;
+  for (const char* op : {"exp2", "log2", "log10", "sinh", "cosh", "atanh", "asin", "acos", "erfc"})
+    EXPECT_TRUE(std::isnan(at(op, nan))) << op;
   EXPECT_EQ(at("erf", inf), 1);
   EXPECT_TRUE(std::isnan(at("erf", nan)));
   EXPECT_EQ(at("sigmoid", -inf), 0);
@@ -87,6 +119,15 @@ TEST(Elementwise, SpecialValues) {
   };
   EXPECT_TRUE(std::isnan(two("maximum", nan, 1)));
   EXPECT_TRUE(std::isnan(two("minimum", 1, nan)));
+  for (const char* sum : {"logaddexp", "logaddexp2"}) {
+    EXPECT_EQ(two(sum, inf, inf), inf);
+    EXPECT_EQ(two(sum, inf, -inf), inf);
+    EXPECT_EQ(two(sum, -inf, -inf), -inf);
+    EXPECT_EQ(two(sum, -inf, 3), 3);
+    EXPECT_TRUE(std::isnan(two(sum, nan, 1)));
+  }
+  EXPECT_EQ(two("logaddexp2", 5, 5), 6);
+  EXPECT_NEAR(two("logaddexp", 3, 1), std::log(std::exp(3.) + std::exp(1.)), 1e-6);
   EXPECT_EQ(two("remainder", -7, 3), 2);
   EXPECT_EQ(two("fmod", -7, 3), -1);
   EXPECT_EQ(two("floor_divide", -7, 2), -4);
