@@ -43,6 +43,7 @@ struct CallPlan {
   std::vector<TensorSpec> results;               // as the kernel gives them
   std::vector<TensorType> outputs;
   std::vector<plan::InPlacePair> in_place;  // which operands the kernel may overwrite
+  std::vector<Value> numbers;               // further operands, behind the inputs, which are the same in each call
 
   bool matches(const CallKey& key) const;
 };

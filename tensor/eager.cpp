@@ -106,7 +106,8 @@ struct EagerExecutor::Impl {
   CallCache cache{kCachedCalls};
 
   std::shared_ptr<const CallPlan> prepare(const CallKey& key) const;
-  std::optional<AttrGraph> steps_in_one_pass(const CallKey& key, Types types) const;
+  std::optional<graph::OnePass> steps_in_one_pass(const CallKey& key, Types types) const;
+  Value made_number(const graph::OnePass::Number& number) const;
   std::shared_ptr<const CallPlan> plan_for(const CallKey& key);
   void run(const PreparedKernel& kernel, KernelArgs args, int cores) const;
   // Not at every call, whose kernel may take less time.
@@ -145,13 +146,26 @@ void EagerExecutor::Impl::run(const PreparedKernel& kernel, KernelArgs args, int
 }
 
 // An elementwise op without a kernel runs as the body of a fused one, where its device has that.
-std::optional<AttrGraph> EagerExecutor::Impl::steps_in_one_pass(const CallKey& key, Types types) const {
+std::optional<graph::OnePass> EagerExecutor::Impl::steps_in_one_pass(const CallKey& key, Types types) const {
   const KernelTable& table = kernels.table();
   if (!table.find(ops::fused_op().name, key.device.kind)) return {};
-  return graph::steps_of(*key.op, types, *key.attrs, key.device, [&](const plan::KernelQuery& query) {
+  if (std::find(key.inputs.begin(), key.inputs.end(), nullptr) != key.inputs.end()) return {};
+  auto pass = graph::steps_of(*key.op, types, *key.attrs, key.device, [&](const plan::KernelQuery& query) {
     const KernelDef* def = table.find(query.op, query.device.kind);
     return def != nullptr && def->can_fuse != nullptr && def->can_fuse(query);
   });
+  // A plan keeps its numbers, and device memory must not outlive its queue.
+  if (pass && !pass->numbers.empty() && key.device.kind != DeviceKind::kCpu) return {};
+  return pass;
+}
+
+// A tensor without dims in host memory.
+Value EagerExecutor::Impl::made_number(const graph::OnePass::Number& number) const {
+  const auto made = allocate_tensor(host_memory, {number.dtype, {}}, {});
+  const plan::KernelQuery query{"full", number.full, {}, {made->spec()}, {}, 1};
+  void* outputs[] = {made->data()};
+  run(*kernels.get(query), {{}, outputs, nullptr, nullptr}, 1);
+  return Value(made);
 }
 
 std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key) const {
@@ -176,13 +190,14 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
   const OpDef* made = &op;  // what the kernel is of
   Attrs attrs = *key.attrs;
   if (op.decompose && !def) {
-    const std::optional<AttrGraph> steps = steps_in_one_pass(key, types);
-    if (!steps) {
+    const std::optional<graph::OnePass> pass = steps_in_one_pass(key, types);
+    if (!pass) {
       plan->decompose = true;
       return plan;
     }
     made = &ops::fused_op();
-    attrs = {*steps};
+    attrs = {pass->body};
+    for (const graph::OnePass::Number& number : pass->numbers) plan->numbers.push_back(made_number(number));
     def = table.find(made->name, key.device.kind);
   }
   SLUICE_CHECK_KIND(kUnsupported, def != nullptr || key.device.kind == DeviceKind::kCpu,
@@ -191,14 +206,16 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
   if (!def) def = &table.get(op.name, key.device.kind);  // throws, naming the op
 
   plan::KernelQuery query{made->name, name_attrs(*made, attrs), plan->inputs, {}, key.device, key.threads};
+  for (const Value& number : plan->numbers) query.inputs.push_back(TensorSpec::contiguous(number.type()));
   for (const TensorType& type : plan->outputs) query.outputs.push_back(TensorSpec::contiguous(type));
   plan::LayoutPreference wanted;
   if (def->layouts) wanted = def->layouts(query);
   wanted.inputs.resize(query.inputs.size(), plan::Layout::kContiguous);
   wanted.outputs.resize(query.outputs.size(), plan::Layout::kContiguous);
   for (size_t i = 0; i < query.inputs.size(); ++i) {
-    query.inputs[i] = taken(wanted.inputs[i], plan->inputs[i]);
-    plan->copied.push_back(!same_layout(query.inputs[i], plan->inputs[i]));
+    const TensorSpec given = query.inputs[i];
+    query.inputs[i] = taken(wanted.inputs[i], given);
+    plan->copied.push_back(!same_layout(query.inputs[i], given));
   }
   for (size_t i = 0; i < query.outputs.size(); ++i) query.outputs[i] = taken(wanted.outputs[i], query.outputs[i]);
   plan->kernel = kernels.get(query, current_functions);
@@ -377,6 +394,11 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
   }
   if (device.kind != DeviceKind::kCpu) [[unlikely]]
     return call_on_device(op, inputs, *plan);
+  if (!plan->numbers.empty()) {
+    Few<Value> all(inputs.begin(), inputs.end());
+    all.insert(all.end(), plan->numbers.begin(), plan->numbers.end());
+    return call_on_host({all.data(), all.size()}, *plan);
+  }
   return call_on_host(inputs, *plan);
 }
 

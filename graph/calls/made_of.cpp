@@ -1,7 +1,11 @@
 #include "graph/calls/made_of.h"
 
+#include <algorithm>
+#include <numeric>
 #include <set>
+#include <string_view>
 
+#include "base/scalar_ops.h"
 #include "graph/builder.h"
 #include "graph/ops/fused.h"
 #include "graph/tape.h"
@@ -33,9 +37,9 @@ std::vector<std::string> made_of(const OpDef& op) {
   return {names.begin(), names.end()};
 }
 
-std::optional<AttrGraph> steps_of(const OpDef& op, Types inputs, const Attrs& attrs, const DeviceId& device,
-                                  const std::function<bool(const plan::KernelQuery&)>& can_fuse) {
-  if (op.decompose == nullptr || !ops::can_be_step(op)) return std::nullopt;
+std::optional<OnePass> steps_of(const OpDef& op, Types inputs, const Attrs& attrs, const DeviceId& device,
+                                const std::function<bool(const plan::KernelQuery&)>& can_fuse) {
+  if (op.decompose == nullptr || op.num_outputs != 1 || op.random || op.effectful || op.view != nullptr) return {};
   Graph graph;
   GraphBuilder builder(graph, device);
   std::vector<Value> values;
@@ -43,20 +47,42 @@ std::optional<AttrGraph> steps_of(const OpDef& op, Types inputs, const Attrs& at
     values.push_back(builder.value(graph.add_input("x" + std::to_string(values.size()), type)));
   const ExecutorScope scope(builder);
   const GradMode off(false);
-  // Values of a graph whose nodes make one each are numbered as a body's are.
-  AttrGraph body{static_cast<int>(inputs.size()), {}, {builder.id(op.decompose(values, attrs).at(0))}};
+  const ValueId result = builder.id(op.decompose(values, attrs).at(0));
+  OnePass pass;
+  // A body numbers its inputs, which numbers come behind, and then a value for each step.
+  std::vector<int> numbered(inputs.size());
+  std::iota(numbered.begin(), numbered.end(), 0);
+  numbered.resize(inputs.size() + graph.nodes().size());
+  const auto is_number = [&](const Node& node) {
+    return node.op->name == std::string_view("full") && graph.type(node.outputs[0]).shape.rank() == 0;
+  };
   for (const Node& node : graph.nodes()) {
-    if (!ops::can_be_step(*node.op)) return std::nullopt;
+    if (!is_number(node)) continue;
+    const OnePass::Number number{graph.type(node.outputs[0]).dtype, name_attrs(*node.op, node.attrs)};
+    const auto same = std::find(pass.numbers.begin(), pass.numbers.end(), number);
+    numbered.at(static_cast<size_t>(node.outputs[0])) =
+        static_cast<int>(inputs.size()) + static_cast<int>(same - pass.numbers.begin());
+    if (same == pass.numbers.end()) pass.numbers.push_back(number);
+  }
+  pass.body.inputs = static_cast<int>(inputs.size() + pass.numbers.size());
+  for (const Node& node : graph.nodes()) {
+    if (is_number(node)) continue;
+    if (!ops::can_be_step(*node.op)) return {};
     plan::KernelQuery query{node.op->name, name_attrs(*node.op, node.attrs), {}, {}, device};
+    std::vector<int> operands;
     for (const ValueId input : node.inputs) {
-      if (input == kNoValue) return std::nullopt;
+      if (input == kNoValue) return {};
       query.inputs.push_back(TensorSpec::contiguous(graph.type(input)));
+      operands.push_back(numbered.at(static_cast<size_t>(input)));
     }
     query.outputs = {TensorSpec::contiguous(graph.type(node.outputs[0]))};
-    if (!can_fuse(query)) return std::nullopt;
-    body.calls.push_back({query.op, query.attrs, {node.inputs.begin(), node.inputs.end()}});
+    if (!can_fuse(query)) return {};
+    numbered.at(static_cast<size_t>(node.outputs[0])) = pass.body.inputs + static_cast<int>(pass.body.calls.size());
+    pass.body.calls.push_back({query.op, query.attrs, operands});
   }
-  return body;
+  if (pass.body.inputs > kMostFusedInputs) return {};
+  pass.body.outputs = {numbered.at(static_cast<size_t>(result))};
+  return pass;
 }
 
 }  // namespace sluice::graph

@@ -281,10 +281,10 @@ Value clamp(const Value& x, const std::optional<Operand>& min, const std::option
 
 Value hardtanh(const Value& x, double min_val, double max_val) {
   SLUICE_CHECK(min_val <= max_val, "hardtanh: min_val {} is above max_val {}; it must not be", min_val, max_val);
-  // At the bounds themselves the gradient is 0; clamp's is 1.
   const auto bound = [&](double v) { return is_floating(x.dtype()) ? Operand(v) : Operand(static_cast<int64_t>(v)); };
   const Operand low = bound(min_val), high = bound(max_val);
   for (const Operand& v : {low, high}) v.check_fits(x.dtype(), "hardtanh");
+  if (is_floating(x.dtype())) return hardtanh_of_floats(x, min_val, max_val);
   return where(le(x, low), low, where(ge(x, high), high, x));
 }
 Value relu6(const Value& x) { return call_scalar(relu6_def, x); }

@@ -3,6 +3,7 @@
 
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/composed.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
 #include "graph/ops/movement.h"
@@ -61,23 +62,23 @@ Value prelu_of(const Value& x, const Value& weight) {
   return prelu(x, reshape(weight, shape));
 }
 
-Value within(const Value& x, double bound) { return logical_and(ge(x, -bound), le(x, bound)); }
-
-Value hardshrink(const Value& x, double lambd) {
+Value hardshrink_of(const Value& x, double lambd) {
   check_real(x, "hardshrink");
-  return where(within(x, lambd), 0.0, x);
+  return hardshrink(x, lambd);
 }
 
-Value softshrink(const Value& x, double lambd) {
+Value softshrink_of(const Value& x, double lambd) {
   check_real(x, "softshrink");
   SLUICE_CHECK_KIND(kRuntime, lambd >= 0, "softshrink: lambda must be greater or equal to 0, but found to be {}",
                     lambd);
-  return where(within(x, lambd), 0.0, where(gt(x, 0), sub(x, lambd), add(x, lambd)));
+  return softshrink(x, lambd);
 }
 
 Value tanhshrink(const Value& x) { return sub(x, tanh(x)); }
 
 Value threshold(const Value& x, const Operand& threshold, const Operand& value) {
+  if (is_floating(x.dtype()) && threshold.is_number() && value.is_number())
+    return threshold_of_floats(x, threshold.number(), value.number());
   return masked_fill(x, le(x, threshold), value);
 }
 
@@ -125,11 +126,11 @@ std::vector<Form> activation_forms() {
                    .overloads = {overload("prelu(Tensor input, Tensor weight) -> Tensor", &prelu_of)},
                    .aliases = {"nn.functional.prelu"}});
   forms.push_back({.doc = "0 within [-lambd, lambd], else input. F.hardshrink.",
-                   .overloads = {overload("hardshrink(Tensor input, float lambd=0.5) -> Tensor", &hardshrink)},
+                   .overloads = {overload("hardshrink(Tensor input, float lambd=0.5) -> Tensor", &hardshrink_of)},
                    .aliases = {"nn.functional.hardshrink"},
                    .out = true});
   add("0 within [-lambd, lambd], else input moved towards 0 by lambd. F.softshrink.",
-      overload("nn.functional.softshrink(Tensor input, float lambd=0.5) -> Tensor", &softshrink));
+      overload("nn.functional.softshrink(Tensor input, float lambd=0.5) -> Tensor", &softshrink_of));
   add("input - tanh(input). F.tanhshrink.", overload("nn.functional.tanhshrink(Tensor input) -> Tensor", &tanhshrink));
   add("input where above the threshold, else value. F.threshold.",
       overload("nn.functional.threshold(Tensor input, Scalar threshold, Scalar value, bool inplace=False) -> Tensor",

@@ -142,19 +142,29 @@ Value of_three(const Value& x, const Value& a, const Value& b, F&& f) {
   return rounded_once(dtype, [&](auto wide) { return f(wide(x), wide(read(a)), wide(read(b))); });
 }
 
+// Of one floating dtype, with a real number.
+bool are_floats(const Value& x, const Value& a, const Value& b, const Operand& number) {
+  return is_floating(x.dtype()) && a.dtype() == x.dtype() && b.dtype() == x.dtype() && number.is_number() &&
+         !number.is_complex_number();
+}
+
 Value addcmul(const Value& x, const Value& a, const Value& b, const Operand& given) {
   const DType dtype = promote(x.dtype(), promote(a.dtype(), b.dtype()));
   // As torch: the fraction of a number is lost among integers.
   const bool whole = is_integral(dtype) && is_floating(given.own_dtype());
   if (whole) given.check_fits(dtype, "addcmul");
   const Operand value = whole ? Operand(static_cast<int64_t>(given.number())) : given;
-  return of_three(x, a, b,
-                  [&](const Value& to, const Value& c, const Value& d) { return add(to, times(mul(c, d), value)); });
+  return of_three(x, a, b, [&](const Value& to, const Value& c, const Value& d) {
+    if (are_floats(to, c, d, value)) return addcmul_of_floats(to, c, d, value.number());
+    return add(to, times(mul(c, d), value));
+  });
 }
 
 Value addcdiv(const Value& x, const Value& a, const Value& b, const Operand& value) {
-  return of_three(x, a, b,
-                  [&](const Value& to, const Value& c, const Value& d) { return add(to, times(div(c, d), value)); });
+  return of_three(x, a, b, [&](const Value& to, const Value& c, const Value& d) {
+    if (are_floats(to, c, d, value)) return addcdiv_of_floats(to, c, d, value.number());
+    return add(to, times(div(c, d), value));
+  });
 }
 
 Value clamp_from(const Value& x, const Operand& min) { return clamp(x, min, std::nullopt); }

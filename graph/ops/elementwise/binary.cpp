@@ -262,6 +262,8 @@ const TensorFunction kBinaryFunctions[] = {
 
 Value lerp(const Value& a, const Value& b, const Operand& weight) {
   // From the nearer end, so that weight 1 gives b exactly.
+  if (weight.is_number() && !weight.is_complex_number() && is_floating(a.dtype()) && a.dtype() == b.dtype())
+    return lerp_of_floats(a, b, weight.number());
   const Value d = sub(b, a);
   if (weight.is_complex_number()) {
     if (std::abs(weight.complex_number()) < 0.5) return add(a, mul(d, weight));

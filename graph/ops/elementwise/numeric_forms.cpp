@@ -6,6 +6,7 @@
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
+#include "graph/ops/composed.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
@@ -32,9 +33,7 @@ Value nan_to_num(const Value& x, const std::optional<double>& nan, const std::op
     return complex(nan_to_num(real_part(x), nan, posinf, neginf), nan_to_num(imaginary_part(x), nan, posinf, neginf));
   if (!is_floating(x.dtype())) return copy(x);
   const double most = largest(x.dtype());
-  const Value numbers = where(isnan(x), nan.value_or(0), x);
-  const Value below = where(isposinf(x), posinf.value_or(most), numbers);
-  return where(isneginf(x), neginf.value_or(-most), below);
+  return nan_to_num_of_floats(x, nan.value_or(0), posinf.value_or(most), neginf.value_or(-most));
 }
 
 // A mantissa in [0.5, 1) and an exponent.

@@ -6,6 +6,7 @@
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/composed.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/indexing.h"
@@ -351,7 +352,8 @@ Value nll_loss(const Value& log_probs, const Value& given, const CrossEntropyOpt
 
 Value mse_loss(const Value& input, const Value& target, const std::string& reduction) {
   const auto [x, t] = promoted(input, target);
-  return reduce_loss(square(sub(x, t)), reduction, "mse_loss");
+  const Value loss = is_floating(x.dtype()) ? squared_difference(x, t) : square(sub(x, t));
+  return reduce_loss(loss, reduction, "mse_loss");
 }
 
 Value l1_loss(const Value& input, const Value& target, const std::string& reduction) {
@@ -362,15 +364,13 @@ Value smooth_l1_loss(const Value& input, const Value& target, double beta, const
   SLUICE_CHECK(beta >= 0, "smooth_l1_loss: beta is negative: {}; it must be at least 0", beta);
   if (beta == 0) return l1_loss(input, target, reduction);
   const auto [x, t] = promoted(input, target);
-  const Value d = abs(sub(x, t));
-  return reduce_loss(where(lt(d, beta), mul(square(d), 0.5 / beta), sub(d, 0.5 * beta)), reduction, "smooth_l1_loss");
+  return reduce_loss(huber(x, t, beta, 0.5 / beta, 1), reduction, "smooth_l1_loss");
 }
 
 Value huber_loss(const Value& input, const Value& target, double delta, const std::string& reduction) {
   SLUICE_CHECK(delta > 0, "huber_loss: delta is not positive: {}; it must be above 0", delta);
   const auto [x, t] = promoted(input, target);
-  const Value d = abs(sub(x, t));
-  const Value loss = where(lt(d, delta), mul(square(d), 0.5), mul(sub(d, 0.5 * delta), delta));
+  const Value loss = huber(x, t, delta, 0.5, delta);
   // As torch, and unlike other losses, in the input's dtype.
   return reduce_loss(result_in(input.dtype(), loss, "huber_loss"), reduction, "huber_loss");
 }
