@@ -130,6 +130,32 @@ Value embedding(const Value& index, const Value& weight, const std::optional<int
   return by_freq ? by_frequency(y, index, rows) : y;
 }
 
+// Entry i is in the last bag that starts at i or before.
+Value bag_of_each(const Value& starts, int64_t entries) {
+  const Value begun =
+      ops::index_add(ops::zeros({entries + 1}, DType::kInt64), starts, ops::ones(starts.shape(), DType::kInt64), 0);
+  return ops::sub(ops::narrow(ops::cumsum(begun, 0), 0, 0, entries), 1);
+}
+
+// The largest row of each bag, feature by feature; of equal ones the first, to which the gradient goes. 0 for a bag
+// without counted rows.
+Value largest_of_bags(const Value& rows, const Value& bag, const Value& counted, const Value& sizes) {
+  const int64_t entries = rows.shape()[0], features = rows.shape()[1], bags = sizes.shape()[0];
+  if (entries == 0) return ops::index_add(ops::zeros({bags, features}, rows.dtype()), bag, rows, 0);
+  const double lowest = -std::numeric_limits<double>::infinity();
+  const Value shown = ops::where(ops::reshape(counted, {entries, 1}), detached(rows), lowest);
+  const Value places = ops::expand(ops::reshape(bag, {entries, 1}), {entries, features});
+  const auto reduced = [&](const Value& of, double begin, const char* how) {
+    return ops::scatter_reduce(ops::full({bags, features}, begin, of.dtype()), places, of, 0, how);
+  };
+  const Value best = ops::gather(reduced(shown, lowest, "amax"), places, 0);
+  const Value mine = ops::logical_or(ops::eq(shown, best), ops::isnan(shown));
+  const Value position = ops::reshape(ops::iota(0, 1, entries), {entries, 1});
+  const Value first = reduced(ops::where(mine, position, entries), static_cast<double>(entries), "amin");
+  const Value taken = ops::gather(rows, ops::clamp_max(first, entries - 1), 0);
+  return ops::where(ops::gt(sizes, 0), taken, 0.0);
+}
+
 Value embedding_bag(const Value& input, const Value& weight, const Value& offsets,
                     const std::optional<double>& max_norm, double norm_type, bool by_freq, const std::string& mode,
                     bool sparse, const Value& per_sample_weights, bool include_last_offset,
@@ -155,41 +181,34 @@ Value embedding_bag(const Value& input, const Value& weight, const Value& offset
   SLUICE_CHECK(!per_sample_weights.defined() || per_sample_weights.shape() == input.shape(),
                "{}: If per_sample_weights is not None, then it must have the same shape as the input: {} and {}", where,
                per_sample_weights.defined() ? per_sample_weights.shape().str() : "", input.shape().str());
-  const int64_t features = weight.shape()[1], entries = numel(input.shape()), table = weight.shape()[0];
+  const int64_t entries = numel(input.shape()), table = weight.shape()[0];
   const int64_t padding = padding_row(padding_idx, table, where);
   if (max_norm) renormalise(weight, input, *max_norm, norm_type);
-  const Value index = ops::flatten(input), position = ops::iota(0, 1, entries);
+  const Value index = ops::flatten(input);
   int64_t bags = input.shape()[0];
   Value bag;  // of each entry
   if (input.rank() == 2) {
-    bag = ops::floor_divide(position, std::max<int64_t>(1, input.shape()[1]));
+    bag = ops::floor_divide(ops::iota(0, 1, entries), std::max<int64_t>(1, input.shape()[1]));
   } else {
     bags = offsets.shape()[0] - include_last_offset;
     SLUICE_CHECK_KIND(kRuntime, bags >= 0, "{}: include_last_offset: number of offset should be at least 1", where);
-    const Value starts = ops::reshape(ops::narrow(offsets, 0, 0, bags), {1, bags});
-    bag = ops::sub(ops::sum(ops::le(starts, ops::reshape(position, {entries, 1})), Ints{1}), 1);
+    bag = bag_of_each(ops::narrow(offsets, 0, 0, bags), entries);
   }
-  Value rows = ops::embedding(weight, index, padding);
-  if (by_freq) rows = by_frequency(rows, index, table);
-  if (per_sample_weights.defined()) rows = ops::mul(rows, ops::reshape(per_sample_weights, {entries, 1}));
   const Value counted = padding < 0 ? ops::full({entries}, 1, DType::kBool) : ops::ne(index, padding);
   const Value uses = ops::cast(counted, weight.dtype());
   const Value sizes = ops::reshape(ops::index_add(ops::zeros({bags}, weight.dtype()), bag, uses, 0), {bags, 1});
-  if (mode != "max") {
+  if (mode == "max") return largest_of_bags(ops::embedding(weight, index, padding), bag, counted, sizes);
+  Value total;
+  if (by_freq) {
+    Value rows = by_frequency(ops::embedding(weight, index, padding), index, table);
+    if (per_sample_weights.defined()) rows = ops::mul(rows, ops::reshape(per_sample_weights, {entries, 1}));
     const Value kept = ops::where(ops::reshape(counted, {entries, 1}), rows, 0.0);
-    const Value total = ops::index_add(ops::zeros({bags, features}, weight.dtype()), bag, kept, 0);
-    return mode == "sum" ? total : ops::div(total, ops::clamp(sizes, Operand(1), std::nullopt));
+    total = ops::index_add(ops::zeros({bags, weight.shape()[1]}, weight.dtype()), bag, kept, 0);
+  } else {
+    const Value scales = per_sample_weights.defined() ? ops::flatten(per_sample_weights) : Value();
+    total = ops::embedding_bag(weight, index, bag, bags, padding, scales);
   }
-  if (entries == 0) return ops::index_add(ops::zeros({bags, features}, weight.dtype()), bag, rows, 0);
-  // Finds the largest entry of each bag and feature.
-  const Value mine =
-      ops::logical_and(ops::eq(ops::reshape(bag, {1, entries}), ops::reshape(ops::iota(0, 1, bags), {bags, 1})),
-                       ops::reshape(counted, {1, entries}));
-  const Value all =
-      ops::where(ops::reshape(mine, {bags, entries, 1}), ops::reshape(detached(rows), {1, entries, features}),
-                 -std::numeric_limits<double>::infinity());
-  const Value best = ops::gather(rows, ops::argmax(all, 1), 0);
-  return ops::where(ops::gt(sizes, 0), best, 0.0);
+  return mode == "sum" ? total : ops::div(total, ops::clamp(sizes, Operand(1), std::nullopt));
 }
 
 Value gaussian_nll(const Value& x, const Value& target, const Operand& given, const Operand& full, double eps,

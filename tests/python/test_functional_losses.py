@@ -258,6 +258,20 @@ def test_embedding_bag(options):
         agree(lambda m, i, w, s: m.nn.functional.embedding_bag(i, w, per_sample_weights=s, mode="sum"), rows, table, drawn((3, 3))[0], double=False)
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_many_bags_take_memory_of_their_rows_alone(mode):
+    index, table = torch.arange(4096 * 8).reshape(4096, 8) * 7919 % 20000, drawn((20000, 16))[0].float()
+    got = F.embedding_bag(to_sl(index), to_sl(table), mode=mode)  # every bag beside every row would be 8 GiB
+    np.testing.assert_allclose(got.numpy(), torch.nn.functional.embedding_bag(index, table, mode=mode).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_of_equal_rows_of_a_bag_the_first_has_the_gradient():
+    table = sl.tensor([[1.0, 3.0], [1.0, 2.0], [0.0, 5.0]], requires_grad=True)
+    most = F.embedding_bag(sl.tensor([[1, 0, 2]]), table, mode="max")
+    most.sum().backward()
+    assert most.tolist() == [[1, 5]] and table.grad.tolist() == [[0, 0], [1, 0], [0, 1]]
+
+
 def test_bags_refuse_what_torch_refuses():
     x = torch.ones(4, 3)
     for f in (lambda m, i, w: m.nn.functional.embedding_bag(i, w), lambda m, i, w: m.nn.functional.embedding_bag(i[None], w, i),

@@ -7,6 +7,7 @@
 #include "graph/ops/elementwise.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/movement.h"
+#include "graph/ops/reduction.h"
 
 namespace sluice::ops {
 namespace {
@@ -102,14 +103,77 @@ const OpDef embedding_backward_def{
     },
     .samples = {{{{{2, 3, 4}}, kIndex}, {int64_t{5}, int64_t{-1}}}, {{{{2, 3, 4}}, kIndex}, {int64_t{5}, int64_t{2}}}}};
 
+std::vector<TensorType> infer_embedding_bag(Types in, Present present, const Attrs& a) {
+  SLUICE_CHECK(in[0].shape.rank() == 2, "embedding_bag: weight is not a matrix: {}; it must be (entries, features)",
+               in[0].shape.str());
+  check_floating(in[0], "embedding_bag");
+  for (const size_t i : {size_t{1}, size_t{2}}) check_index(in[i], "embedding_bag");
+  SLUICE_CHECK(in[1].shape.rank() == 1 && in[2].shape == in[1].shape && (!present[3] || in[3].shape == in[1].shape),
+               "embedding_bag: index, bag and scales do not fit: {}, {} and {}; they must be vectors of one length",
+               in[1].shape.str(), in[2].shape.str(), present[3] ? in[3].shape.str() : "none");
+  SLUICE_CHECK(!present[3] || in[3].dtype == in[0].dtype, "embedding_bag: scales are {}; they must be {}, as weight",
+               dtype_name(in[3].dtype), dtype_name(in[0].dtype));
+  return {{in[0].dtype, {attr<int64_t>(a, 0), in[0].shape[1]}}};
+}
+
+// Rows of the table as they are added up: scaled, and 0 at the padding.
+std::vector<Value> decompose_embedding_bag(std::span<const Value> in, const Attrs& a) {
+  const int64_t n = in[1].shape()[0];
+  Value rows = masked(embedding(in[0], in[1], attr<int64_t>(a, 1)), in[1], attr<int64_t>(a, 1));
+  if (in[3].defined()) rows = mul(rows, reshape(in[3], {n, 1}));
+  return {index_add(zeros({attr<int64_t>(a, 0), in[0].shape()[1]}, in[0].dtype()), in[2], rows, 0)};
+}
+
+std::vector<Value> embedding_bag_gradients(const GradContext& c) {
+  const Value &weight = c.inputs[0], &index = c.inputs[1], &scales = c.inputs[3];
+  const int64_t padding = attr<int64_t>(c.attrs, 1);
+  const Value grad = index_select(c.grad_outputs[0], c.inputs[2], 0);  // of each row
+  std::vector<Value> grads(4);
+  if (c.needs[0]) {
+    const Value scaled = scales.defined() ? mul(grad, reshape(scales, {index.shape()[0], 1})) : grad;
+    grads[0] = call1(embedding_backward_def, {scaled, index}, {weight.shape()[0], padding});
+  }
+  if (scales.defined() && c.needs[3])
+    grads[3] = sum(mul(masked(embedding(weight, index, padding), index, padding), grad), Ints{1});
+  return grads;
+}
+
+const SampleInput kBag{.shape = {6}, .dtype = DType::kInt64, .low = 0, .high = 3};
+const SampleInput kEntries{.shape = {6}, .dtype = DType::kInt64, .low = 0, .high = 5};
+
+const OpDef embedding_bag_def{
+    .name = "embedding_bag",
+    .doc =
+        "Adds up rows of weight (V, D): row index[i], times scales[i], to bag[i] of `bags`; rows at padding_idx are "
+        "left out. torch.nn.functional.embedding_bag.",
+    .inputs = {"weight", "index", "bag", "scales?"},
+    .params = {{.name = "bags", .default_value = int64_t{0}, .required = true}, kPadding},
+    .infer = infer_embedding_bag,
+    .grad = embedding_bag_gradients,
+    .decompose = decompose_embedding_bag,
+    .sbp = [](Types, const Attrs&) -> std::vector<SbpRow> {
+      const auto B = Sbp::broadcast(), P = Sbp::partial_sum(), S = Sbp::split(0);
+      return {
+          {{B, B, B, B}, {B}}, {{Sbp::split(1), B, B, B}, {Sbp::split(1)}}, {{P, B, B, B}, {P}}, {{B, S, S, S}, {P}}};
+    },
+    .cost = lookup_cost,
+    .samples = {{{{{5, 4}}, kEntries, kBag, kAbsent}, {int64_t{3}, int64_t{-1}}},
+                {{{{5, 4}}, kEntries, kBag, {{6}}}, {int64_t{4}, int64_t{2}}},
+                {{{{5, 70}}, kEntries, kBag, {{6}}}, {int64_t{3}, int64_t{-1}}}}};
+
 }  // namespace
+
+Value embedding_bag(const Value& weight, const Value& index, const Value& bag, int64_t bags, int64_t padding_idx,
+                    const Value& scales) {
+  return call1(embedding_bag_def, {weight, index, bag, scales}, {bags, padding_idx});
+}
 
 Value embedding(const Value& weight, const Value& index, int64_t padding_idx) {
   return call1(embedding_def, {weight, index}, {padding_idx});
 }
 
 std::span<const OpDef* const> embedding_ops() {
-  static const OpDef* const defs[] = {&embedding_def, &embedding_backward_def};
+  static const OpDef* const defs[] = {&embedding_def, &embedding_backward_def, &embedding_bag_def};
   return defs;
 }
 

@@ -1,4 +1,4 @@
-// embedding and its backward.
+// embedding, its backward, and sums of its rows.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -99,11 +99,65 @@ std::unique_ptr<PreparedKernel> prepare_backward(const KernelQuery& q, const Pre
   });
 }
 
+// Each thread owns a range of features and adds rows in their order: the result does not depend on threads.
+template <class T>
+void add_bags(const Index& index, const Index& bag, int64_t features, int64_t padding, int threads,
+              const KernelArgs& args, Compute<T>* sums) {
+  using C = Compute<T>;
+  const T *table = static_cast<const T*>(args.inputs[0]), *scales = static_cast<const T*>(args.inputs[3]);
+  const int64_t block = threads == 1 ? std::max<int64_t>(features, 1) : 64;
+  parallel_each(threads, (features + block - 1) / block, [&](int64_t b) {
+    const int64_t f0 = b * block, n = std::min(block, features - f0);
+    for (int64_t row = 0; row < bag.rows; ++row)
+      std::fill(sums + row * features + f0, sums + row * features + f0 + n, C(0));
+    for (int64_t i = 0; i < index.count; ++i) {
+      const int64_t row = index.at(args.inputs[1], i);
+      if (row == padding) continue;
+      C* to = sums + bag.at(args.inputs[2], i) * features + f0;
+      const T* from = table + row * features + f0;
+      if (scales == nullptr) {
+#pragma GCC ivdep
+        for (int64_t f = 0; f < n; ++f) to[f] += load(from[f]);
+      } else {
+        const C scale = load(scales[i]);
+#pragma GCC ivdep
+        for (int64_t f = 0; f < n; ++f) to[f] += scale * load(from[f]);
+      }
+    }
+    if constexpr (!std::is_same_v<T, C>) {
+      for (int64_t row = 0; row < bag.rows; ++row)
+        for (int64_t f = row * features + f0; f < row * features + f0 + n; ++f)
+          store(static_cast<T*>(args.outputs[0]) + f, sums[f]);
+    }
+  });
+}
+
+std::unique_ptr<PreparedKernel> prepare_bag(const KernelQuery& q, const PrepareContext& context) {
+  const int64_t features = q.outputs[0].shape[1], padding = get_attr<int64_t>(q.attrs, "padding_idx");
+  const Index index = make_index(q.inputs[1], q.inputs[0].shape[0]);
+  const Index bag = make_index(q.inputs[2], q.outputs[0].shape[0]);
+  const DType dtype = q.inputs[0].dtype;
+  const int threads = threads_for(context, static_cast<double>((index.count + bag.rows) * features));
+  const uint64_t workspace = dtype_size(dtype) == 2 ? static_cast<uint64_t>(bag.rows * features) * sizeof(float) : 0;
+  return dispatch_floating(dtype, "embedding_bag", [&](auto type) {
+    using T = decltype(type);
+    return make_kernel(workspace, [=](const KernelArgs& args) {
+      for (int64_t i = 0; i < index.count; ++i) {
+        if (!index.valid(index.at(args.inputs[1], i))) index.fail_at("embedding_bag", args.inputs[1], i);
+        if (!bag.valid(bag.at(args.inputs[2], i))) bag.fail_at("embedding_bag", args.inputs[2], i);
+      }
+      void* sums = std::is_same_v<T, Compute<T>> ? args.outputs[0] : args.workspace;
+      add_bags<T>(index, bag, features, padding, threads, args, static_cast<Compute<T>*>(sums));
+    });
+  });
+}
+
 }  // namespace
 
 void add_embedding_kernels(KernelTable& table) {
   table.add(DeviceKind::kCpu, {.op = "embedding", .prepare = prepare_embedding});
   table.add(DeviceKind::kCpu, {.op = "embedding_backward", .prepare = prepare_backward});
+  table.add(DeviceKind::kCpu, {.op = "embedding_bag", .prepare = prepare_bag});
 }
 
 }  // namespace sluice::cpu
