@@ -13,7 +13,7 @@ namespace {
 // While it lives, nodes that are traced are of this node of the model.
 std::optional<ModuleScope> module_scope(const format::NodeProto& node) {
   if (!current_trace() || node.name().empty()) return std::nullopt;
-  const std::string& outer = trace_context().module;
+  const std::string& outer = trace_context().module.now();
   return std::optional<ModuleScope>(std::in_place, outer.empty() ? node.name() : outer + "." + node.name());
 }
 

@@ -76,20 +76,18 @@ bool TakenContents::changed() const {
 
 graph::Graph& TraceScope::graph() { return executor_->graph(); }
 
+static Placing within_outer(const graph::Placement& placement, int quota) {
+  Placing placing = trace_context().placing.now();
+  if (placement.device) placing.placement.device = placement.device;
+  if (!placement.stream.empty()) placing.placement.stream = placement.stream;
+  if (quota) placing.quota = quota;
+  return placing;
+}
+
 PlacementScope::PlacementScope(const graph::Placement& placement, int quota)
-    : previous_(trace_context().placement), previous_quota_(trace_context().quota) {
-  TraceContext& context = trace_context();
-  if (placement.device) context.placement.device = placement.device;
-  if (!placement.stream.empty()) context.placement.stream = placement.stream;
-  if (quota) context.quota = quota;
-}
+    : scope_(trace_context().placing, within_outer(placement, quota)) {}
 
-PlacementScope::~PlacementScope() {
-  trace_context().placement = std::move(previous_);
-  trace_context().quota = previous_quota_;
-}
-
-std::optional<DeviceId> current_placement_device() { return trace_context().placement.device; }
+std::optional<DeviceId> current_placement_device() { return trace_context().placing.now().placement.device; }
 
 CheckpointPolicy checkpoint_policy(std::string_view name) {
   static constexpr std::array kNames = {"nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable",
@@ -108,20 +106,16 @@ bool keeps(CheckpointPolicy policy, const graph::Graph& graph, const graph::Node
   return !(of_many(0) && of_many(1));
 }
 
-CheckpointScope::CheckpointScope(CheckpointPolicy policy)
-    : previous_(trace_context().region), previous_policy_(std::exchange(trace_context().policy, policy)) {
-  if (TraceExecutor* const trace = current_trace()) trace_context().region = trace->next_region();
-}
-CheckpointScope::~CheckpointScope() {
-  trace_context().region = previous_;
-  trace_context().policy = previous_policy_;
+static Recomputing next_region(CheckpointPolicy policy) {
+  TraceExecutor* const trace = current_trace();
+  return {trace != nullptr ? trace->next_region() : trace_context().recomputing.now().region, policy};
 }
 
-ModuleScope::ModuleScope(std::string name) : previous_(std::exchange(trace_context().module, std::move(name))) {}
-ModuleScope::~ModuleScope() { trace_context().module = std::move(previous_); }
+CheckpointScope::CheckpointScope(CheckpointPolicy policy) : scope_(trace_context().recomputing, next_region(policy)) {}
 
-RateScope::RateScope(int every) : previous_(std::exchange(trace_context().every, every)) {}
-RateScope::~RateScope() { trace_context().every = previous_; }
+ModuleScope::ModuleScope(std::string name) : scope_(trace_context().module, std::move(name)) {}
+
+RateScope::RateScope(int every) : scope_(trace_context().every, every) {}
 
 void set_source_provider(std::function<SourceLocation()> provider) { trace_context().source = std::move(provider); }
 

@@ -13,6 +13,7 @@
 #include "graph/executor.h"
 #include "graph/graph.h"
 #include "tensor/eager.h"
+#include "tensor/scoped_setting.h"
 #include "tensor/tensor.h"
 
 namespace sluice {
@@ -77,16 +78,16 @@ void strides_told(const Value& tensor);
 void strides_decided(const Value& tensor, const Value& copy);
 
 // Placement of nodes made inside (`with sl.device("sim:0")`, `stream="host"`); unset fields keep the outer scope's.
+struct Placing {
+  graph::Placement placement;
+  int quota = 0;
+};
 class PlacementScope {
  public:
   explicit PlacementScope(const graph::Placement& placement, int quota = 0);
-  ~PlacementScope();
-  PlacementScope(const PlacementScope&) = delete;
-  PlacementScope& operator=(const PlacementScope&) = delete;
 
  private:
-  graph::Placement previous_;
-  int previous_quota_;
+  ScopedSetting<Placing>::Scope scope_;
 };
 // The device of the innermost scope, if any: where creation functions put eager tensors.
 std::optional<DeviceId> current_placement_device();
@@ -95,12 +96,9 @@ std::optional<DeviceId> current_placement_device();
 class ModuleScope {
  public:
   explicit ModuleScope(std::string name);
-  ~ModuleScope();
-  ModuleScope(const ModuleScope&) = delete;
-  ModuleScope& operator=(const ModuleScope&) = delete;
 
  private:
-  std::string previous_;
+  ScopedSetting<std::string>::Scope scope_;
 };
 
 // Says what is kept nevertheless of the values in a CheckpointScope: nothing; products and convolutions, which take
@@ -112,28 +110,25 @@ CheckpointPolicy checkpoint_policy(std::string_view name);
 
 // Values that nodes made inside give to each other need not be kept for the backward pass: it computes them again. The
 // innermost of scopes within each other counts.
+struct Recomputing {
+  int region = 0;
+  CheckpointPolicy policy = CheckpointPolicy::kNothing;
+};
 class CheckpointScope {
  public:
   explicit CheckpointScope(CheckpointPolicy policy = CheckpointPolicy::kNothing);
-  ~CheckpointScope();
-  CheckpointScope(const CheckpointScope&) = delete;
-  CheckpointScope& operator=(const CheckpointScope&) = delete;
 
  private:
-  int previous_;
-  CheckpointPolicy previous_policy_;
+  ScopedSetting<Recomputing>::Scope scope_;
 };
 
 // Nodes made inside run once per `every` micro-batches of a step.
 class RateScope {
  public:
   explicit RateScope(int every);
-  ~RateScope();
-  RateScope(const RateScope&) = delete;
-  RateScope& operator=(const RateScope&) = delete;
 
  private:
-  int previous_;
+  ScopedSetting<int>::Scope scope_;
 };
 
 // Tells the user's line a node comes from. Called for every node traced on this thread; null clears it.

@@ -283,16 +283,16 @@ std::shared_ptr<const Provenance> TraceExecutor::origin() {
 
 void TraceExecutor::on_node(int index) {
   graph::Node& node = graph_.mutable_nodes()[index];
-  if (node.region != 0) node.kept = keeps(trace_context().policy, graph_, node);
+  if (node.region != 0) node.kept = keeps(trace_context().recomputing.now().policy, graph_, node);
 }
 
 void TraceExecutor::refresh_context() {
-  const TraceContext& scope = trace_context();
-  context.placement = scope.placement;
-  context.quota = scope.quota;
-  context.every = scope.every;
-  static_cast<Provenance&>(context) = {scope.source ? scope.source() : SourceLocation{}, scope.module, Role::kForward,
-                                       scope.region};
+  TraceContext& scope = trace_context();
+  context.placement = scope.placing.now().placement;
+  context.quota = scope.placing.now().quota;
+  context.every = scope.every.now();
+  static_cast<Provenance&>(context) = {scope.source ? scope.source() : SourceLocation{}, scope.module.now(),
+                                       Role::kForward, scope.recomputing.now().region};
   const OriginScope* const on_behalf = OriginScope::innermost();
   if (on_behalf != nullptr && on_behalf->of() != nullptr) static_cast<Provenance&>(context) = *on_behalf->of();
   const bool on_host = context.placement.stream.starts_with("host");

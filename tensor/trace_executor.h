@@ -110,12 +110,10 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
 
 // The settings that the scopes of this thread give to nodes made now.
 struct TraceContext {
-  graph::Placement placement;
-  int quota = 0;
-  int every = 1;
-  std::string module;
-  int region = 0;
-  CheckpointPolicy policy = CheckpointPolicy::kNothing;  // of the region
+  ScopedSetting<Placing> placing;
+  ScopedSetting<int> every{1};
+  ScopedSetting<std::string> module;
+  ScopedSetting<Recomputing> recomputing;
   std::function<SourceLocation()> source;
 };
 TraceContext& trace_context();

@@ -79,7 +79,7 @@ class LoopTrace {
     taken_ids_ = ids(taken_);
     // Not to be written in place: rows, and states that may be stacked as they were.
     region_.copies.insert(taken_ids_.begin() + (stacks_ ? 0 : static_cast<int64_t>(states_.size())), taken_ids_.end());
-    const int checkpoint = trace_context().region;
+    const int checkpoint = trace_context().recomputing.now().region;
     given_ = trace_.routed(body(taken_));
     for (const Value& value : given_) given_ids_.push_back(trace_.id(value));
     const size_t end = graph_.nodes().size();

@@ -20,7 +20,7 @@ namespace {
 
 thread_local std::optional<DeviceId> default_device;
 
-// A C++ scope that Python opens and closes: `with` statements close in reverse order, as the scopes demand.
+// A C++ scope that Python opens and closes.
 template <class Scope>
 struct PyScope {
   std::unique_ptr<Scope> scope;

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -204,6 +205,31 @@ def test_tensors_are_made_there():
         assert str(made.device) == SIM
     with pytest.raises(NotImplementedError, match="npu:0: the backend of npu could not be loaded"):
         sl.set_default_device("npu")
+
+
+def test_blocks_that_end_out_of_order_leave_no_device_behind():
+    """A generator that began within a block ends behind it; one that is suspended holds its own block."""
+    def inside(name):
+        with sl.device(name):
+            yield str(sl.get_default_device())
+
+    with sl.device(SIM):
+        first, second = inside("cpu"), inside(SIM)
+        assert next(first) == "cpu" and next(second) == SIM
+    del first
+    assert str(sl.get_default_device()) == SIM
+    thread = threading.Thread(target=second.close)
+    thread.start()
+    thread.join()
+    assert sl.get_default_device() == sl.device("cpu") and sl.ones(1).is_cpu
+
+    class Sum(sl.nn.Graph):
+        def build(self, x):
+            return x.sum()
+
+    graph = Sum()
+    graph(sl.ones(2))
+    assert "device" not in str(graph)
 
 
 def test_generators_are_for_a_device():
