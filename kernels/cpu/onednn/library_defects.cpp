@@ -77,6 +77,11 @@ bool row_of_scattered_elements(const TensorSpec& m) {
   return m.shape[r - 2] == 1 && m.shape[r - 1] > 1 && m.strides[r - 1] != 1;
 }
 
+// With two or more axes of batches, oneDNN takes some of the holes for elements of the next matrix.
+bool batches_with_holes(const TensorSpec& m) {
+  return m.shape.rank() > 3 && m.extent_bytes() != static_cast<uint64_t>(numel(m.shape)) * dtype_size(m.dtype);
+}
+
 constexpr std::array kDefects = {
     LibraryDefect{"oneDNN", "conv_weight_grad", "", "2.6", 0, kNotFixed, "wrong values",
                   "bfloat16, volumes, depthwise or with steps and padding", Instead::kFloat32, gradient_of_volumes},
@@ -105,6 +110,9 @@ constexpr std::array kDefects = {
     LibraryDefect{"oneDNN", "matmul", "brg_matmul:", "3.7", 300, kNotFixed, "wrong values",
                   "AVX-512, matrices of one row whose elements are not neighbours", Instead::kDense, nullptr,
                   row_of_scattered_elements},
+    LibraryDefect{"oneDNN", "matmul", "brg_matmul:", "3.7", 300, kNotFixed, "wrong values",
+                  "AVX-512, two or more axes of batches, of matrices with holes between their elements",
+                  Instead::kDense, nullptr, batches_with_holes},
 };
 
 bool is_here(const LibraryDefect& defect) {

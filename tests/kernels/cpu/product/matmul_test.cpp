@@ -1,3 +1,5 @@
+#include <array>
+#include <random>
 #include <thread>
 
 #include "kernels/network_kernels.h"
@@ -35,6 +37,56 @@ TEST_P(Matmul, MultipliesHoweverOperandsLie) {
           "matmul", {TestTensor(as, a), TestTensor(bs, b)}, {dense({m, n}, GetParam())}, transposes(false, false)};
       expect_near(run_call(call)[0].read(), expected, tolerance, as.strides.str() + " x " + bs.strides.str());
     }
+  }
+}
+
+// A matrix, or batches of them, in memory that a seed chooses: turned or not, its lines apart, and the last axis of the
+// batches within the lines, as heads are within tokens.
+TensorSpec drawn(const Shape& shape, DType dtype, std::mt19937& draw) {
+  const int r = shape.rank();
+  const bool turned = draw() % 2 == 0, within = r > 2 && draw() % 2 == 0;
+  const int fast = turned ? r - 2 : r - 1, slow = turned ? r - 1 : r - 2;
+  const int64_t line = shape[fast] + static_cast<int64_t>(draw() % 2 * (draw() % 5));
+  Strides strides = contiguous_strides(shape);
+  strides[fast] = 1;
+  strides[slow] = line;
+  int64_t extent = line * shape[slow];
+  for (int axis = r - 3; axis >= 0; --axis) {
+    strides[axis] = axis == r - 3 && within ? line : extent;
+    if (axis == r - 3 && within) strides[slow] = line * shape[axis];
+    extent *= shape[axis];
+  }
+  return {dtype, shape, strides};
+}
+
+TEST_P(Matmul, MultipliesBatchesHoweverTheyLie) {
+  std::mt19937 draw(5);
+  const std::array<int64_t, 9> sizes = {1, 2, 3, 4, 9, 16, 17, 24, 33};
+  const double tolerance = dtype_size(GetParam()) == 2 ? 4e-2 : 1e-5;
+  for (int i = 0; i < 300; ++i) {
+    const auto size = [&] { return sizes[draw() % sizes.size()]; };
+    const int64_t m = size(), k = size(), n = size();
+    Shape batches;
+    for (size_t axis = draw() % 3; axis > 0; --axis) batches.push_back(static_cast<int64_t>(1 + draw() % 4));
+    const auto shaped = [&](int64_t rows, int64_t cols) {
+      Shape shape = batches;
+      shape.push_back(rows);
+      shape.push_back(cols);
+      return shape;
+    };
+    const TensorSpec as = drawn(shaped(m, k), GetParam(), draw), bs = drawn(shaped(k, n), GetParam(), draw);
+    const auto a = noise(numel(as.shape), 2 * i), b = noise(numel(bs.shape), 2 * i + 1);
+    std::vector<double> expected;
+    for (int64_t q = 0; q < numel(batches); ++q) {
+      const auto part = [&](const std::vector<double>& all, int64_t each) {
+        return std::vector(all.begin() + q * each, all.begin() + (q + 1) * each);
+      };
+      const auto c = product(part(a, m * k), part(b, k * n), m, k, n);
+      expected.insert(expected.end(), c.begin(), c.end());
+    }
+    const KernelCall call{
+        "matmul", {TestTensor(as, a), TestTensor(bs, b)}, {dense(shaped(m, n), GetParam())}, transposes(false, false)};
+    expect_near(run_call(call)[0].read(), expected, tolerance, as.strides.str() + " x " + bs.strides.str());
   }
 }
 
