@@ -108,6 +108,7 @@ pip_folders() {
 inside() {  # ROOT FOLDER COMMAND BOUND...
   local root=$1 folder=$2 command=$3 name path
   shift 3
+  mount --bind "$root" "$root"  # programs that make mount namespaces want a root that is a mount
   mount -t proc proc "$root/proc"
   mount --rbind /sys "$root/sys"
   mount -t tmpfs -o mode=755 dev "$root/dev"

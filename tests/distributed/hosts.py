@@ -39,6 +39,7 @@ class Hosts:
 
     @staticmethod
     def _enter(pid, *more):
+        more = [*more, "--root"] if "--mount" in more else more  # else the root would be that of the machine, also within a chroot
         return ["nsenter", "--target", str(pid), *ENTER, "--net", *more]
 
     def _on(self, pid, script):
