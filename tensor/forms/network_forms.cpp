@@ -188,15 +188,19 @@ Value embedding_bag(const Value& input, const Value& weight, const Value& offset
   int64_t bags = input.shape()[0];
   Value bag;  // of each entry
   if (input.rank() == 2) {
-    bag = ops::floor_divide(ops::iota(0, 1, entries), std::max<int64_t>(1, input.shape()[1]));
+    const Value each = ops::reshape(ops::iota(0, 1, bags), {bags, 1});
+    bag = ops::flatten(ops::expand(each, {bags, input.shape()[1]}));
   } else {
     bags = offsets.shape()[0] - include_last_offset;
     SLUICE_CHECK_KIND(kRuntime, bags >= 0, "{}: include_last_offset: number of offset should be at least 1", where);
     bag = bag_of_each(ops::narrow(offsets, 0, 0, bags), entries);
   }
   const Value counted = padding < 0 ? ops::full({entries}, 1, DType::kBool) : ops::ne(index, padding);
-  const Value uses = ops::cast(counted, weight.dtype());
-  const Value sizes = ops::reshape(ops::index_add(ops::zeros({bags}, weight.dtype()), bag, uses, 0), {bags, 1});
+  Value sizes;
+  if (mode != "sum") {
+    const Value uses = ops::cast(counted, weight.dtype());
+    sizes = ops::reshape(ops::index_add(ops::zeros({bags}, weight.dtype()), bag, uses, 0), {bags, 1});
+  }
   if (mode == "max") return largest_of_bags(ops::embedding(weight, index, padding), bag, counted, sizes);
   Value total;
   if (by_freq) {

@@ -111,6 +111,11 @@ void add_bags(const Index& index, const Index& bag, int64_t features, int64_t pa
     for (int64_t row = 0; row < bag.rows; ++row)
       std::fill(sums + row * features + f0, sums + row * features + f0 + n, C(0));
     for (int64_t i = 0; i < index.count; ++i) {
+      constexpr int64_t kRowsAhead = 8, kLine = 64 / sizeof(T);
+      if (i + kRowsAhead < index.count) {
+        const T* const later = table + index.at(args.inputs[1], i + kRowsAhead) * features + f0;
+        for (int64_t f = 0; f < n; f += kLine) __builtin_prefetch(later + f);
+      }
       const int64_t row = index.at(args.inputs[1], i);
       if (row == padding) continue;
       C* to = sums + bag.at(args.inputs[2], i) * features + f0;
