@@ -216,11 +216,13 @@ class _Search:
 
     def _left_out(self, cut: _Cut) -> _Cut:
         """Calls in whose place one of their operands can stand."""
+        kind = {node: (value.shape, value.dtype) for node, value in self._values.items()}
         for node in reversed(self._tensors(cut)):
             for operand in node.all_input_nodes:
-                same = operand in self._values and (self._values[operand].shape, self._values[operand].dtype) == (self._values[node].shape, self._values[node].dtype)
+                if kind.get(operand) != kind[node] or node not in cut.calls(self._order):
+                    continue
                 smaller = replace(cut, instead={**cut.instead, node: operand})
-                if same and node in cut.calls(self._order) and smaller.calls(self._order) and self._fails(smaller):
+                if smaller.calls(self._order) and self._fails(smaller):
                     cut = smaller
                     break
         return cut
@@ -269,14 +271,16 @@ def _script(module: GraphModule, args: tuple[Tensor, ...], judge: _Judge, failur
     names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     call = ", ".join(names)
     lines = [f"# {line}" for line in failure.splitlines() if line.strip()]
-    lines += ["import sluice as torch", "from sluice import nn", "", "", "class Program(nn.Module):", "    def __init__(self):", "        super().__init__()"]
+    lines += ["import sluice as torch", "from sluice import nn", "", "", "class Program(nn.Module):", "    def __init__(self):",
+              "        super().__init__()"]
     lines += [f"        self.{name} = nn.{child!r}" for name, child in module.named_children()]
     lines += [f"        self.{name} = nn.Parameter({_literal(value, plain)})" for name, value in module._parameters.items() if value is not None]
     lines += [f"        self.register_buffer({name!r}, {_literal(value, plain)})" for name, value in module._buffers.items() if value is not None]
     lines += ["", *(f"    {line}" for line in module.code.strip().splitlines()), "", ""]
     lines += ["class Plan(nn.Graph):", "    def __init__(self, program):", "        super().__init__()", "        self.program = program"]
     lines += ["        config = self.config", *(f"        {line}" for line in judge.setup.splitlines())] if judge.setup else []
-    lines += ["", f"    def build({', '.join(['self', *names])}):", f"        return self.program({call})", "", "", "torch.manual_seed(0)", "program = Program().eval()"]
+    lines += ["", f"    def build({', '.join(['self', *names])}):", f"        return self.program({call})", "", ""]
+    lines += ["torch.manual_seed(0)", "program = Program().eval()"]
     lines += [f"{name} = {_literal(value, plain)}" for name, value in zip(names, args)]
     lines += ["with torch.no_grad():"]
     if not plain:
