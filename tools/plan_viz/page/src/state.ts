@@ -57,6 +57,7 @@ function writeHash(): void {
   const p = new URLSearchParams(), s = state;
   if (s.view !== "lanes") p.set("view", s.view);
   if (s.selected) p.set(s.selected.kind, String(s.selected.index));
+  if (s.selected?.item !== undefined) p.set("of", String(s.selected.item));
   if (s.t0 > 0 || s.t1 < totalTime()) p.set("t", Math.round(s.t0) + "-" + Math.round(s.t1));
   if (s.at >= 0) p.set("at", String(Math.round(s.at)));
   if (s.words.length) p.set("q", s.words.join(" "));
@@ -85,7 +86,7 @@ export function readHash(): void {
     const index = number(kind);
     const of = plan.runs[patch.run < 0 ? plan.runs.length - 1 : patch.run];
     const limit = kind === "request" ? plan.runs[plan.runs.length - 1].requests.length : kind === "item" ? lastItem(plan, of) + 1 : plan.data[`${kind}s` as "kernels"].n.length;
-    if (index >= 0 && index < limit) patch.selected = { kind, index };
+    if (index >= 0 && index < limit) patch.selected = { kind, index, item: number("of") >= 0 ? number("of") : undefined };
   }
   patch.at = number("at") >= 0 ? number("at") : -1;
   patch.words = (p.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
