@@ -118,6 +118,18 @@ def instruction_sets(**env):
     return json.loads(told.stdout)["instructions"]
 
 
+def test_the_machine_and_how_fast_it_moves_bytes():  # STP-06
+    told = json.loads(call("sluice-info", "measure", "--json"))
+    assert told["cores"] >= 1 and 1 <= told["cores_used"] <= told["cores"] and told["instructions"] == instruction_sets()
+    assert all(cache["level"] >= 1 and cache["type"] and cache["size"] for cache in told["caches"])
+    assert {node["name"] for node in told["nodes"]} == {p.name for p in pathlib.Path("/sys/devices/system/node").glob("node[0-9]*")}
+    rates = told["gb_per_s"]
+    assert rates.keys() == {"memcpy", "shared_memory", "tcp_loopback"} and all(rate > 0.001 for rate in rates.values()), rates
+    text = call("sluice-info", "measure")
+    for word in ("cores ", "instructions ", "memcpy ", "shared_memory ", "tcp_loopback ", " GB/s"):
+        assert word in text
+
+
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     """A net of kernels of all kinds: convolution and product (oneDNN), softmax, norm and pooling (Highway), loops."""

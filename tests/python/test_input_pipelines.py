@@ -18,6 +18,7 @@ import sluice as sl
 import sluice.nn as nn
 from sluice import data
 from sluice.data._order import Order, Walk, permuted
+from sluice.utils.tensorboard import SummaryWriter
 
 Image = pytest.importorskip("PIL.Image")
 RNG = np.random.default_rng(3)
@@ -215,9 +216,8 @@ def test_records_are_written_read_and_found(tmp_path):
 
 def test_records_are_tensorboards(tmp_path):
     """The framing is that of TensorBoard's event files."""
-    writer = pytest.importorskip("tensorboardX").SummaryWriter(str(tmp_path))
-    writer.add_scalar("loss", 1.5, 3)
-    writer.close()
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_scalar("loss", 1.5, 3)
     events, = tmp_path.glob("events*")
     found = list(data.read_records(events))
     assert b"brain.Event:2" in found[0] and any(b"loss" in r for r in found[1:])

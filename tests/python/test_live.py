@@ -233,3 +233,55 @@ def test_the_page_says_that_the_process_has_ended(tmp_path):
         assert fault == "the process has ended" and fault in browser.text("#details")
     assert page.process.wait() == 0 and "has ended" in page.process.stdout.read()
     page.process.stdout.close()
+
+
+ENERGY = """
+import pathlib, sys
+import sluice as sl
+from sluice import nn
+
+class Net(nn.Graph):
+    def __init__(self):
+        super().__init__(name="net")
+
+    def build(self, x):
+        return x * 2
+
+net, x, counter = Net(), sl.ones(4), pathlib.Path("powercap/intel-rapl:0/energy_uj")
+for step in range(1_000_000):
+    net(x).tolist()
+    used = 2_000_000 * (step + 1)  # two joules a step
+    new = counter.with_suffix(".new")
+    new.write_text(f"{used}\\n")
+    new.replace(counter)
+    if step == 3:
+        print("running", flush=True)
+"""
+
+
+def test_joules_a_step_by_the_counters_of_the_processor(tmp_path):  # STP-08
+    package = tmp_path / "powercap/intel-rapl:0"
+    package.mkdir(parents=True)
+    (tmp_path / "powercap/intel-rapl:0:0").mkdir()  # a part of the package, which would count twice
+    (tmp_path / "powercap/intel-rapl:0:0/energy_uj").write_text("5\n")
+    for name, text in (("name", "package-0"), ("energy_uj", "0"), ("max_energy_range_uj", str(10 ** 12))):
+        (package / name).write_text(text + "\n")
+    (tmp_path / "loop.py").write_text(ENERGY)
+    path = os.pathsep.join([os.path.dirname(os.path.dirname(sl.__file__)), *sys.path])
+    process = subprocess.Popen([sys.executable, "loop.py"], stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path, "SLUICE_LIVE": "1"})
+    try:
+        assert process.stdout.readline() == "running\n"
+        ask = [find_tool("plan-viz"), "energy", str(process.pid), "--counters", str(tmp_path / "powercap"), "--interval", "3"]
+        told = json.loads(subprocess.run([*ask, "--json"], capture_output=True, text=True, check=True).stdout)
+        assert told["available"] and told["steps"] > 0 and list(told["joules"]) == ["package-0"] and told["seconds"] >= 3
+        # The counter is read before the steps and once more behind them, and the program counts a step a little later.
+        assert 2 * told["steps"] - 4 <= told["joules"]["package-0"] <= 20 * (told["steps"] + 10)
+        assert told["joules_per_step"] == pytest.approx(told["joules"]["package-0"] / told["steps"])
+        ask[-1] = "0.05"
+        assert re.match(r"([\d.e+-]+ J a step|no step has ended): \d+ steps? in ", subprocess.run(ask, capture_output=True, text=True, check=True).stdout)
+        (tmp_path / "none").mkdir()
+        ask[4] = str(tmp_path / "none")
+        assert subprocess.run(ask, capture_output=True, text=True, check=True).stdout == f"not available: {tmp_path}/none: has no intel-rapl; the processor, or the virtual machine, counts no energy\n"
+    finally:
+        process.kill()
+        process.wait()

@@ -31,6 +31,8 @@ FORMS = {
     "blame": ("run.slt", {"name": TEXT, "recorded_ns": COUNT, "rows": LIST}),
     "trace": ("run.slt", {"name": TEXT, "events": COUNT, "streams": LIST}),
     "latency": ("run.slt", {"name": TEXT, "paths": LIST}),
+    "item": ("bundle 2", {"name": TEXT, "step": COUNT, "latency_ns": COUNT, "hops": LIST, "flows": LIST}),
+    "bound": ("run.slt", {"name": TEXT, "runs": LIST}),
     "pareto": ("bundle", {"name": TEXT}),
     "cost": ("costs.json --plan bundle", {"name": MAYBE_TEXT, "measured": LIST}),
     "compare": ("dump_a dump_b", {}),
@@ -87,10 +89,10 @@ def files(tmp_path_factory):
 
 
 def views():
-    """The views that the program itself lists, but for pages, which are HTML, what is for shells, and `top`, which looks at a process
-    that runs (tests/plan_viz/live_view_test.cpp)."""
+    """The views that the program itself lists, but for pages, which are HTML, what is for shells, and `top` and `energy`, which look at a
+    process that runs (tests/plan_viz/live_view_test.cpp, test_live.py)."""
     listed = plan_viz(None, "--help").stdout.partition("\nSubcommands:\n")[2]
-    return [name for name in re.findall(r"^  (\w+)", listed, re.M) if name not in ("html", "live", "prove", "completion", "top")]
+    return [name for name in re.findall(r"^  (\w+)", listed, re.M) if name not in ("html", "live", "prove", "completion", "top", "energy")]
 
 
 def test_every_view_that_is_listed_has_a_form():  # VIZ-08

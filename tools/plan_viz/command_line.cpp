@@ -49,6 +49,7 @@ class CommandLine {
     view("devices", "Which device runs each kernel, and why that one");
     view("info", "Name, hash, target, options that differ from the defaults, devices, memory, counts");
     view("stats", "Counts, ops by predicted time, bytes");
+    view("bound", "How long runs take, beside what no order of their kernels can go below");
     view("mem", "The ledger, and a map of each arena: offsets against lifetimes")
         ->add_flag("--all", args_.text.all, "every line and buffer");
     view("verify", "The proof that the plan runs forever, or the blocking cycle; exit status 1 when refused")
@@ -108,20 +109,28 @@ class CommandLine {
     trace->add_option(
         "-o,--output", args_.output,
         "write the events instead: for Perfetto where the name ends in .perfetto-trace, as a table where it "
-        "ends in .csv, else as Chrome's JSON");
+        "ends in .csv, the kernels one by one where it ends in .tasks.json, else as Chrome's JSON");
     view_of(run, "latency", "How long steps took, from where they begin to where they end");
+    CLI::App* item = view_of("a recorded run, or a plan, which is run in virtual time", "item",
+                             "The way of one step through the graph: where it waited and for whom, and where it ran");
+    item->add_option("step", args_.step, "which step, from 0 on")->required();
+    item->add_option("--to", args_.name, "a sink (default: the one that the step reaches last)");
   }
 
   void add_live() {
     CLI::App* top = app_.add_subcommand("top", "What a process does that runs: rates, who waits for whom, registers");
     CLI::App* page = app_.add_subcommand("live", "The same as a page, on 127.0.0.1 for whoever knows its token");
-    for (CLI::App* view : {top, page}) {
+    CLI::App* energy = app_.add_subcommand("energy", "Joules a step of a process that runs, or why nobody knows");
+    energy->add_option("--counters", args_.counters, "folder with the system's counters")->capture_default_str();
+    for (CLI::App* view : {top, page, energy}) {
       view->add_option("pid", args_.live.pid, "a process that runs with SLUICE_LIVE=1")->required();
       view->add_option("--session", args_.live.session, "only plans of this name");
     }
-    top->add_option("--interval", args_.live.interval, "seconds between two pictures")
-        ->check(CLI::Range(0.05, 3600.0))
-        ->capture_default_str();
+    for (CLI::App* view : {top, energy})
+      view->add_option("--interval", args_.live.interval, "seconds between two pictures, or to measure")
+          ->check(CLI::Range(0.05, 3600.0))
+          ->capture_default_str();
+    energy->add_flag("--json", args_.json, "machine-readable");
     top->add_option("--count", args_.live.count, "so many pictures (0: until the process ends; 1 when piped)")
         ->check(CLI::Range(0, 1000000));
     top->add_flag("--all", args_.text.all, "every actor and register");

@@ -1,6 +1,7 @@
 #pragma once
 // The arguments of plan-viz, and its commands.
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@
 namespace sluice::plan_viz {
 
 struct Arguments {
-  std::string path, output, source, costs, plan, other, trace, name, by = "actor", shell;
+  std::string path, output, source, costs, plan, other, trace, name, by = "actor", shell,
+                                                                     counters = "/sys/class/powercap";
   ServedOptions served;
   double tolerance = 1e-5;
   bool json = false;
@@ -20,6 +22,7 @@ struct Arguments {
   plan::SimulateOptions simulate;
   double firing_us = 0, message_us = 0;
   int cores = -1;
+  uint64_t step = 0;
   LiveOptions live;
 };
 

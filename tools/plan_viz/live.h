@@ -21,6 +21,9 @@ struct LiveOptions {
 
 // In the terminal. Throws what LiveClient throws.
 int show_top(const LiveOptions& options);
+// Joules a step, by the counters of energy in a folder of the system, or why there are none. Throws what LiveClient
+// throws.
+int show_energy(const LiveOptions& options, const std::string& folder);
 // As a page on 127.0.0.1, for whoever knows its token; until the process ends, or Ctrl-C.
 int serve_page(const LiveOptions& options);
 

@@ -11,6 +11,7 @@
 #include "graph/graph.h"
 #include "plan/json/json.h"
 #include "plan/ranks.h"
+#include "plan/record/simulated.h"
 #include "plan/time/cores.h"
 #include "plan/time/machine.h"
 #include "plan/verify.h"
@@ -23,6 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using namespace sluice;
 using plan_viz::Arguments;
+
+constexpr uint64_t kMostSimulated = 100'000;  // steps
 
 int terminal_width() {
   winsize size{};
@@ -134,8 +137,10 @@ int show_recording(const std::string& view, const Arguments& args) {
   if (view == "trace" && !args.output.empty()) {
     const std::string kind = fs::path(args.output).extension().string();
     const bool perfetto = kind == ".perfetto-trace" || kind == ".pftrace";
+    const bool tasks = args.output.ends_with(".tasks.json");
     write_file(args.output, kind == ".csv" ? plan_viz::csv_text(recording)
                             : perfetto     ? plan_viz::perfetto_trace(recording)
+                            : tasks        ? plan_viz::tasks_json(recording)
                                            : plan_viz::chrome_text(recording));
     return 0;
   }
@@ -150,6 +155,27 @@ int show_recording(const std::string& view, const Arguments& args) {
   }
   std::cout << text;
   return 0;
+}
+
+// The way of a step, of a run that was recorded or else in virtual time.
+std::string item_view(const Arguments& args) {
+  plan::Recording recording;
+  if (plan_viz::is_recording(args.path)) {
+    recording = plan::load_recording(args.path);
+  } else {
+    const plan::Plan plan = plan::load_plan(args.path);
+    check_structure(plan, args.path);
+    const plan::VerifyReport report = plan::verify(plan);
+    SLUICE_CHECK(report.ok(), "{}: the plan is refused: {}; `plan-viz verify` lists all faults", args.path,
+                 report.problems[0].text);
+    SLUICE_CHECK(args.step < kMostSimulated, "item: step {}: of a plan; must be less than {}", args.step,
+                 kMostSimulated);
+    const int steps = static_cast<int>(args.step) + 1;
+    recording =
+        plan::simulated_recording(simulated(plan, args), {.steps = steps, .cores = plan::cores_of_target(plan.target)});
+  }
+  return args.json ? plan_viz::item_json(recording, args.step, args.name)
+                   : plan_viz::item_text(recording, args.step, args.name, args.text);
 }
 
 // Two plans, or two texts of graphs; of two bundles both. 1 where they differ.
@@ -227,6 +253,15 @@ struct Shown {
   }
 };
 
+// What runs come to: forecast, and recorded where the file has a run.
+std::string runs_view(const std::string& view, const plan::Plan& plan, Arguments& args) {
+  const Shown shown(args.path, args);
+  const plan_viz::Page& page = shown.page;
+  if (view == "bound") return args.json ? plan_viz::bound_json(page) : plan_viz::bound_text(page, args.text);
+  return args.json ? plan_viz::stats_json(plan, plan_viz::runs_summary_json(page))
+                   : plan_viz::stats_text(plan, args.text) + plan_viz::runs_text(page, args.text);
+}
+
 int write_page(Arguments& args) {
   Shown first(args.path, args);
   if (!args.trace.empty()) {
@@ -260,7 +295,12 @@ int run(const std::string& view, Arguments& args) {
     std::cout << (args.json ? plan_viz::compare_json(found) : plan_viz::compare_text(found, args.text));
     return found.differing.empty() ? 0 : 1;
   }
+  if (view == "item") {
+    std::cout << item_view(args);
+    return 0;
+  }
   if (view == "top") return plan_viz::show_top(args.live);
+  if (view == "energy") return plan_viz::show_energy(args.live, args.counters);
   if (view == "live") return plan_viz::serve_page(args.live);
   if (view == "blame" || view == "trace" || view == "latency") return show_recording(view, args);
   if (view == "diff") return show_difference(args);
@@ -283,7 +323,7 @@ int run(const std::string& view, Arguments& args) {
   if (view == "show") text = args.json ? plan_viz::show_json(plan) : plan_viz::show_text(plan, args.text);
   if (view == "devices") text = args.json ? plan_viz::devices_json(plan) : plan_viz::devices_text(plan, args.text);
   if (view == "info") text = args.json ? plan_viz::info_json(plan) : plan_viz::info_text(plan, args.text);
-  if (view == "stats") text = args.json ? plan_viz::stats_json(plan) : plan_viz::stats_text(plan, args.text);
+  if (view == "stats" || view == "bound") text = runs_view(view, plan, args);
   if (view == "mem") text = args.json ? plan_viz::mem_json(plan) : plan_viz::mem_text(plan, args.text);
   if (view == "why")
     text = args.json ? plan_viz::why_json(plan, args.name) : plan_viz::why_text(plan, args.name, args.text);
@@ -307,12 +347,15 @@ int main(int argc, char** argv) {
       "  plan-viz mem PLAN                  every byte, per memory space and arena\n"
       "  plan-viz simulate PLAN --steps 6   the predicted period and what limits it\n"
       "  plan-viz bottleneck PLAN           what one more slot or a faster kernel would gain\n"
+      "  plan-viz bound RUN                 how far a run is from what is possible\n"
       "  plan-viz diff PLAN OTHER           what a change of the program changed in it\n"
       "  plan-viz why PLAN NAME             where a kernel, actor or register comes from\n"
       "  plan-viz blame RUN                 where the time of a recorded run went, and who was waited for\n"
       "  plan-viz latency RUN               how long its steps took\n"
+      "  plan-viz item RUN STEP             one step's way through the graph, with its waits\n"
       "  plan-viz top PID                   what a process does right now, and who waits for whom\n"
       "  plan-viz live PID                  the same as a page\n"
+      "  plan-viz energy PID                joules a step, where the processor counts them\n"
       "  plan-viz cost COSTS --plan PLAN    what its kernels took when they ran\n"
       "  plan-viz served MODELS             what serves them: queues, batcher, instances, plans\n"
       "  plan-viz requests PLAN TRACE       what a server's requests waited for, and what fired for them\n"

@@ -41,8 +41,9 @@ struct RunFiring {
   int actor = 0;
   uint64_t number = 0;  // of its actor; of a server's run: the step
   int64_t begin_ns = 0, end_ns = 0;
-  int lane = 0;   // its stream; further instances of a plan have streams of their own behind those of the first
-  int step = -1;  // of a server's run: its step of ServedTrace
+  int lane = 0;       // its stream; further instances of a plan have streams of their own behind those of the first
+  int step = -1;      // of a server's run: its step of ServedTrace
+  uint64_t item = 0;  // which step of the plan it is of
   std::vector<RunSpan> spans = {};
 };
 struct Run {
@@ -57,6 +58,19 @@ Run simulated_run(const plan::Plan& plan, const plan::Simulation& simulation);
 // REQUIRES: `plan` has the recording's actors and kernels, by name.
 Run recorded_run(const plan::Plan& plan, const plan::Recording& recording);
 Run served_run(const plan::Plan& plan, const ServedTrace& served);
-std::string run_json(const plan::Plan& plan, const Run& run);
+// `panels`: what panels_json() of summary.h says of it.
+std::string run_json(const plan::Plan& plan, const Run& run, const std::string& panels);
+
+// The plan as the page draws it, and its runs: the forecast of a few steps, and what was recorded or served.
+struct Drawn {
+  plan::Plan plan;
+  plan::Simulation sim;
+  std::vector<plan::DeviceUse> uses;
+  bool costs = false;             // the plan predicts some; else every kernel is drawn with the same
+  std::vector<int64_t> critical;  // actors of the cycle that limits the plan
+  std::vector<Run> runs;
+};
+// A plan that is refused is drawn without its lanes: it may not even have a period.
+Drawn drawn(const Page& page, bool refused);
 
 }  // namespace sluice::plan_viz

@@ -5,13 +5,14 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <utility>
 
 #include "plan/json/json.h"
 #include "plan/placed.h"
-#include "plan/time/cores.h"
 #include "plan/verify.h"
 #include "tools/plan_viz/page.h"
 #include "tools/plan_viz/ranks_view.h"
+#include "tools/plan_viz/summary.h"
 #include "tools/plan_viz/text.h"
 
 namespace sluice::plan_viz {
@@ -20,9 +21,7 @@ using namespace plan;
 
 namespace {
 
-constexpr int kSteps = 4;              // enough for the pipeline to fill
-constexpr double kUnknownCost = 1000;  // ns drawn per kernel when the plan predicts none
-constexpr int kContext = 2;            // source lines on either side
+constexpr int kContext = 2;  // source lines on either side
 
 // Lines of the user's files around the kernels' lines; a file that cannot be read is left out.
 class Sources {
@@ -75,32 +74,6 @@ std::string list(const List& entities, One one) {
     s += one(entity, i++);
   }
   return s + "]";
-}
-
-// The plan as the page draws it, run for a few steps.
-struct Drawn {
-  Plan plan;
-  Simulation sim;
-  std::vector<DeviceUse> uses;
-  bool costs = false;  // the plan predicts some; else every kernel is drawn with the same
-};
-
-// A plan that is refused is drawn without its lanes: it may not even have a period.
-Drawn drawn(const Plan& simulated, bool refused) {
-  Drawn d{simulated, {}, {}, false};
-  for (const Kernel& k : d.plan.kernels) d.costs |= k.cost_ns > 0;
-  if (!d.costs) {
-    for (Kernel& k : d.plan.kernels) k.cost_ns = kUnknownCost;
-  }
-  if (refused) return d;
-  const int cores = cores_of_target(d.plan.target);
-  d.sim = simulate(d.plan, {.steps = kSteps, .cores = cores});
-  const Simulation steady = simulate(d.plan, {.steps = 8 * kSteps, .cores = cores});
-  d.sim.period_ns = steady.period_ns;
-  d.sim.critical = steady.critical;
-  d.sim.peak_slots = steady.peak_slots;
-  d.uses = device_use(d.plan, steady);
-  return d;
 }
 
 // A column of what `one` says of each entity: texts in JSON, or numbers.
@@ -253,14 +226,13 @@ std::string memory_data(const Plan& plan) {
 }
 
 // Actors and registers of the cycle that limits the plan.
-std::string cycle_data(const Simulation& sim) {
-  std::vector<int64_t> actors, registers;
-  for (const CriticalHop& hop : sim.critical) {
-    actors.push_back(hop.actor);
+std::string cycle_data(const Drawn& shown) {
+  std::vector<int64_t> registers;
+  for (const CriticalHop& hop : shown.sim.critical) {
     const bool waits = hop.reason == CriticalHop::Reason::kData || hop.reason == CriticalHop::Reason::kCredit;
     if (waits) registers.push_back(hop.reg);
   }
-  return fmt::format(",\"cycle\":{},\"cycleRegisters\":{}", plain(actors), plain(registers));
+  return fmt::format(",\"cycle\":{},\"cycleRegisters\":{}", plain(shown.critical), plain(registers));
 }
 
 std::string ledger_data(const Plan& plan, const Ledger& l) {
@@ -293,23 +265,27 @@ std::string column(const std::vector<int64_t>& numbers) {
 std::string page_json(const Page& page) {
   const Plan& given = *page.plan;
   const VerifyReport report = verify(given);
-  const auto [plan, sim, uses, costs] = drawn(*page.simulated, !report.ok());
+  const Drawn shown = drawn(page, !report.ok());
+  const Plan& plan = shown.plan;
   const Ledger l = ledger(plan);
   Sources sources(page.source_root);
   for (const Kernel& k : plan.kernels) sources.want(k.source);
   Strings strings;
   std::string s = fmt::format("{{\"name\":{},\"target\":{},\"costs\":{},\"period\":{},\"critical\":{},\"bytes\":{}",
-                              quoted_json(plan.name), quoted_json(plan.target), costs, sim.period_ns,
-                              quoted_json(critical_str(plan, sim.critical)), l.total);
+                              quoted_json(plan.name), quoted_json(plan.target), shown.costs, shown.sim.period_ns,
+                              quoted_json(critical_str(plan, shown.sim.critical)), l.total);
   if (!page.live.empty()) s += ",\"live\":" + page.live;
-  s += cycle_data(sim) + streams_data(plan) + devices_data(uses) + calls_data(given);
-  s += actors_data(plan, strings) + kernels_data(plan, strings) + registers_data(plan, sim, strings);
+  s += cycle_data(shown) + streams_data(plan) + devices_data(shown.uses) + calls_data(given);
+  s += actors_data(plan, strings) + kernels_data(plan, strings) + registers_data(plan, shown.sim, strings);
   s += memory_data(plan) + ledger_data(plan, l);
   s += fmt::format(",\n\"ok\":{},\"proof\":{}", report.ok(), quoted_json(verify_text(given, {.width = 110})));
   s += ",\n\"sources\":" + sources.json() + ",\n\"strings\":" + strings.json();
-  s += ",\n\"runs\":[" + run_json(plan, simulated_run(plan, sim));
-  if (page.recording != nullptr && report.ok()) s += ",\n" + run_json(plan, recorded_run(plan, *page.recording));
-  if (page.served != nullptr) s += ",\n" + run_json(plan, served_run(plan, *page.served));
+  s += ",\n\"runs\":[";
+  const char* comma = "";
+  for (const Run& run : shown.runs) {
+    const RunSummary summary = summary_of(plan, run, shown.critical);
+    s += std::exchange(comma, ",\n") + run_json(plan, run, panels_json(plan, run, summary));
+  }
   return s + "]}";
 }
 

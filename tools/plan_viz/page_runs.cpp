@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <unordered_map>
 
 #include "plan/firing/firing_counts.h"
 #include "plan/json/json.h"
 #include "plan/record/blame.h"
+#include "plan/time/cores.h"
 #include "tools/plan_viz/page.h"
 
 namespace sluice::plan_viz {
@@ -15,6 +17,9 @@ namespace sluice::plan_viz {
 using namespace plan;
 
 namespace {
+
+constexpr int kSteps = 4;              // enough for the pipeline to fill
+constexpr double kUnknownCost = 1000;  // ns drawn per kernel when the plan predicts none
 
 void sort_by_begin(std::vector<RunFiring>& firings) {
   std::stable_sort(firings.begin(), firings.end(),
@@ -71,9 +76,12 @@ std::string requests_data(const ServedTrace& served) {
 
 Run simulated_run(const Plan& plan, const Simulation& simulation) {
   Run run{.name = "predicted", .total_ns = std::llround(simulation.total_ns), .firings = {}, .more = ""};
+  // A plan in which nothing is started has no steps.
+  std::optional<FiringCounts> counts;
+  if (!simulation.firings.empty() && std::ranges::any_of(plan.actors, is_started)) counts.emplace(plan);
   for (const SimFiring& f : simulation.firings)
-    run.firings.push_back(
-        {f.actor, f.firing, std::llround(f.begin_ns), std::llround(f.end_ns), plan.actors[f.actor].stream, -1});
+    run.firings.push_back({f.actor, f.firing, std::llround(f.begin_ns), std::llround(f.end_ns),
+                           plan.actors[f.actor].stream, -1, counts ? counts->step_of(f.actor, f.firing) : f.firing});
   for (const SimKernel& k : simulation.kernels)
     run.firings[k.firing].spans.push_back(
         {k.kernel, std::llround(k.begin_ns), std::llround(k.end_ns), std::llround(k.met_ns)});
@@ -102,7 +110,8 @@ Run recorded_run(const Plan& plan, const Recording& recording) {
                      e.begin_ns,
                      e.end_ns,
                      plan.actors[actor->second].stream,
-                     -1};
+                     -1,
+                     e.step};
     for (const RunSpan& span : spans[e.actor])
       if (span.begin_ns >= e.begin_ns && span.end_ns <= e.end_ns) firing.spans.push_back(span);
     spans[e.actor].clear();
@@ -128,7 +137,7 @@ Run served_run(const Plan& plan, const ServedTrace& served) {
     for (const ServedEvent& e : step.events) {
       if (e.kind != ServedEvent::Kind::kFiring) continue;
       run.firings.push_back({e.actor, step.number, e.begin_ns, e.end_ns,
-                             step.instance * streams + plan.actors[e.actor].stream, static_cast<int>(s)});
+                             step.instance * streams + plan.actors[e.actor].stream, static_cast<int>(s), step.number});
     }
     for (const ServedEvent& e : step.events) {
       if (e.kind != ServedEvent::Kind::kKernel) continue;
@@ -147,8 +156,8 @@ Run served_run(const Plan& plan, const ServedTrace& served) {
 // Writes numbers that follow from the rest in nearly every firing as differences from that, so that columns are mostly
 // the same number. Numbers of firings and kernels are expected from the actor's program, a begin from the one before, a
 // kernel's begin and a firing's end from the end of what came before.
-std::string run_json(const Plan& plan, const Run& run) {
-  std::vector<int64_t> actors, numbers, begins, tails, lanes, steps, counts, kernels, gaps, takes, met, more;
+std::string run_json(const Plan& plan, const Run& run, const std::string& panels) {
+  std::vector<int64_t> items, actors, numbers, begins, tails, lanes, steps, counts, kernels, gaps, takes, met, more;
   std::vector<int64_t> programs, next(plan.actors.size(), 0);
   for (const Actor& actor : plan.actors)
     programs.push_back(std::ranges::count(actor.program, InstrKind::kRun, [](const Instr& i) { return i.kind; }));
@@ -161,6 +170,7 @@ std::string run_json(const Plan& plan, const Run& run) {
     begins.push_back(f.begin_ns - before);
     lanes.push_back(f.lane);
     steps.push_back(f.step);
+    items.push_back(static_cast<int64_t>(f.item) - number);
     counts.push_back(static_cast<int64_t>(f.spans.size()) - programs[f.actor]);
     before = f.begin_ns;
     int64_t at = f.begin_ns;
@@ -185,7 +195,29 @@ std::string run_json(const Plan& plan, const Run& run) {
       plain(met), plain(more));
   if (std::ranges::any_of(steps, [](int64_t step) { return step >= 0; }))
     s += fmt::format(",\"lane\":{},\"step\":{}", column(lanes), column(steps));
-  return s + run.more + "}";
+  return s + fmt::format(",\"item\":{},\"panels\":{}", column(items), panels) + run.more + "}";
+}
+
+Drawn drawn(const Page& page, bool refused) {
+  Drawn d{*page.simulated, {}, {}, false, {}, {}};
+  for (const Kernel& k : d.plan.kernels) d.costs |= k.cost_ns > 0;
+  if (!d.costs) {
+    for (Kernel& k : d.plan.kernels) k.cost_ns = kUnknownCost;
+  }
+  if (!refused) {
+    const int cores = cores_of_target(d.plan.target);
+    d.sim = simulate(d.plan, {.steps = kSteps, .cores = cores});
+    const Simulation steady = simulate(d.plan, {.steps = 8 * kSteps, .cores = cores});
+    d.sim.period_ns = steady.period_ns;
+    d.sim.critical = steady.critical;
+    d.sim.peak_slots = steady.peak_slots;
+    d.uses = device_use(d.plan, steady);
+  }
+  for (const CriticalHop& hop : d.sim.critical) d.critical.push_back(hop.actor);
+  d.runs.push_back(simulated_run(d.plan, d.sim));
+  if (page.recording != nullptr && !refused) d.runs.push_back(recorded_run(d.plan, *page.recording));
+  if (page.served != nullptr) d.runs.push_back(served_run(d.plan, *page.served));
+  return d;
 }
 
 }  // namespace sluice::plan_viz

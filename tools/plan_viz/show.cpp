@@ -332,7 +332,7 @@ std::string stats_text(const Plan& plan, const TextOptions& options) {
   return s + table(rows, {false, true, true, true}, options.width);
 }
 
-std::string stats_json(const Plan& plan) {
+std::string stats_json(const Plan& plan, const std::string& runs) {
   const Counts c = count(plan);
   const Ledger l = ledger(plan);
   std::string s = fmt::format(
@@ -347,7 +347,7 @@ std::string stats_json(const Plan& plan) {
                      o.cost);
     first = false;
   }
-  return s + "]}\n";
+  return s + "],\n\"runs\": " + runs + "}\n";
 }
 
 }  // namespace sluice::plan_viz

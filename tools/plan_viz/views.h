@@ -32,7 +32,7 @@ std::string devices_json(const plan::Plan& plan);
 
 // Counts, ops by predicted time, bytes.
 std::string stats_text(const plan::Plan& plan, const TextOptions& options);
-std::string stats_json(const plan::Plan& plan);
+std::string stats_json(const plan::Plan& plan, const std::string& runs = "[]");  // `runs`: runs_summary_json()
 
 // The ledger and a map of every arena: offsets against lifetimes.
 std::string mem_text(const plan::Plan& plan, const TextOptions& options);
@@ -102,11 +102,19 @@ std::string trace_text(const plan::Recording& recording, const TextOptions& opti
 std::string trace_json(const plan::Recording& recording);
 std::string chrome_text(const plan::Recording& recording);
 std::string csv_text(const plan::Recording& recording);
+// The kernels that ran, one by one, with what they took and moved.
+std::string tasks_json(const plan::Recording& recording);
 // The same in Perfetto's own format: lanes of streams and actors, flows of tokens, counters of slots and memory.
 std::string perfetto_trace(const plan::Recording& recording);
 // How long its steps took, from each actor that begins them to each sink.
 std::string latency_text(const plan::Recording& recording, const TextOptions& options);
 std::string latency_json(const plan::Recording& recording);
+
+// The way of one step of a run to a sink ("": the one that ended last): where it waited and where it was worked on, hop
+// by hop. Throws kValue where the step was not recorded, and for a sink that the plan has not.
+std::string item_text(const plan::Recording& recording, uint64_t step, const std::string& sink,
+                      const TextOptions& options);
+std::string item_json(const plan::Recording& recording, uint64_t step, const std::string& sink);
 
 // What differs between two plans: entities by name, and what of them. Empty rows: nothing.
 struct PlanDifference {
@@ -147,6 +155,15 @@ struct Page {
   std::string live = "";  // of a page that asks its server how the plan runs now: whose it is, as JSON
 };
 std::string page_json(const Page& page);
+// What the runs of a page come to, as the page's panels have it, and the bytes per second of actors and links: a part
+// of `stats`.
+std::string runs_text(const Page& page, const TextOptions& options);
+std::string runs_summary_json(const Page& page);
+
+// How long the runs of a page took, beside what no order of their kernels can go below. Throws kValue where there is
+// nothing to say how long kernels take.
+std::string bound_text(const Page& page, const TextOptions& options);
+std::string bound_json(const Page& page);
 // One page without any other file, of one plan or of two side by side. Throws kUnsupported where plan-viz was built
 // without the page.
 std::string html_page(const std::vector<Page>& pages);

@@ -5,6 +5,7 @@
 #include "include/sluice/sluice.hpp"
 #include "runtime/family/needed_ops.h"
 #include "tools/sluice_info/explain.h"
+#include "tools/sluice_info/measure.h"
 
 namespace {
 
@@ -28,12 +29,16 @@ int main(int argc, char** argv) {
       app.add_subcommand("ops", "which kernels bundles need, one in a line, for builds that have no others");
   std::vector<std::string> bundles;
   ops->add_option("bundles", bundles, "directories that sluice.save wrote, or tar archives of them")->required();
+  CLI::App* measure =
+      app.add_subcommand("measure", "cores, caches, nodes of memory, and how fast bytes are moved: takes a second");
+  measure->add_flag("--json", json, "as one JSON object");
   app.require_subcommand(0, 1);  // words of `explain` that are called like another are words
   CLI11_PARSE(app, argc, argv);
   try {
-    const std::string text = *explain ? sluice::info::explain(CLI::detail::join(words, " "))
-                             : *ops   ? ops_of(bundles)
-                                      : sluice::api::describe(json);
+    const std::string text = *explain   ? sluice::info::explain(CLI::detail::join(words, " "))
+                             : *ops     ? ops_of(bundles)
+                             : *measure ? sluice::info::measure(json)
+                                        : sluice::api::describe(json);
     std::fputs(text.c_str(), stdout);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "sluice-info: %s\n", e.what());

@@ -12,23 +12,13 @@ from typing import Any, Iterator
 
 import numpy as np
 
-from sluice._C import fn
+from sluice.utils._framing import framed, masked
 
 __all__ = ["Writer", "read", "read_index"]
 
 _INDEX = b"sluice-records-index-1\n"
 _END = b"sluice-records-end-1\n"
 _AROUND = 16  # bytes of lengths and check sums for each record
-
-
-def _masked(data: bytes) -> int:
-    crc = fn.crc32c(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def _framed(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", _masked(length)) + data + struct.pack("<I", _masked(data))
 
 
 class Writer:
@@ -44,7 +34,7 @@ class Writer:
         """Adds a record, with a label in the index; returns its number."""
         data = bytes(data)
         self._rows.append((self._file.tell() + 12, len(data), int(label)))
-        self._file.write(_framed(data))
+        self._file.write(framed(data))
         return len(self._rows) - 1
 
     def close(self) -> None:
@@ -52,7 +42,7 @@ class Writer:
             return
         at = self._file.tell()
         table = np.array(self._rows, "<i8").reshape(-1, 3)
-        self._file.write(_framed(_INDEX + table.tobytes()) + _framed(_END + struct.pack("<Q", at)))
+        self._file.write(framed(_INDEX + table.tobytes()) + framed(_END + struct.pack("<Q", at)))
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -74,13 +64,13 @@ def _record(file: Any, path: str, at: int, size: int, what: str) -> tuple[int, b
     """(where the next record begins, the bytes of the one at `at`)."""
     file.seek(at)
     head = file.read(12)
-    if len(head) < 12 or struct.unpack("<I", head[8:])[0] != _masked(head[:8]):
+    if len(head) < 12 or struct.unpack("<I", head[8:])[0] != masked(head[:8]):
         raise ValueError(f"{what}: {path}: no record at byte {at}: its length is broken; must be a file of records")
     length = struct.unpack("<Q", head[:8])[0]
     if length > size - at - _AROUND:
         raise ValueError(f"{what}: {path}: the record at byte {at} has {length} bytes; the file ends before")
     data = file.read(length)
-    if struct.unpack("<I", file.read(4))[0] != _masked(data):
+    if struct.unpack("<I", file.read(4))[0] != masked(data):
         raise ValueError(f"{what}: {path}: the record at byte {at} is broken: its check sum is another one")
     return at + length + _AROUND, data
 
@@ -128,7 +118,7 @@ def read_index(path: Any) -> Any:
         while at < size:
             file.seek(at)
             head = file.read(12)
-            if len(head) < 12 or struct.unpack("<I", head[8:])[0] != _masked(head[:8]):
+            if len(head) < 12 or struct.unpack("<I", head[8:])[0] != masked(head[:8]):
                 raise ValueError(f"data.records: {path}: no record at byte {at}: its length is broken; must be a file of records")
             length = struct.unpack("<Q", head[:8])[0]
             if length > size - at - _AROUND:

@@ -8,7 +8,8 @@ computed while a graph is made, so that reshapes, branches and loops of exporter
 read; `python -m sluice.onnx model.onnx` tells of a file.
 """
 
+from sluice.onnx._compare import convert_to_onnx_and_check
 from sluice.onnx._export import export
 from sluice.onnx._module import OnnxModule, Port, check, load, supported_ops
 
-__all__ = ["OnnxModule", "Port", "check", "export", "load", "supported_ops"]
+__all__ = ["OnnxModule", "Port", "check", "convert_to_onnx_and_check", "export", "load", "supported_ops"]

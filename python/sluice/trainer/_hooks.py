@@ -68,7 +68,7 @@ class JsonLines(Hook):
 
 
 class TensorBoard(Hook):
-    """Writes metrics for TensorBoard to trainer.config.out; rank 0 does. Needs tensorboardX."""
+    """Writes metrics for TensorBoard to trainer.config.out; rank 0 does."""
 
     def before_train(self, trainer: Any) -> None:
         from sluice.utils.tensorboard import SummaryWriter

@@ -8,6 +8,7 @@ import { requestName, requestsOf, stampOf } from "./requests";
 import { requestEdges } from "./rows";
 import { change, Kind, shownRun, state } from "./state";
 import { tokensOf } from "./tokens";
+import { lastItem, wayOf } from "./way";
 
 const panel = $("details");
 type Content = string | number | Node;
@@ -208,6 +209,30 @@ function showRequest(plan: Plan, i: number): void {
   items("fired for it", mine.map(f => span(link(plan.data.actors.n[run.actor[f]], "actor", run.actor[f]), ` ${time(run.end[f] - run.begin[f])} at +${time(run.begin[f] - begin)}`)), "mono");
 }
 
+// How a step went through the graph of a run, hop by hop: the waits and the runs add up to how long it took.
+function showItem(plan: Plan, item: number): void {
+  const run = shownRun(), way = wayOf(plan, run, item), { actors, registers } = plan.data;
+  head("step " + item, "its way through the " + run.name + " run");
+  if (!way) { add(el("p", "It was not recorded from its begin to its end.")); return; }
+  const exact = (tag: "td" | "span", ns: number, name: string): HTMLElement => { const e = el(tag, time(ns), tag === "td" ? "r" : ""); e.dataset[name] = String(ns); return e; };
+  const wait = way.hops.reduce((n, h) => n + h.begin - h.arrived, 0), ran = way.hops.reduce((n, h) => n + h.left - h.begin, 0);
+  facts([["took", exact("span", way.end - way.begin, "latency")], ["waited", exact("span", wait, "waited")], ["ran", exact("span", ran, "ran")], ["hops", way.hops.length], ["values", way.flows.length]]);
+  const table = el("table", undefined, "hops"), top = el("tr");
+  for (const name of ["at", "actor", "took", "wait", "run"]) top.append(el("th", name));
+  table.append(top);
+  for (const hop of way.hops) {
+    const tr = el("tr"), actor = run.actor[hop.firing], name = el("td"), took = el("td");
+    name.append(link(actors.n[actor], "actor", actor));
+    if (hop.register >= 0) took.append(link(registers.n[hop.register], "register", hop.register));
+    tr.append(el("td", "+" + time(hop.arrived - way.begin)), name, took, exact("td", hop.begin - hop.arrived, "wait"), exact("td", hop.left - hop.begin, "run"));
+    table.append(tr);
+  }
+  add(el("h3", "hops"), table);
+  const to = (step: number): HTMLElement => button(`step ${step}`, "", () => change({ selected: { kind: "item", index: step } }));
+  const others = [item - 1, item + 1].filter(step => step >= 0 && step <= lastItem(plan, run));
+  items("beside it", others.map(to));
+}
+
 function showPlan(plan: Plan): void {
   const d = plan.data;
   head(d.name, "plan");
@@ -245,8 +270,9 @@ export function showDetails(plan: Plan): void {
   panel.replaceChildren();
   const s = state.selected;
   if (!s) { if (state.at >= 0) showMoment(plan); else if (state.live) showLive(plan); else showPlan(plan); }
-  else ({ kernel: showKernel, actor: showActor, register: showRegister, request: showRequest, buffer: showBuffer })[s.kind](plan, s.index);
+  else ({ kernel: showKernel, actor: showActor, register: showRegister, request: showRequest, buffer: showBuffer, item: showItem })[s.kind](plan, s.index);
   const served = plan.runs.find(r => r.steps.length);
+  if (s?.item !== undefined && s.kind !== "item" && lastItem(plan, shownRun()) >= s.item) items("this firing is of", [link("step " + s.item, "item", s.item)]);
   if (s?.step !== undefined && served) items("ran for", requestsOf(served, s.step).map(i => link(requestName(served, i), "request", i)));
   if (s) add(button("Close", "Back to the plan (Escape)", () => change({ selected: null }), "close"));
 }

@@ -4,10 +4,11 @@ import { Plan, Run } from "./model";
 import { color, inkOn, Theme, theme } from "./palette";
 import { drawRequests, pickRequest } from "./requests";
 import { FIRING, KERNEL, LANE, LEFT, Row, Rows, rowsOf, TOP } from "./rows";
-import { Kind, state } from "./state";
+import { Kind, shownRun, state } from "./state";
 import { BOLD, cursor, FONT, label, Scale, scale, sized, timeAxis } from "./surface";
+import { wayOf } from "./way";
 
-export interface Hit { kind: Kind; index: number; begin: number; end: number; number: number; step: number; more: number }
+export interface Hit { kind: Kind; index: number; begin: number; end: number; number: number; step: number; more: number; item?: number }
 export interface Bright { kernels: Uint8Array | null; actors: Uint8Array | null }  // null: all
 
 // Busy time of a lane's kernels before each of them, so that any window is summed up at once.
@@ -32,6 +33,7 @@ export class LanesView {
   private rows: Rows = { rows: [], height: 0, requestRows: [], requestY: 0 };
   private of: Run[] = [];
   private scale: Scale = scale(LEFT, LEFT + 1, 0, 1);
+  arrows = 0;  // that were drawn last
   constructor(readonly canvas: HTMLCanvasElement, readonly plan: Plan) {}
 
   private layout(runs: Run[]): void {
@@ -73,6 +75,7 @@ export class LanesView {
       pen.fillStyle = colors.dim;
       pen.fillText(this.plan.data.ok ? "nothing fires" : "the plan is refused; see the table Proof", LEFT + 12, TOP + 40);
     }
+    if (state.selected?.kind === "item") this.drawWay(pen, state.selected.index, colors);
     if (state.at >= 0) cursor(pen, this.scale, state.at, height, colors);
   }
 
@@ -97,8 +100,33 @@ export class LanesView {
     pen.globalAlpha = 1;
   }
 
-  // Of a selected request: only what ran for it is bright.
+  // Arrows from the firings of a step that made values to those that took them; bold where the step went along.
+  private drawWay(pen: CanvasRenderingContext2D, item: number, colors: Theme): void {
+    const run = shownRun(), way = this.of.includes(run) ? wayOf(this.plan, run, item) : null, s = this.scale;
+    this.arrows = 0;
+    if (!way) return;
+    const middle = (firing: number): number => (this.rows.rows.find(r => r.run === run && r.lane === run.lane[firing])?.y ?? 0) + FIRING / 2;
+    const along = new Set(way.hops.map((hop, i) => i ? way.hops[i - 1].firing + " " + hop.firing + " " + hop.register : ""));
+    for (const flow of way.flows) {
+      const on = along.has(flow.from + " " + flow.to + " " + flow.register);
+      const [x0, y0, x1, y1] = [s.x(flow.made), middle(flow.from), s.x(run.begin[flow.to]), middle(flow.to)];
+      if (Math.max(x0, x1) < s.left || Math.min(x0, x1) > s.right) continue;
+      ++this.arrows;
+      pen.strokeStyle = pen.fillStyle = on ? colors.critical : colors.dim;
+      pen.lineWidth = on ? 2.5 : 1;
+      pen.beginPath();
+      pen.moveTo(x0, y0);
+      pen.bezierCurveTo(x0 + 14, y0, x1 - 14, y1, x1, y1);
+      pen.stroke();
+      pen.beginPath();
+      pen.moveTo(x1, y1); pen.lineTo(x1 - 7, y1 - 4); pen.lineTo(x1 - 7, y1 + 4);
+      pen.fill();
+    }
+  }
+
+  // Of a selected request or step: only what ran for it is bright.
   private lit(run: Run, firing: number): boolean {
+    if (state.selected?.kind === "item") return run.item[firing] === state.selected.index;
     return state.selected?.kind !== "request" || run.requests[state.selected.index]?.s.includes(run.step[firing]);
   }
 
@@ -199,7 +227,7 @@ export class LanesView {
     const firing = firings ? best : run.firing[best];
     return {
       kind: firings ? "actor" : "kernel", index: firings ? run.actor[best] : run.kernel[best], begin: begin[best], end: end[best], number: run.number[firing],
-      step: run.step.length ? run.step[firing] : -1, more: firings ? 0 : run.more.get(best) ?? 0,
+      step: run.step.length ? run.step[firing] : -1, more: firings ? 0 : run.more.get(best) ?? 0, item: run.requests.length ? undefined : run.item[firing],
     };
   }
 }

@@ -16,6 +16,7 @@ import { requestEdges } from "./rows";
 import { change, FOLDS, Kind, onChange, readHash, setWindow, shownRun, shownRuns, State, state, totalTime, ViewName } from "./state";
 import { Tables } from "./tables";
 import { moments, tokensOf } from "./tokens";
+import { lastItem, wayOf } from "./way";
 import { PlanData } from "./wire";
 
 const canvas = $<HTMLCanvasElement>("canvas"), scroll = $("scroll"), search = $<HTMLInputElement>("search");
@@ -55,6 +56,17 @@ function choice(name: string, options: [string, string][], value: string, chosen
   label.append(select);
   return label;
 }
+// Selects a step by its number.
+function stepField(last: number): HTMLElement {
+  const label = el("label", "Step "), field = el("input");
+  Object.assign(field, { type: "number", min: "0", max: String(last), title: `Shows the way of a step: 0 to ${last}`, value: state.selected?.kind === "item" ? String(state.selected.index) : "" });
+  field.onchange = () => {
+    const step = Math.round(+field.value);
+    change({ selected: field.value !== "" && step >= 0 && step <= last ? { kind: "item", index: step } : null });
+  };
+  label.append(field);
+  return label;
+}
 // The controls of the view.
 function drawBar(): void {
   const bar = $("bar"), { plan } = state;
@@ -69,6 +81,7 @@ function drawBar(): void {
     press("−", "Zoom out (-)", () => zoom(1.6));
     press("+", "Zoom in (+)", () => zoom(1 / 1.6));
     press("Fit", "Show all (f, double click)", fit);
+    if (state.view === "lanes" && lastItem(plan, shownRun()) >= 0) bar.append(stepField(lastItem(plan, shownRun())));
   }
   if (state.view === "lanes" || state.view === "graph") if (plan.cycle.size) press("Critical cycle", "Only what limits the plan is bright (c)", () => change({ cycle: !state.cycle }), state.cycle);
   if (state.view === "graph") {
@@ -95,6 +108,12 @@ const move = (share: number): void => {
 function reveal(): void {
   const s = state.selected;
   if (!s || state.view !== "lanes") return;
+  const way = s.kind === "item" ? wayOf(state.plan, shownRun(), s.index) : null;
+  if (way) {
+    const took = Math.max(1, way.end - way.begin), seen = way.begin >= state.t0 && way.end <= state.t1 && state.t1 - state.t0 < 8 * took;
+    if (!seen) setWindow(way.begin - took / 4, way.end + took / 4);
+    return;
+  }
   const run = shownRun(), span = s.kind === "request" && run.requests.length ? requestEdges(run, s.index) : firstOf(run, state.plan, s.kind, s.index);
   if (!span || span[0] < state.t1 && span[1] > state.t0) return;
   const width = state.t1 - state.t0, t0 = (span[0] + span[1] - width) / 2;
@@ -104,11 +123,11 @@ function reveal(): void {
 function update(changed: Set<keyof State>): void {
   const has = (...keys: (keyof State)[]): boolean => keys.some(k => changed.has(k));
   if (has("plan", "words", "cycle")) findBright();
-  if (has("plan", "view", "run", "cycle", "fold", "other", "space")) drawFrame();
+  if (has("plan", "view", "run", "cycle", "fold", "other", "space") || has("selected") && document.activeElement?.closest("#bar") === null) drawFrame();
   if (has("plan", "selected", "at", "run")) showDetails(state.plan);
   if (has("live")) { drawLive(); if (state.view !== "graph") return; }
   if (has("selected")) { $("details").scrollTop = 0; reveal(); }
-  if (has("plan", "selected", "words", "tab")) tables.draw();
+  if (has("plan", "selected", "words", "tab") || has("run") && state.tab === "Summary") tables.draw();
   if (has("plan", "at", "run")) drawPlayer();
   if (state.view === "compare" && has("plan", "other", "view", "words")) drawCompare($("stage").clientWidth);
   redraw();

@@ -1,5 +1,5 @@
 // A plan and its runs, with the adjacency that views need.
-import { expand, PlanData, RequestData, RunData, StreamData } from "./wire";
+import { expand, PanelsData, PlanData, RequestData, RunData, StreamData } from "./wire";
 
 export const RUN = 0, EMIT = 1;  // kinds of instructions; the third is a release
 export interface Instr { kind: number; index: number }
@@ -14,6 +14,8 @@ export interface Run {
   firingsOf: Int32Array[]; spansOf: Int32Array[];  // by lane, in the order of begin
   ofActor: Int32Array[];  // firings by actor
   steps: [number[], number, number][]; requests: RequestData[];
+  item: Int32Array;  // by firing: the step of the plan
+  panels: PanelsData | null;
 }
 
 const running = (differences: number[]): Float64Array => {
@@ -64,6 +66,7 @@ function readRun(data: RunData, plan: PlanData, programs: Int32Array): Run {
     lost: data.lost ?? 0, blame: data.blame ?? [], actor: new Int32Array(data.actor), number, begin, end,
     lane, step: new Int32Array(data.step ?? []), first, kernel, firing, spanBegin, spanEnd, met, more,
     firingsOf: grouped(lane, lanes), spansOf, ofActor: grouped(data.actor, plan.actors.n.length), steps: data.steps ?? [], requests: data.requests ?? [],
+    item: number.map((n, f) => n + (data.item?.[f] ?? 0)), panels: data.panels ?? null,
   };
 }
 

@@ -25,7 +25,7 @@ function found(stage: Stage, x: number, y: number): Found | null {
   if (!hit) return null;
   const served = runs.find(r => r.requests.length);
   const name = hit.kind === "request" ? requestName(served!, hit.index) : hit.kind === "actor" ? data.actors.n[hit.index] + " #" + hit.number : data.kernels.n[hit.index] + (hit.more ? ` and ${hit.more} more` : "");
-  return { tip: `${name}\n${time(hit.end - hit.begin)} from ${time(hit.begin)}`, act: () => change({ selected: { kind: hit.kind, index: hit.index, step: hit.step >= 0 ? hit.step : undefined } }) };
+  return { tip: `${name}\n${time(hit.end - hit.begin)} from ${time(hit.begin)}`, act: () => change({ selected: { kind: hit.kind, index: hit.index, step: hit.step >= 0 ? hit.step : undefined, item: hit.item } }) };
 }
 
 export function startPointer(canvas: HTMLCanvasElement, stage: Stage): void {

@@ -1,9 +1,10 @@
 // What the page shows. All of it that matters to others stands in the address.
 import { Live } from "./live";
 import { Plan, Run } from "./model";
+import { lastItem } from "./way";
 
-export type Kind = "kernel" | "actor" | "register" | "request" | "buffer";
-export const KINDS: Kind[] = ["kernel", "actor", "register", "request", "buffer"];
+export type Kind = "kernel" | "actor" | "register" | "request" | "buffer" | "item";  // an item is a step of the plan
+export const KINDS: Kind[] = ["kernel", "actor", "register", "request", "buffer", "item"];
 export type ViewName = "lanes" | "graph" | "memory" | "compare";
 export const FOLDS = ["module", "stream", "device", "nothing"];
 
@@ -12,7 +13,7 @@ export interface State {
   other: Plan | null;          // beside it
   run: number;                 // of the plan's runs; -1: all, one below the other
   view: ViewName;
-  selected: { kind: Kind; index: number; step?: number } | null;
+  selected: { kind: Kind; index: number; step?: number; item?: number } | null;
   words: string[];             // of the search
   t0: number; t1: number;      // the time in sight
   at: number;                  // where the replay is; -1: there is none
@@ -56,6 +57,7 @@ function writeHash(): void {
   const p = new URLSearchParams(), s = state;
   if (s.view !== "lanes") p.set("view", s.view);
   if (s.selected) p.set(s.selected.kind, String(s.selected.index));
+  if (s.selected?.item !== undefined) p.set("of", String(s.selected.item));
   if (s.t0 > 0 || s.t1 < totalTime()) p.set("t", Math.round(s.t0) + "-" + Math.round(s.t1));
   if (s.at >= 0) p.set("at", String(Math.round(s.at)));
   if (s.words.length) p.set("q", s.words.join(" "));
@@ -82,8 +84,9 @@ export function readHash(): void {
   patch.selected = null;
   for (const kind of KINDS) {
     const index = number(kind);
-    const limit = kind === "request" ? plan.runs[plan.runs.length - 1].requests.length : plan.data[`${kind}s` as "kernels"].n.length;
-    if (index >= 0 && index < limit) patch.selected = { kind, index };
+    const of = plan.runs[patch.run < 0 ? plan.runs.length - 1 : patch.run];
+    const limit = kind === "request" ? plan.runs[plan.runs.length - 1].requests.length : kind === "item" ? lastItem(plan, of) + 1 : plan.data[`${kind}s` as "kernels"].n.length;
+    if (index >= 0 && index < limit) patch.selected = { kind, index, item: number("of") >= 0 ? number("of") : undefined };
   }
   patch.at = number("at") >= 0 ? number("at") : -1;
   patch.words = (p.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);

@@ -3,7 +3,8 @@ import { $, bytes, button, count, el, percent, time, toggleClass } from "./forma
 import { Plan } from "./model";
 import { requestName } from "./requests";
 import { requestEdges } from "./rows";
-import { change, Kind, state } from "./state";
+import { change, Kind, shownRun, state } from "./state";
+import { summaryOf } from "./summary";
 
 interface Table {
   name: string; count: number; kind?: Kind; heads: string[]; right: number[]; order?: number[];
@@ -63,7 +64,7 @@ export class Tables {
   private shown: number[] = [];
   constructor(readonly plan: Plan) {
     this.tables = [...requestTable(plan), ...entityTables(plan), ...otherTables(plan)];
-    const names = [...this.tables.map(t => ({ name: t.name, count: t.count as number | null })), { name: "Proof", count: null }];
+    const names = [...this.tables.map(t => ({ name: t.name, count: t.count as number | null })), { name: "Summary", count: null }, { name: "Proof", count: null }];
     $("tabs").replaceChildren(...names.map(({ name, count: n }) => {
       const b = button(name, "", () => change({ tab: name }));
       b.setAttribute("role", "tab");
@@ -84,8 +85,9 @@ export class Tables {
   draw(): void {
     const own = state.selected && this.tables.find(t => t.kind === state.selected!.kind);
     const name = state.tab || own?.name || this.tables[0].name, table = this.tables.find(t => t.name === name), out = $("rows");
-    for (const b of $("tabs").children) toggleClass(b as HTMLElement, (b as HTMLElement).dataset.name === (table?.name ?? "Proof"));
+    for (const b of $("tabs").children) toggleClass(b as HTMLElement, (b as HTMLElement).dataset.name === (table?.name ?? (name === "Summary" ? name : "Proof")));
     this.shown = [];
+    if (name === "Summary") { out.replaceChildren(summaryOf(shownRun())); return; }
     if (!table) { out.replaceChildren(el("pre", this.plan.data.proof, "proof")); return; }
     const matches = state.words.length ? this.matching(table.name) : () => true, list = this.shown;
     let found = 0;

@@ -38,6 +38,17 @@ export interface RunData {
   lane?: number[]; step?: number[];
   headline?: string; blame?: [string, number][][]; lost?: number;
   steps?: [number[], number, number][]; requests?: RequestData[];
+  item?: number[];  // which step a firing is of, less its number
+  panels?: PanelsData;
+}
+
+// What the run comes to: see `plan-viz stats --json`.
+export interface PanelsData {
+  parallelism: [number, number, number][];  // from, to, how long kernels ran
+  levels: number[];                         // by how many kernels ran at once, for how long
+  tasks: { kernel: string; runs: number; total_ns: number; longest_ns: number; critical: boolean }[];
+  utilization: { stream: string; firings: number; kernels: number; firings_ns: number; kernels_ns: number; share: number }[];
+  durations: [number, number, number, number][];  // from, to, runs, time of all
 }
 
 export interface RequestData { n: number; id: string; m: string; s: number[]; t: [string, number][] }
@@ -50,7 +61,7 @@ export function expand(data: PlanData): PlanData {
   each(data.edges, data.edges.count);
   for (const run of data.runs) {
     const columns = run as unknown as Record<string, unknown>;
-    for (const name of ["actor", "number", "begin", "tail", "count", "lane", "step"]) if (typeof columns[name] === "number") columns[name] = Array(run.firings).fill(columns[name]);
+    for (const name of ["actor", "number", "begin", "tail", "count", "lane", "step", "item"]) if (typeof columns[name] === "number") columns[name] = Array(run.firings).fill(columns[name]);
     for (const name of ["kernel", "gap", "take"]) if (typeof columns[name] === "number") columns[name] = Array(run.spans).fill(columns[name]);
   }
   return data;
