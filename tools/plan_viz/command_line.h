@@ -6,6 +6,7 @@
 
 #include "plan/time/simulator.h"
 #include "tools/plan_viz/completion.h"
+#include "tools/plan_viz/debug/shell.h"
 #include "tools/plan_viz/live.h"
 #include "tools/plan_viz/views.h"
 
@@ -21,6 +22,7 @@ struct Arguments {
   double firing_us = 0, message_us = 0;
   int cores = -1;
   LiveOptions live;
+  DebugOptions debug;
 };
 
 // Adds the commands and their options, which write to `args`.
