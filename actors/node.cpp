@@ -198,6 +198,40 @@ void Node::forge_ack(int edge, int slot) const {
 }
 
 void Node::on_ack_special(int port, int slot) {
+  count_ack_special(port, slot);
+  fire_now(cause_of(TraceCause::Kind::kCredit, port));
+}
+
+void Node::withhold(int out_port, int n) {
+  rule_.withhold(out_port, n);
+  if (n > 0) return;
+  if (receiving_ != nullptr) grant_slots();
+  schedule(cause_of(TraceCause::Kind::kCredit, out_port));
+}
+
+void Node::take(const Item& item) {
+  const auto port = static_cast<int>(item.port), slot = static_cast<int>(item.slot);
+  switch (static_cast<ItemKind>(item.kind)) {
+    case ItemKind::kReady: return take_ready(port, slot);
+    case ItemKind::kStart: return take_start();
+    case ItemKind::kAck:
+      if (!special_) return take_ack(port, slot);
+      count_ack_special(port, slot);
+      return schedule(cause_of(TraceCause::Kind::kCredit, port));
+    case ItemKind::kEnd:
+      --ends_due_;
+      rule_.on_end(port, Host{*this});
+      return schedule(cause_of(TraceCause::Kind::kData, port));
+    case ItemKind::kStop:
+      --ends_due_;
+      rule_.on_stop(Host{*this});
+      return schedule(cause_of(TraceCause::Kind::kStart));
+    case ItemKind::kFire:
+    case ItemKind::kCall: break;
+  }
+}
+
+void Node::count_ack_special(int port, int slot) {
   freed_slot_ = slot;
   const int free = rule_.free_slots(port);
   rule_.on_ack(port, slot, Host{*this});
@@ -205,7 +239,6 @@ void Node::on_ack_special(int port, int slot) {
     wait_for_readers(port, slot);
     publish_input_slots(port);
   }
-  fire_now(cause_of(TraceCause::Kind::kCredit, port));
 }
 
 // The caller writes the slot next, on the host: readers on devices must be through. All of them have acked, so their

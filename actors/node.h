@@ -168,6 +168,12 @@ class alignas(64) Node {
     schedule(cause_of(TraceCause::Kind::kCredit, port));
   }
 
+  // Another number of credits of a register circulates. On the home thread, between firings.
+  void withhold(int out_port, int n);
+
+  // Debugging: a message of any kind, which makes firings possible but runs none.
+  void take(const Item& item);
+
   // It can fire, and that neither takes long nor waits for anybody.
   bool prompt() const;
   // Its acks do no more than count, and tell the caller of free slots of inputs.
@@ -313,6 +319,7 @@ class alignas(64) Node {
   void trace_wait(int64_t begin_ns, TraceCause::Kind what);
   void trace_firing(uint64_t step, int64_t begin_ns, uint32_t cause);
   void on_ack_special(int port, int slot);
+  void count_ack_special(int port, int slot);
   void wait_for_readers(int port, int slot);
   void before_ack(int edge, int slot);
   void publish_input_slots(int port);

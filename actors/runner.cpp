@@ -24,7 +24,7 @@ RunState::RunState(const plan::Plan& plan, RunListener& listener)
 RunState::~RunState() = default;
 
 Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener)
-    : run_(plan, listener), bindings_(std::move(bindings)) {
+    : run_(plan, listener), bindings_(std::move(bindings)), quotas_(plan.registers.size()) {
   for (size_t s = 0; s < bindings_.streams.size(); ++s) {
     if (std::find(streams_.begin(), streams_.end(), bindings_.streams[s]) != streams_.end()) continue;
     streams_.push_back(bindings_.streams[s]);
@@ -34,6 +34,7 @@ Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener)
   if (!streams_.empty()) run_.log = streams_.front()->message_log();
   if (run_.log != nullptr)
     run_.first_message = run_.log->add_plan(plan, 3 * plan.actors.size() + plan.edges.size() + run_.slot_states.size());
+  for (size_t r = 0; r < quotas_.size(); ++r) quotas_[r] = plan.registers[r].quota;
   const size_t n = plan.actors.size();
   run_.completion = std::make_shared<Completion>(static_cast<int>(n));
   nodes_.reserve(n);
@@ -80,6 +81,19 @@ std::string Runner::protocol_breach() {
   run_.protocol->check_rest();
   return run_.protocol->breach();
 }
+
+std::vector<int> Runner::ready_actors() {
+  for (bool any = true; any;) {
+    any = false;
+    for (StreamExecutor* stream : streams_) any |= stream->step_counts();
+  }
+  std::vector<int> ready;
+  for (const Node* node : nodes_)
+    if (node->rule().can_fire()) ready.push_back(node->actor());
+  return ready;
+}
+
+void Runner::fire_once(int actor) { nodes_[actor]->home().step_firing(*nodes_[actor]); }
 
 // Manual stepping needs this: a message that should not be there must not find its node gone.
 void Runner::discard_messages() {
@@ -250,6 +264,19 @@ void Runner::stop() {
   for (size_t a = 0; a < nodes_.size(); ++a) {
     if (is_started(run_.plan->actors[a])) nodes_[a]->stop();
   }
+}
+
+bool Runner::set_quota(int reg, int slots, std::chrono::nanoseconds timeout) {
+  const int producer = run_.plan->registers[reg].producer;
+  const std::vector<int>& registers = run_.adjacency.out_registers[producer];
+  const auto port = static_cast<int>(std::find(registers.begin(), registers.end(), reg) - registers.begin());
+  Node& node = *nodes_[producer];
+  const MutexLock lock(quotas_mutex_);
+  const int withheld = quotas_[reg] - slots;
+  if (withheld == 0) return true;
+  if (!node.home().run_sync([&] { node.withhold(port, withheld); }, timeout)) return false;
+  quotas_[reg] = slots;
+  return true;
 }
 
 void Runner::observe(KernelObservers observers) {

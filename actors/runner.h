@@ -13,6 +13,7 @@
 #include "actors/build.h"
 #include "actors/system.h"
 #include "base/interrupt.h"
+#include "base/mutex.h"
 
 namespace sluice::actors {
 
@@ -48,6 +49,12 @@ class Runner {
   // All nodes have ended and all slots are back. False after `timeout`.
   bool wait_done(std::chrono::nanoseconds timeout) { return run_.completion->wait(timeout); }
 
+  // How many slots of a register circulate from now on, of those that the plan has. REQUIRES: 1 <= slots <= quota; its
+  // slots are its own, and callers do not write them; not on a thread of its streams. False, and nothing has changed,
+  // where the producer's stream does not come to it in time.
+  bool set_quota(int reg, int slots, std::chrono::nanoseconds timeout);
+  int quota(int reg) const { return quotas_[reg].load(std::memory_order_relaxed); }
+
   void set_flag(uint32_t flag, bool on);
   // From now on kernels run one by one, and each is looked at. REQUIRES: not activated yet.
   void observe(KernelObservers observers);
@@ -82,6 +89,11 @@ class Runner {
 
   // A late failure, of firings launched so far, that no sink will show; ok when there is none. Waits for the devices.
   Status take_unseen_failure();
+  // Debugging, on streams that are stepped by hand. The actors that may fire next, once all messages that wait have
+  // been counted, which fires nobody: the plan stands still, because nobody gets its turn.
+  std::vector<int> ready_actors();
+  // One firing. REQUIRES: ready_actors() has named the actor, and nothing has happened since.
+  void fire_once(int actor);
   // Manual stepping that checks the protocol: the first breach, or what is missing; "" when all is well. REQUIRES:
   // nothing is pending.
   std::string protocol_breach();
@@ -106,7 +118,9 @@ class Runner {
   Node* storage_ = nullptr;               // one block: neighbours in the plan are neighbours in memory
   std::vector<Node*> nodes_;
   std::vector<Cell> cells_;
-  std::vector<size_t> room_;  // messages for which each stream has room
+  std::vector<size_t> room_;              // messages for which each stream has room
+  Mutex quotas_mutex_;                    // of set_quota()
+  std::vector<std::atomic<int>> quotas_;  // per register: how many slots circulate
   std::atomic<bool> stopped_{false};
   std::atomic<bool> activated_{false};
 };

@@ -367,48 +367,6 @@ void StreamExecutor::drain_inbox() {
   }
 }
 
-size_t StreamExecutor::pending() {
-  MessageProbe* const probe = options_.probe;
-  while (!ring_.empty()) choices_.push_back({ring_.pop()});
-  for (Cell* cell = inbox_.take(); cell != nullptr;) {
-    Cell* const next = cell->next;
-    PendingMessage message{cell->item};
-    if (probe == nullptr) {
-      choices_.push_back(message);
-    } else {
-      const auto kind = static_cast<ItemKind>(message.item.kind);
-      if (kind != ItemKind::kCall) message.edge = message.item.node->edge_of(*cell);
-      probe->add(choices_, message);
-    }
-    cell = next;
-  }
-  return choices_.size();
-}
-
-size_t StreamExecutor::free_pending() const {
-  if (options_.probe == nullptr) return choices_.size();
-  return static_cast<size_t>(std::count_if(choices_.begin(), choices_.end(), [this](const PendingMessage& message) {
-    return !options_.probe->held(message);
-  }));
-}
-
-// The first of the sequence that a chosen message belongs to. Messages that are held, and so those behind them, come
-// when there is nothing else.
-std::vector<PendingMessage>::iterator StreamExecutor::choose(std::mt19937_64& random) {
-  const auto first_of = [this](const PendingMessage& chosen) {
-    return std::find_if(choices_.begin(), choices_.end(),
-                        [&](const PendingMessage& message) { return same_sequence(message, chosen); });
-  };
-  const size_t start = random() % choices_.size();
-  const auto first = first_of(choices_[start]);
-  if (options_.probe == nullptr || !options_.probe->held(*first)) return first;
-  for (size_t i = 1; i < choices_.size(); ++i) {
-    const auto other = first_of(choices_[(start + i) % choices_.size()]);
-    if (!options_.probe->held(*other)) return other;
-  }
-  return first;
-}
-
 // Starts are recorded by their node, which knows how many they are; calls not at all.
 void StreamExecutor::record(const Item& item, plan::Handled how) {
   const auto kind = static_cast<ItemKind>(item.kind);
@@ -441,36 +399,56 @@ bool StreamExecutor::step_recorded(uint32_t id, plan::Handled how, uint64_t star
   return true;
 }
 
-void StreamExecutor::handle_chosen(std::vector<PendingMessage>::iterator chosen, plan::Handled how) {
+template <class Handle>
+void StreamExecutor::take_turn(std::vector<PendingMessage>::iterator chosen, Handle&& handle) {
   const PendingMessage message = *chosen;
   choices_.erase(chosen);
   if (options_.probe != nullptr && !options_.probe->admit(message)) return;
   StreamExecutor* outer = std::exchange(current_executor, this);
   clock_.resume();
-  if (how == plan::Handled::kCounted) {
-    count(message.item);
-  } else if (how == plan::Handled::kFiredOnce && static_cast<ItemKind>(message.item.kind) == ItemKind::kFire &&
-             message.item.node->rule().can_fire()) {
-    record(message.item, how);
-    message.item.node->fire_once();
-  } else {
-    deliver(message.item);
-  }
+  handle(message.item);
   clock_.pause();
   unlease();  // another stream steps next, on this same thread
   current_executor = outer;
 }
 
-std::vector<PendingMessage> StreamExecutor::take_pending(const Node* first, const Node* last) {
-  std::vector<PendingMessage> taken;
-  pending();
-  std::erase_if(choices_, [&](const PendingMessage& message) {
-    if (static_cast<ItemKind>(message.item.kind) == ItemKind::kCall) return false;
-    if (message.item.node < first || message.item.node >= last) return false;
-    taken.push_back(message);
-    return true;
+void StreamExecutor::handle_chosen(std::vector<PendingMessage>::iterator chosen, plan::Handled how) {
+  take_turn(chosen, [&](const Item& item) {
+    if (how == plan::Handled::kCounted) {
+      count(item);
+    } else if (how == plan::Handled::kFiredOnce && static_cast<ItemKind>(item.kind) == ItemKind::kFire &&
+               item.node->rule().can_fire()) {
+      if (options_.log != nullptr) record(item, how);
+      item.node->fire_once();
+    } else {
+      deliver(item);
+    }
   });
-  return taken;
+}
+
+bool StreamExecutor::step_counts() {
+  // A node that has ended is told so by a kFire, too, and does not fire.
+  const auto fires = [](const PendingMessage& message) {
+    return static_cast<ItemKind>(message.item.kind) == ItemKind::kFire && message.item.node->rule().can_fire();
+  };
+  for (bool any = false;; any = true) {
+    pending();
+    const auto chosen = std::find_if_not(choices_.begin(), choices_.end(), fires);
+    if (chosen == choices_.end()) return any;
+    take_turn(chosen, [this](const Item& item) {
+      const auto kind = static_cast<ItemKind>(item.kind);
+      if (kind == ItemKind::kCall || kind == ItemKind::kFire) return deliver(item);
+      item.node->take(item);
+    });
+  }
+}
+
+void StreamExecutor::step_firing(const Node& node) {
+  pending();
+  const auto chosen = std::find_if(choices_.begin(), choices_.end(), [&](const PendingMessage& message) {
+    return static_cast<ItemKind>(message.item.kind) == ItemKind::kFire && message.item.node == &node;
+  });
+  if (chosen != choices_.end()) handle_chosen(chosen, plan::Handled::kFiredOnce);
 }
 
 }  // namespace sluice::actors

@@ -118,6 +118,10 @@ class StreamExecutor {
   bool step_call();
   // Handles message `id` of the log as `how` says, with `starts` starts. False where it does not wait here.
   bool step_recorded(uint32_t id, plan::Handled how, uint64_t starts);
+  // Debugging: counts all messages that wait, but fires nobody. False where none has waited.
+  bool step_counts();
+  // One firing. REQUIRES: step_counts() has left nothing else, and the node can fire.
+  void step_firing(const Node& node);
   void add_pending(const PendingMessage& message) { choices_.push_back(message); }
   // Takes out what is pending for nodes of a run that is over.
   std::vector<PendingMessage> take_pending(const Node* first, const Node* last);
@@ -139,6 +143,8 @@ class StreamExecutor {
   void discard_rest();
   void deliver(const Item& item);
   void handle_chosen(std::vector<PendingMessage>::iterator chosen, plan::Handled how);
+  template <class Handle>
+  void take_turn(std::vector<PendingMessage>::iterator chosen, Handle&& handle);
   [[gnu::noinline]] void record(const Item& item, plan::Handled how);
   std::vector<PendingMessage>::iterator choose(std::mt19937_64& random);
 

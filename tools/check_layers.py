@@ -36,7 +36,7 @@ ROOMS = {
     "memory": ["."],
     "kernels": [".", *CPU, "c meta sim cuda", "cuda/attention cuda/conv cuda/product"],
     "actors": ["."],
-    "runtime": [".", "live session/parts", "session", "bundle report", "family", "api"],
+    "runtime": [".", "live session/parts", "session", "bundle debug report", "family", "api"],
     "tensor": [".", "session forms", "api c"],
     "onnx": [".", "ops export"],
     "serving": ["core", "execution http grpc", "execution/model", "repository", "library program", "."],

@@ -66,7 +66,18 @@ bool FiringRule::must_end() const {
 }
 
 bool FiringRule::quiescent() const {
-  return ended_ && std::all_of(outs_.begin(), outs_.end(), [](const Out& out) { return out.free == out.quota; });
+  return ended_ &&
+         std::all_of(outs_.begin(), outs_.end(), [](const Out& out) { return out.free + out.withheld == out.quota; });
+}
+
+void FiringRule::withhold(int out_port, int n) {
+  Out& out = outs_[out_port];
+  assert(!firing_ && out.withheld + n >= 0 && out.withheld + n < out.quota);
+  const bool lacked = out.free < out.need;
+  out.free -= n;
+  std::atomic_ref(out.withheld).store(out.withheld + n, std::memory_order_relaxed);
+  std::atomic_ref(out.least_free).store(out.least_free - n, std::memory_order_relaxed);
+  blockers_ += static_cast<int>(out.free < out.need) - static_cast<int>(lacked);
 }
 
 std::vector<FiringRule::Wait> FiringRule::waits() const {

@@ -19,7 +19,8 @@
 // Slots are used round robin: token k of a register lies in slot k % quota, initial tokens first.
 //
 // Invariants
-//  1. Conservation: per register, free + (acquired or written, not acknowledged by all consumers) = quota.
+//  1. Conservation: per register, free + withheld + (acquired or written, not acknowledged by all consumers) = quota.
+//     Free is below 0 while more slots are out than the rest of the quota, until they come back.
 //  2. Tokens of an edge arrive, and are acknowledged, in production order.
 //  3. can_fire() depends only on counts, so results do not depend on the order of different edges' messages.
 //  4. blockers_ counts the unsatisfied conditions of the next firing, also while a firing runs; below 0 once ended.
@@ -89,6 +90,17 @@ class FiringRule {
   template <class Host>
   void finish(Host&& host);
 
+  // Takes `n` more credits of a register out of circulation, or, where n < 0, gives so many back, which may make a
+  // firing possible: as if its quota were another one. Tokens lie in the slots in which they would lie without.
+  // REQUIRES: no firing in progress; 0 <= withheld() < quota then.
+  void withhold(int out_port, int n);
+  int withheld(int out_port) const { return outs_[out_port].withheld; }
+  // Between begin() and finish(): the slot whose return let this port acquire its own.
+  int credit_slot(int out_port) const {
+    const Out& out = outs_[out_port];
+    return wrap(out.slot + out.withheld, out.quota);
+  }
+
   // The firing does not happen, nor any later one: the source's data has ended.
   // REQUIRES: of a source, between begin() and finish(), with nothing emitted or released since.
   template <class Host>
@@ -106,7 +118,8 @@ class FiringRule {
   // The most slots that were ever not free at once. From any thread.
   int peak_slots(int out_port) const {
     Out& out = const_cast<Out&>(outs_[out_port]);  // an atomic_ref of C++20 wants it so; nothing is written
-    return out.quota - std::atomic_ref(out.least_free).load(std::memory_order_relaxed);
+    return out.quota - std::atomic_ref(out.withheld).load(std::memory_order_relaxed) -
+           std::atomic_ref(out.least_free).load(std::memory_order_relaxed);
   }
 
   // The message that an actor waits for, for the watchdog and for deadlock reports.
@@ -151,6 +164,7 @@ class FiringRule {
     int only_edge = -1;                 // of a single consumer
     int pending = 0;                    // in pending_, when there are several consumers
     int in_place_in = -1;
+    int withheld = 0;  // also read by other threads
   };
   static void take_slot(Out& out) {
     out.slot = out.next;

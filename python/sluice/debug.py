@@ -7,7 +7,9 @@
             debug.check((y >= 0).all(), "a negative activation, the least {}", y.min())
             return y
 
-What they look at is what a step has computed, whatever else is in work. Outside of graphs they run at once. Gradients do not pass through
+Debugger runs a saved graph one firing at a time: it stops where it is told to, looks into registers, and changes values.
+
+What the functions look at is what a step has computed, whatever else is in work. Outside of graphs they run at once. Gradients do not pass through
 them, and they are not allowed within loops of a graph.
 """
 
@@ -20,9 +22,10 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._base.structure import flatten
 from sluice._tensor.creation import from_numpy
+from sluice._tensor.debugger import Actor, Debugger, Firing, Register, Slot, Stop
 from sluice._tensor.each_step import each_step
 
-__all__ = ["callback", "check", "print"]
+__all__ = ["Actor", "Debugger", "Firing", "Register", "Slot", "Stop", "callback", "check", "print"]
 
 
 def print(text: str, *values: Any, **named: Any) -> None:  # noqa: A001 as JAX has it

@@ -216,6 +216,9 @@ void bind_graph_counters(nb::class_<PyGraph>& graph) {
   graph.def("stats", [](PyGraph& g) { return stats_of(*g.get()); })
       .def("counters", [](PyGraph& g) { return counters_of(g.get()->session().stats()); })
       .def("counters_text", [](PyGraph& g) { return g.get()->session().stats().str(); })
+      .def(
+          "set_quota", [](PyGraph& g, const std::string& reg, int slots) { g.get()->session().set_quota(reg, slots); },
+          Release())
       .def("session_memory", [](PyGraph& g) { return memory_of(*g.get()); })
       .def(
           "wait_report", [](PyGraph& g) { return g.get()->session().wait_report(); }, Release())

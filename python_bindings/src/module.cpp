@@ -26,6 +26,7 @@ NB_MODULE(_C, m) {
   bind_autograd(m);
   bind_graph(m);
   bind_runtime(m);
+  bind_debugger(m);
   bind_small_machines(m);
   bind_diagnostics(m);
   bind_distributed(m);

@@ -79,6 +79,7 @@ void Session::start(uint64_t n) { core_->start(n); }
 void Session::wait_all() { core_->wait_all(core_->wait_timeout()); }
 void Session::reset() { core_->reset(); }
 void Session::wait_all(Timeout timeout) { core_->wait_all(timeout); }
+void Session::set_quota(const std::string& reg, int slots) { core_->set_quota(reg, slots); }
 SessionStats Session::stats() const { return core_->stats(); }
 SessionMemory Session::memory() const { return core_->memory(); }
 std::string Session::wait_report() const { return core_->wait_report(); }

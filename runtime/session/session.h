@@ -29,6 +29,7 @@
 
 namespace sluice {
 
+class Debugger;
 class Engine;
 class SessionCore;
 class StepState;
@@ -127,7 +128,7 @@ struct StreamStats {
 struct RegisterStats {
   std::string name;
   uint64_t tokens = 0;  // written so far
-  int quota = 0;        // slots
+  int quota = 0;        // slots that circulate
   int used = 0;         // slots that are not free now
   int ready = 0;        // tokens that some reader has yet to take
   int peak = 0;         // the most slots ever used at once
@@ -212,6 +213,13 @@ class Session {
   void stop();
   void stop(Timeout timeout);
 
+  // So many slots of a register, by name, circulate from now on, while steps run: at most as many as the plan has
+  // memory for, and no fewer than those with which the plan is proven to run for ever. Results stay the same. Slots
+  // that are out are taken when they come back. Throws kValue with the reason, kUnsupported for registers whose slots
+  // others write or share, kTimeout when the producer's stream is busy for longer than options.wait_timeout, kRuntime
+  // on a stream's own thread.
+  void set_quota(const std::string& reg, int slots);
+
   SessionStats stats() const;
   SessionMemory memory() const;
   // Says who waits for what, one line per actor that is not idle: the watchdog's report.
@@ -228,6 +236,7 @@ class Session {
   TraceNames trace_names() const;
 
  private:
+  friend class Debugger;
   explicit Session(std::shared_ptr<SessionCore> core) : core_(std::move(core)) {}
   std::shared_ptr<SessionCore> core_;
 };

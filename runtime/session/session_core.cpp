@@ -220,6 +220,11 @@ void SessionCore::wait_all(Timeout timeout) {
   late.throw_if_error();
 }
 
+bool SessionCore::has_room() const {
+  const MutexLock lock(state_.mutex);
+  return state_.lifecycle.takes_steps() && state_.admission.may_enter(0);
+}
+
 SessionStats SessionCore::stats() {
   state_.check_process();
   MutexLock lock(state_.mutex);

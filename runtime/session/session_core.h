@@ -57,6 +57,7 @@ class SessionCore final : public StorageUser,
   void wait_all(Timeout timeout);
   Status wait_step(StepState& state, Timeout timeout) { return sluice::wait_step(state_, state, timeout); }
 
+  void set_quota(const std::string& reg, int slots);
   SessionStats stats();
   SessionMemory memory() const;
   std::string wait_report() { return state_.wait_report(); }
@@ -64,6 +65,11 @@ class SessionCore final : public StorageUser,
   bool has_fired(uint64_t steps);
   Trace take_trace();
   TraceNames trace_names() const;
+
+  // Debugging: what it runs, and whether the next submit() has nothing to wait for.
+  const LoadedPlan& loaded() const { return *state_.loaded; }
+  RunnerUse use_runner() { return state_.use_runner(); }
+  bool has_room() const;
 
   // LiveSource
   std::optional<plan::LiveSession> live_state() override;
@@ -113,7 +119,9 @@ class SessionCore final : public StorageUser,
   std::shared_ptr<actors::System::Run> control_;
   std::atomic<bool> lends_outputs_;  // some results are memory of others: exchanged, or given by callers
   std::shared_ptr<const BoundVariables> variables_ SLUICE_GUARDED_BY(state_.mutex);  // null once let go
-  SessionStats last_stats_ SLUICE_GUARDED_BY(state_.mutex);                          // once closed
+  Mutex quotas_mutex_;                                        // held while they change, or the runner does
+  std::vector<int> quotas_ SLUICE_GUARDED_BY(quotas_mutex_);  // per register: slots that circulate; empty: the plan's
+  SessionStats last_stats_ SLUICE_GUARDED_BY(state_.mutex);   // once closed
 };
 
 }  // namespace sluice

@@ -171,8 +171,10 @@ void SessionCore::reset() {
 
 // REQUIRES: all actors have ended; this thread is resetting the session, so that the runner stays and nobody submits.
 void SessionCore::renew() {
+  const MutexLock quotas(quotas_mutex_);
   std::shared_ptr<actors::Runner> runner = state_.make_runner(events_);
   actors::Runner& fresh = *runner;
+  for (size_t r = 0; r < quotas_.size(); ++r) fresh.set_quota(static_cast<int>(r), quotas_[r], kNoTimeout);
   synchronize_streams(state_);
   clear_initial_tokens(state_.engine, *state_.loaded);
   state_.ports.memory().clear_inputs();

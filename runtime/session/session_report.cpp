@@ -76,8 +76,8 @@ void add_counters(SessionStats& stats, const plan::Plan& plan, const SessionMemo
   const std::vector<actors::RegisterCounts> counts = runner.register_counts();
   for (size_t r = 0; r < plan.registers.size(); ++r) {
     const actors::RegisterCounts& c = counts[r];
-    stats.registers.push_back(
-        {plan.registers[r].name, c.tokens, plan.registers[r].quota, ended ? 0 : c.used, ended ? 0 : c.ready, c.peak});
+    stats.registers.push_back({plan.registers[r].name, c.tokens, runner.quota(static_cast<int>(r)), ended ? 0 : c.used,
+                               ended ? 0 : c.ready, c.peak});
   }
 }
 

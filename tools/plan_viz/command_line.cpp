@@ -13,6 +13,7 @@ class CommandLine {
     add_measurements();
     add_recordings();
     add_live();
+    add_debug();
     add_reviews();
     add_served();
     add_page();
@@ -139,6 +140,30 @@ class CommandLine {
         ->check(CLI::Range(40, 1000));
     page->add_option("--port", args_.live.port, "of the page (0: any that is free)")->check(CLI::Range(0, 65535));
     page->add_option("--source", args_.source, "directory of the program, where the plan's source files lie");
+  }
+
+  void add_debug() {
+    CLI::App* debug = app_.add_subcommand("debug", "Runs a bundle one firing at a time: breakpoints, values, changes");
+    DebugOptions& options = args_.debug;
+    debug->add_option("bundle", options.bundle, "a directory that sluice.save wrote, or a tar archive of one")
+        ->required();
+    debug->add_option("--script", options.script, "a file of commands (default: the standard input)");
+    debug->add_option("--input", options.input.inputs, "[NAME=]VALUE: @FILE.npy, zeros, random, or numbers")
+        ->take_all();
+    debug->add_option("--fill", options.input.fill, "inputs that are not given: zeros or random")
+        ->check(CLI::IsMember({"zeros", "random"}));
+    debug->add_option("--seed", options.input.seed, "of random inputs")->capture_default_str();
+    debug->add_option("--steps", options.steps, "how many are run, on the same inputs")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    debug->add_option("--shuffle", options.shuffle, "SEED: it chooses who fires next (default: the oldest step first)");
+    debug->add_option("--cores", options.cores, "that kernels use; 0: all")->check(CLI::NonNegativeNumber);
+    debug->add_option("--extension", options.extensions, "a shared library with ops of your own")->take_all();
+    debug->add_option("--backend", options.backends, "a shared library with a device of your own")->take_all();
+    debug->add_flag("--json", args_.json, "machine-readable, a document for each command");
+    debug->add_option("--width", args_.text.width, "columns (default: the terminal's, 100 when piped)")
+        ->check(CLI::Range(40, 1000));
+    debug->footer(debug_commands());
   }
 
   void add_reviews() {

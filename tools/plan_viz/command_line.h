@@ -7,6 +7,7 @@
 
 #include "plan/time/simulator.h"
 #include "tools/plan_viz/completion.h"
+#include "tools/plan_viz/debug/shell.h"
 #include "tools/plan_viz/live.h"
 #include "tools/plan_viz/views.h"
 
@@ -24,6 +25,7 @@ struct Arguments {
   int cores = -1;
   uint64_t step = 0;
   LiveOptions live;
+  DebugOptions debug;
 };
 
 // Adds the commands and their options, which write to `args`.

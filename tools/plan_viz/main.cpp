@@ -280,7 +280,7 @@ int write_page(Arguments& args) {
 }
 
 // 0, or 1 when the view says that the plan is wrong, or that runs differ.
-int run(const std::string& view, Arguments& args) {
+int show_view(const std::string& view, Arguments& args) {
   if (view == "ir") {
     std::cout << ir_view(args);
     return 0;
@@ -299,6 +299,7 @@ int run(const std::string& view, Arguments& args) {
     std::cout << item_view(args);
     return 0;
   }
+  if (view == "debug") return plan_viz::debug_bundle(args.debug);
   if (view == "top") return plan_viz::show_top(args.live);
   if (view == "energy") return plan_viz::show_energy(args.live, args.counters);
   if (view == "live") return plan_viz::serve_page(args.live);
@@ -356,6 +357,7 @@ int main(int argc, char** argv) {
       "  plan-viz top PID                   what a process does right now, and who waits for whom\n"
       "  plan-viz live PID                  the same as a page\n"
       "  plan-viz energy PID                joules a step, where the processor counts them\n"
+      "  plan-viz debug BUNDLE              runs it one firing at a time; looks into registers, changes values\n"
       "  plan-viz cost COSTS --plan PLAN    what its kernels took when they ran\n"
       "  plan-viz served MODELS             what serves them: queues, batcher, instances, plans\n"
       "  plan-viz requests PLAN TRACE       what a server's requests waited for, and what fired for them\n"
@@ -375,12 +377,14 @@ int main(int argc, char** argv) {
       std::cout << plan_viz::completion(args.shell, plan_viz::words_of(app));
       return 0;
     }
+    args.debug.text = args.text;
+    args.debug.json = args.json;
     args.live.text = args.text;
     args.live.json = args.json;
     args.live.redraw = isatty(STDOUT_FILENO) != 0 && !args.json;
     args.live.source = args.source.empty() ? "." : args.source;
     if (args.live.count < 0) args.live.count = args.live.redraw ? 0 : 1;
-    return run(name, args);
+    return show_view(name, args);
   } catch (const std::exception& e) {
     std::cerr << "plan-viz: " << e.what() << "\n";
     return 2;

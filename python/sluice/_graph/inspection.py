@@ -89,6 +89,13 @@ class Inspection:
         """The same as tables for people."""
         return self._compiled_call("counters_text").session.counters_text()
 
+    def set_quota(self, register: str, slots: int) -> None:
+        """So many slots of a register circulate from now on, while steps run: a longer or shorter queue, with the same results, and nothing is
+        compiled or loaded again. At most as many as the plan has memory for, which config.set_quota says before the first step, and no
+        fewer than those with which the plan is proven to run for ever."""
+        for session in self._compiled_call("set_quota").sessions():
+            session.set_quota(register, slots)
+
     def set_trace(self, on: bool = True) -> None:
         """Records firings, kernels and waits from now on; every stream keeps its latest 32,768 events."""
         for session in self._compiled_call("set_trace").sessions():

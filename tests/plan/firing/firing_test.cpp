@@ -61,6 +61,50 @@ TEST(Firing, NeedsATokenAndAFreeSlot) {
   EXPECT_EQ(net.firings(), 1u);
 }
 
+TEST(Firing, WithheldCreditsAreASmallerQuota) {  // C-14
+  Line line({.quota = 3});
+  FiringRule feed = line.rule(line.feed);
+  Record host;
+  const auto fires = [&] {
+    feed.begin();
+    const int slot = feed.output_slot(0);
+    feed.emit(0, host);
+    feed.finish(host);
+    return slot;
+  };
+  feed.on_start(10);
+  feed.withhold(0, 1);
+  EXPECT_EQ(fires(), 0);
+  EXPECT_EQ(fires(), 1);
+  EXPECT_FALSE(feed.can_fire());
+  feed.on_ack(0, 0, host);
+  feed.begin();
+  EXPECT_EQ(feed.output_slot(0), 2);  // slots are taken in turn, whatever the quota
+  EXPECT_EQ(feed.credit_slot(0), 0);
+  feed.emit(0, host);
+  feed.finish(host);
+  EXPECT_FALSE(feed.can_fire());
+  EXPECT_EQ(feed.peak_slots(0), 2);
+  feed.withhold(0, -1);
+  ASSERT_TRUE(feed.can_fire());
+  EXPECT_EQ(fires(), 0);
+  EXPECT_EQ(feed.peak_slots(0), 3);
+  feed.withhold(0, 2);  // while all three are out
+  EXPECT_EQ(feed.free_slots(0), -2);
+  feed.on_ack(0, 1, host);
+  feed.on_ack(0, 2, host);
+  EXPECT_FALSE(feed.can_fire());
+  feed.on_ack(0, 0, host);
+  ASSERT_TRUE(feed.can_fire());
+  EXPECT_EQ(fires(), 1);
+  EXPECT_FALSE(feed.can_fire());
+  feed.on_ack(0, 1, host);
+  feed.on_stop(host);
+  while (feed.can_fire()) feed.on_ack(0, fires(), host);
+  EXPECT_TRUE(feed.ended());
+  EXPECT_TRUE(feed.quiescent());
+}
+
 TEST(Firing, SourcesFireOncePerStartCredit) {
   Line line({.quota = 3});
   FiringRule feed = line.rule(line.feed);
