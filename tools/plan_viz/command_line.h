@@ -7,6 +7,7 @@
 #include "plan/time/simulator.h"
 #include "tools/plan_viz/completion.h"
 #include "tools/plan_viz/live.h"
+#include "tools/plan_viz/partition.h"
 #include "tools/plan_viz/views.h"
 
 namespace sluice::plan_viz {
@@ -21,6 +22,7 @@ struct Arguments {
   double firing_us = 0, message_us = 0;
   int cores = -1;
   LiveOptions live;
+  PartitionOptions partition;
 };
 
 // Adds the commands and their options, which write to `args`.
