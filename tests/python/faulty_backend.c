@@ -7,9 +7,11 @@
 #ifndef FAULT
 #define FAULT 0
 #endif
-#define NAME "faulty" 
+#ifndef NAME
+#define NAME "faulty"
+#endif
 
-static const int64_t wrong_shape[] = {7};
+const int64_t wrong_shape[] = {7};
 static sluice_offload_type type;
 static size_t items;
 
@@ -21,6 +23,8 @@ static const char* supports(const sluice_offload_graph* one) {
 }
 
 static const char* compile(const sluice_offload_graph* graph, void** handle) {
+  (void)graph;
+  (void)handle;
 #if FAULT == 5
   return "out of licences";
 #endif
@@ -73,7 +77,6 @@ const sluice_offload_backend* sluice_offload(void) {
 #elif FAULT == 11
   backend.name = "";
 #endif
-  (void)wrong_shape;
   return &backend;
 }
 #endif

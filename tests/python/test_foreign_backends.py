@@ -79,7 +79,7 @@ def test_supported_nodes_are_clusters_and_results_are_the_same(echo, net, x, cap
     assert report["line"].startswith(f"echo: 4 of {len(report['nodes'])} nodes, ") and "; not taken: " in report["line"]
     assert report["line"] in capfd.readouterr().err  # told once, without being asked for
     kernels = [k for k in graph.plan["kernels"] if k["op"] == "foreign"]
-    assert len(kernels) == 1 and [c["op"] for c in kernels[0]["attrs"]["body"]["calls"]] == ["conv", "relu", "conv", "relu"]
+    assert len(kernels) == 1 and [c["op"] for c in kernels[0]["attrs"]["body"]["graph"]["calls"]] == ["conv", "relu", "conv", "relu"]
 
 
 def test_the_backend_of_the_page_is_one(tmp_path):
@@ -177,7 +177,7 @@ def test_precision_and_calibration_reach_the_backend(echo, net, x, tmp_path):
         a, b = exact(x), rounded(x)
     assert not sl.equal(a, b) and sl.allclose(a, b, atol=0.1)
     kernel = next(k for k in rounded.plan["kernels"] if k["op"] == "foreign")
-    assert kernel["attrs"]["options"] == ["precision=int8", f"calibration={table}"]
+    assert kernel["attrs"]["options"] == {"strings": ["precision=int8", f"calibration={table}"]}
 
 
 def test_a_cluster_that_is_not_compiled_is_computed_by_sluice_which_says_so(echo, net, x, capfd):
