@@ -71,8 +71,8 @@ class Clusters {
     return edges;
   }
 
-  // Is there a way from `from` back to `to` that is longer than an edge? `most` bounds the search: a pair that would need a
-  // longer one stays apart. Numbers of nodes say nothing of the way: clusters overlap in program order.
+  // Is there a way from `from` back to `to` that is longer than an edge? `most` bounds the search: a pair that would
+  // need a longer one stays apart. Numbers of nodes say nothing of the way: clusters overlap in program order.
   static bool leads_around(const Edges& edges, int from, int to, size_t most) {
     std::vector<int> open;
     std::set<int> seen;
