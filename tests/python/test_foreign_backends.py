@@ -294,6 +294,24 @@ print(sl.backends.offloaded(graph)["line"])
     assert status == 0 and out.startswith("openvino: 1 of 2 nodes, "), err
 
 
+def tool(name, *arguments):
+    return subprocess.run([BUILD / "tools" / name, *arguments], capture_output=True, text=True)
+
+
+def test_bundles_for_a_backend_run_without_python(echo, net, x, tmp_path):
+    graph = Graph(net)
+    graph(x)
+    sl.save(graph, tmp_path / "plain")
+    made = tool("sluice-compile", tmp_path / "plain", "--backend", echo, "--to", "bundle", "-o", tmp_path / "clustered")
+    assert made.returncode == 0 and ": echo: 4 of " in made.stderr
+    file = tmp_path / "y.npy"
+    assert tool("sluice-run", tmp_path / "plain", "--fill=random", f"--output=@{file}").returncode == 0
+    for backend, told in (([], True), ([f"--backend={echo}"], False)):
+        done = tool("sluice-run", tmp_path / "clustered", "--fill=random", f"--expect=@{file}", "--tolerance=1e-4", *backend)
+        assert done.returncode == 0, done.stderr
+        assert ("backend 'echo': not loaded in this process" in done.stderr) == told
+
+
 def plan_viz(*arguments):
     return subprocess.run([BUILD / "tools/plan-viz", *arguments], capture_output=True, text=True)
 
