@@ -52,6 +52,7 @@ class Foreign final : public PreparedKernel {
         program_(prepare_program(query, context)) {
     check_attr_graph(body_, query.inputs.size(), query.outputs.size(), true);
     for (const TensorSpec& input : query.inputs) inputs_.push_back({input.dtype, input.shape});
+    check_outputs(query.outputs);
     workspace_bytes_ = program_->workspace_bytes();  // whoever computes: a plan runs with the backend and without
     held_bytes_ = program_->held_bytes();
     if (code() == nullptr && plan::find_foreign(name_) == nullptr) tell_missing(name_);
@@ -64,6 +65,19 @@ class Foreign final : public PreparedKernel {
   }
 
  private:
+  // A plan from a file may say anything: a backend writes as many bytes as the body says.
+  void check_outputs(const std::vector<TensorSpec>& outputs) const {
+    std::vector<TensorType> types = inputs_;
+    for (const AttrCall& call : body_.calls)
+      for (const TensorSpec& result : call.results) types.push_back({result.dtype, result.shape});
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      const TensorType& said = types[static_cast<size_t>(body_.outputs[o])];
+      const TensorType given{outputs[o].dtype, outputs[o].shape};
+      SLUICE_CHECK_KIND(kType, said == given, "foreign: output {} is {}; its body gives {}", o, given.str(),
+                        said.str());
+    }
+  }
+
   // Null where Sluice computes. Asks again after a library was loaded.
   const plan::ForeignCode* code() const {
     const uint64_t now = plan::foreign_generation() + 1;
