@@ -29,7 +29,8 @@ constexpr const char* kNoAdapter =
     "sluice/offload.h, called so, takes its place (docs/backends.md)";
 constexpr Known kKnown[] = {
     {"onnxruntime", "ONNX Runtime",
-     "it is the target sluice_onnxruntime of the build, and needs no package there; name its folder in SLUICE_BACKENDS"},
+     "it is the target sluice_onnxruntime of the build, and needs no package there; name its folder in "
+     "SLUICE_BACKENDS"},
     {"openvino", "OpenVINO", kNoAdapter},
     {"tensorrt", "TensorRT", kNoAdapter},
     {"xla", "XLA", kNoAdapter},
