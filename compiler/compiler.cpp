@@ -193,6 +193,7 @@ class Compilation {
       goes_on = last == passes.rend() || &*pass != &*last;
     }
     result_.graph = std::move(graph);
+    result_.offload = std::move(context_.offload);
     if (!goes_on) return false;
     result_.passes.push_back({"fused additions", context_.fused_adds, 0});
     for (const auto& [name, times] : context_.applied) result_.passes.push_back({"pattern " + name, times, 0});
@@ -253,6 +254,8 @@ class Compilation {
         result_.plan.options.emplace_back("auto_memory.chosen", options_.auto_memory);
         result_.plan.options.emplace_back("auto_memory.steps_in_flight", int64_t{options_.outputs_buffer_size});
       }
+      if (!result_.offload.backend.empty())
+        result_.plan.options.emplace_back("offload", result_.offload.backend + " " + result_.offload.version);
       if (known_costs_ > 0) result_.plan.options.emplace_back("costs", known_costs_);
       result_.plan.target = context_.target.fingerprint();
       result_.plan.certificate = plan::find_schedule(result_.plan);

@@ -34,11 +34,27 @@ struct Partition {
   std::vector<Boxing> boxings;                       // in program order
 };
 
+// What a foreign backend takes of a graph (pass "offload").
+struct Offload {
+  struct Node {
+    std::string op, module, source;
+    int cluster = -1;    // -1: it is not taken
+    std::string reason;  // why not
+    double flops = 0;
+  };
+  std::string backend, version;  // "": none was asked
+  int clusters = 0;
+  std::vector<Node> nodes = {};  // of the graph that the pass was given, in program order
+  // "onnxruntime: 52 of 61 nodes, 94 % of flops, 3 clusters; not taken: softmax (no mask), ...".
+  std::string line() const;
+};
+
 struct CompileResult {
   plan::Plan plan;
   graph::Graph graph;                                       // after the graph passes, or options.until
   std::map<std::string, std::vector<std::byte>> constants;  // made by folding, by variable name
   Partition partition;                                      // of graphs over several devices
+  Offload offload;                                          // to the backend that the options name
   std::vector<PassReport> passes;                           // in order; lowering stages included
   double seconds = 0;
 };

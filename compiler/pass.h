@@ -23,6 +23,7 @@ struct PassContext {
   std::map<graph::Placement, int> cores = {};  // of streams, which placement says; 1 of the others
   int fused_adds = 0;                          // additions that have become a part of what makes one of their operands
   std::map<std::string, int> applied = {};     // how often each of the caller's patterns was found
+  Offload offload = {};                        // what pass "offload" has found
 
   // The device on which a node runs, or would run by the order of devices.
   DeviceId device_of(const graph::Node& node) const { return device_for(*node.op, node.placement); }
@@ -83,6 +84,7 @@ int fuse_quantized(graph::Graph& graph, PassContext& context);
 int fuse_rows(graph::Graph& graph, PassContext& context);
 int fuse_updates(graph::Graph& graph, PassContext& context);
 int loops(graph::Graph& graph, PassContext& context);
+int offload(graph::Graph& graph, PassContext& context);
 int pad_products(graph::Graph& graph, PassContext& context);
 int patterns(graph::Graph& graph, PassContext& context);
 

@@ -8,6 +8,7 @@
 #include "serving/program/arguments.h"
 #include "serving/program/check.h"
 #include "serving/program/serve.h"
+#include "sluice/engine.h"
 #include "sluice/version.h"
 
 namespace {
@@ -38,7 +39,7 @@ struct Texts {
   std::string log_format = "default", request_log, request_log_max = "1GiB";
   std::vector<std::string> metrics;
   std::vector<std::string> http_restricted, grpc_restricted;
-  std::vector<std::string> rate_limits, trace, cache_config, tensorrt, openvino;
+  std::vector<std::string> rate_limits, trace, cache_config, tensorrt, openvino, backends;
   double poll_s = 15, request_log_share = 0.01;
   int64_t exit_timeout_s = 30;
 };
@@ -84,6 +85,9 @@ void add_models(CLI::App& app, Arguments& args, Texts& texts) {
   app.add_option("--strict-readiness", args.server.strict_readiness,
                  "ready only when every model is; false: as soon as requests are answered")
       ->capture_default_str()
+      ->group(group);
+  app.add_option("--backend", texts.backends,
+                 "a library that computes what plans have for it: a foreign backend, or a device; may be given again")
       ->group(group);
   app.add_option("--enable-tensorrt", texts.tensorrt)->group("");
   app.add_option("--enable-openvino", texts.openvino)->group("");
@@ -251,9 +255,14 @@ void apply(Arguments& args, const Texts& texts) {
        {std::pair("--enable-tensorrt", &texts.tensorrt), std::pair("--enable-openvino", &texts.openvino)})
     if (!names->empty())
       refuse(fmt::format(
-          "{} {}: Sluice runs models by its own kernels, without other backends; leave the option out, and "
-          "compile the graph for this machine (graph.config.set_cores, docs/performance.md) before you save it",
-          option, names->front()));
+          "{} {}: not built with {}: there is no adapter to it in this version, and no option of CMake that builds "
+          "one; "
+          "leave the option out, or serve a plan that a library of your own has compiled (--backend, docs/backends.md)",
+          option, names->front(), option == std::string("--enable-tensorrt") ? "TensorRT" : "OpenVINO"));
+  if (!texts.backends.empty()) {  // the process has them, whichever engine runs the models
+    sluice::api::Engine engine({.cores = 1});
+    for (const std::string& backend : texts.backends) engine.load_backend(backend);
+  }
   if (args.server.repositories.empty() && args.server.model_config_file.empty())
     refuse("no models: say where they are, as in sluice-serve --model-repository models");
   if (!args.http.on && !args.grpc.on) refuse("neither HTTP nor gRPC: leave out --allow-http or --allow-grpc");

@@ -29,7 +29,7 @@ CPU = ["cpu/math", "cpu", "cpu/strides", "cpu/support cpu/random", "cpu/loops cp
 OPS = ("control elementwise fourier fused indexing linalg loss movement network product reduction spatial update").split()
 ROOMS = {
     "base": ["scalar", ".", "files"],
-    "plan": [".", "firing", "verify pack", "time", "json", "family record"],
+    "plan": [".", "firing", "verify pack", "time", "json", "family record foreign"],
     "graph": [".", "forms", "ops", " ".join(f"ops/{family}" for family in OPS) + " autodiff", "calls"],
     "compiler": [".", "lowering planning", "passes"],
     "streams": [". collective", "cpu sim cuda", "kinds"],

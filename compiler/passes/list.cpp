@@ -19,6 +19,7 @@ constexpr Pass kGraphPasses[] = {
      assign_devices},
     {"choose_regions", "Chooses what is computed again to need less memory.", choose_regions},
     {"recompute", "Computes values of checkpoints again where the backward pass reads them.", recompute},
+    {"offload", "Makes clusters of what a foreign backend takes.", offload},
     {"fuse_bias", "Makes one linear op of a product and the addition of a row.", fuse_bias},
     {"fold_norms", "Makes batch norm, and a constant factor, a part of the weights beside it.", fold_norms},
     {"fuse_activation", "Moves a relu, or what the options allow, into the linear op that feeds it.", fuse_activation},

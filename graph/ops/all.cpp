@@ -11,6 +11,7 @@
 #include "graph/ops/embedding.h"
 #include "graph/ops/fft.h"
 #include "graph/ops/folded_weights.h"
+#include "graph/ops/foreign.h"
 #include "graph/ops/fused.h"
 #include "graph/ops/fused_batch_norm.h"
 #include "graph/ops/fused_convolution.h"
@@ -71,6 +72,7 @@ const OpRegistry& builtin_ops() {
         ops::recurrent_ops(),     ops::taps_ops(),
         ops::resampling_ops(),    ops::folded_weights_ops(),
         ops::samples_ops(),       ops::fixed_point_ops(),
+        ops::foreign_ops(),
     };
     OpRegistry r;
     for (const auto& family :

@@ -71,8 +71,9 @@ class SLUICE_API Engine {
   void load_extension(const std::string& path);
 
   // Makes the shared library at `path` the backend of a kind of device (docs/adding-a-device.md), in this process;
-  // nothing when it is already. Returns the kind, by name. Throws kUnsupported when it is no backend of this build,
-  // kValue when its kind has another backend.
+  // nothing when it is already. Or loads a foreign backend (sluice/offload.h), also by its name: plans that were
+  // compiled for it use it from then on. Returns the kind, or the backend's name. Throws kUnsupported when it is no
+  // backend of this build, kValue when its kind has another backend.
   std::string load_backend(const std::string& path);
 
   // Blocks until all ranks have met. Bundles of several ranks then run on all of them, which must load them in one

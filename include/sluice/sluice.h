@@ -158,7 +158,8 @@ SLUICE_API uint64_t sluice_engine_peak_memory_bytes(const sluice_engine* engine)
 /* Cores lent to kernels. */
 SLUICE_API int sluice_engine_cores(const sluice_engine* engine);
 /* Makes a shared library the backend of a kind of device (docs/adding-a-device.md), in this process; nothing when it is
- * already. `kind` may be NULL; else it receives the kind's name, which lives as long as the process. */
+ * already. Or loads a foreign backend (offload.h), also by its name. `kind` may be NULL; else it receives the kind's
+ * name, or the backend's, which lives as long as the process. */
 SLUICE_API sluice_status* sluice_engine_load_backend(sluice_engine* engine, const char* path, const char** kind);
 /* Loads a shared library with ops and kernels (extension.h). */
 SLUICE_API sluice_status* sluice_engine_load_extension(sluice_engine* engine, const char* path);

@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "graph/builder.h"
 #include "graph/dead_code.h"
+#include "graph/nested.h"
+#include "graph/tape.h"
 #include "onnx/export/emission.h"
 #include "onnx/export/varying.h"
 #include "onnx/table.h"
@@ -258,8 +260,10 @@ std::vector<std::vector<int64_t>> sizes_to_trace(size_t dims) {
   return sizes;
 }
 
-int64_t export_model(const std::vector<const CapturedGraph*>& traces, const ExportOptions& options,
-                     const std::string& path, bool external) {
+namespace {
+
+// The model, with all data in it.
+format::ModelProto model_of(const std::vector<const CapturedGraph*>& traces, const ExportOptions& options) {
   std::vector<Graph> graphs;
   for (const CapturedGraph* trace : traces) graphs.push_back(needed(trace->graph, options.prefix));
   std::vector<const Graph*> pointers;
@@ -284,6 +288,14 @@ int64_t export_model(const std::vector<const CapturedGraph*>& traces, const Expo
   model.set_producer_name("sluice");
   model.set_producer_version(options.producer_version);
   model.mutable_graph()->set_name(graphs.front().name);
+  return model;
+}
+
+}  // namespace
+
+int64_t export_model(const std::vector<const CapturedGraph*>& traces, const ExportOptions& options,
+                     const std::string& path, bool external) {
+  format::ModelProto model = model_of(traces, options);
   if (external) move_data(*model.mutable_graph(), path + ".data");
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   SLUICE_CHECK(model.ByteSizeLong() < size_t{1} << 31,
@@ -291,7 +303,23 @@ int64_t export_model(const std::vector<const CapturedGraph*>& traces, const Expo
   const bool written = model.SerializeToOstream(&out);
   out.close();
   SLUICE_CHECK_KIND(kIo, written && out, "onnx.export: {}: cannot be written", path);
-  return opset;
+  return model.opset_import(0).version();
+}
+
+std::string cluster_model(const AttrGraph& body, const std::vector<TensorType>& inputs) {
+  CapturedGraph cluster;
+  {
+    graph::GraphBuilder builder(cluster.graph, DeviceId{});
+    const ExecutorScope scope(builder);
+    const GradMode off(false);
+    std::vector<Value> values;
+    for (const TensorType& type : inputs)
+      values.push_back(builder.value(cluster.graph.add_input(fmt::format("i{}", values.size()), type)));
+    size_t number = 0;
+    for (const Value& output : call_nested(body, values))
+      cluster.graph.add_output(fmt::format("o{}", number++), builder.id(output));
+  }
+  return model_of({&cluster}, {}).SerializeAsString();
 }
 
 }  // namespace sluice::onnx

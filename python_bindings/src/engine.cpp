@@ -12,6 +12,7 @@
 #include "kernels/trials.h"
 #include "live_graphs.h"
 #include "memory/counted_bytes.h"
+#include "plan/foreign/foreign.h"
 #include "streams/backend.h"
 #include "tensor/device_queue.h"
 #include "tensor/eager.h"
@@ -138,7 +139,13 @@ void bind_engine_life(nb::module_& m) {
       nb::arg("cores") = 0, nb::arg("watchdog_ms") = 10000, nb::arg("cpus") = std::vector<int>(),
       nb::arg("spin") = "auto");
   m.def(
-      "load_backend", [](const std::string& path) { return load_backend(path).str(); }, nb::arg("path"),
+      "load_backend",
+      [](const std::string& path) {
+        return plan::is_foreign(path) ? plan::load_foreign(path).name() : load_backend(path).str();
+      },
+      nb::arg("path"), nb::call_guard<GilRelease>());
+  m.def(
+      "load_foreign", [](const std::string& given) { return plan::load_foreign(given).name(); }, nb::arg("given"),
       nb::call_guard<GilRelease>());
   m.def(
       "shutdown",

@@ -53,6 +53,7 @@ std::shared_ptr<PlanCache> process_plans();
 nb::dict stats_of(GraphSession& session);
 nb::list memory_of(GraphSession& session);
 nb::dict ledger_of(const plan::Plan& plan);
+nb::dict offload_of(const CompileResult& result);
 nb::list ports_of(const std::vector<PortInfo>& ports);
 nb::list inputs_of(GraphSession& session);
 nb::list passes_of(const CompileResult& result);

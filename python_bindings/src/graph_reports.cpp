@@ -59,6 +59,28 @@ nb::dict ledger_of(const plan::Plan& plan) {
   return d;
 }
 
+nb::dict offload_of(const CompileResult& result) {
+  const Offload& offload = result.offload;
+  nb::dict d;
+  nb::list nodes;
+  for (const Offload::Node& node : offload.nodes) {
+    nb::dict n;
+    n["op"] = node.op;
+    n["module"] = node.module;
+    n["source"] = node.source;
+    n["cluster"] = node.cluster >= 0 ? nb::object(nb::cast(node.cluster)) : nb::object(nb::none());
+    n["reason"] = node.reason;
+    n["flops"] = node.flops;
+    nodes.append(n);
+  }
+  d["backend"] = offload.backend;
+  d["version"] = offload.version;
+  d["clusters"] = offload.clusters;
+  d["line"] = offload.backend.empty() ? std::string() : offload.line();
+  d["nodes"] = nodes;
+  return d;
+}
+
 nb::list ports_of(const std::vector<PortInfo>& ports) {
   nb::list list;
   for (const PortInfo& port : ports) list.append(nb::make_tuple(port.name, port.type.dtype, port.type.shape));

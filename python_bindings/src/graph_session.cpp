@@ -192,6 +192,7 @@ void bind_graph_plan(nb::class_<PyGraph>& graph) {
       .def("layouts", [](PyGraph& g) { return layouts_of(*g.get()); })
       .def("conversions", [](PyGraph& g) { return conversions_of(*g.get()); })
       .def("sources", [](PyGraph& g) { return sources_of(*g.get()); })
+      .def("offload", [](PyGraph& g) { return offload_of(g.get()->compiled()); })
       .def("passes", [](PyGraph& g) { return passes_of(g.get()->compiled()); })
       .def("meta", [](PyGraph& g) { return g.get()->meta(); })
       .def(

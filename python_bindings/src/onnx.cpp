@@ -6,6 +6,7 @@
 #include "onnx/export/export.h"
 #include "onnx/model.h"
 #include "onnx/table.h"
+#include "plan/foreign/foreign.h"
 #include "sluice/version.h"
 #include "tensor/random.h"
 
@@ -42,6 +43,7 @@ nb::list ports_of(const std::vector<onnx::Port>& ports) {
 }  // namespace
 
 void bind_onnx(nb::module_& m) {
+  plan::set_onnx_writer(onnx::cluster_model);
   nb::class_<onnx::Model>(m, "OnnxModel", "A model of ONNX as a function of tensors.")
       .def_static(
           "load",

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "include/sluice/sluice.hpp"
+#include "plan/foreign/foreign.h"
 #include "runtime/api/api_support.h"
 #include "runtime/bundle/bundle.h"
 #include "runtime/family/family.h"
@@ -156,7 +157,10 @@ void Engine::load_extension(const std::string& path) {
   guarded([&] { inside(*this).load_extension(path); });
 }
 std::string Engine::load_backend(const std::string& path) {
-  return guarded([&] { return inside(*this).load_backend(path).str(); });
+  return guarded([&] {
+    if (plan::is_foreign(path)) return plan::load_foreign(path).name();
+    return inside(*this).load_backend(path).str();
+  });
 }
 uint64_t Engine::memory_bytes() const {
   return guarded([&] { return inside(*this).allocator_stats({}).current_bytes; });

@@ -25,6 +25,11 @@ std::set<std::string> needed_ops(const plan::Plan& plan) {
   std::set<std::string> ops;
   for (const plan::Kernel& kernel : plan.kernels) {
     ops.insert(kernel.op);
+    if (kernel.op == "foreign") {  // which runs its program as a loop does, and its body never
+      ops.insert("loop");
+      add_ops({{"program", get_attr<AttrGraph>(kernel.attrs, "program")}}, ops);
+      continue;
+    }
     add_ops(kernel.attrs, ops);
   }
   for (const plan::PackedCopy& copy : plan.packed)

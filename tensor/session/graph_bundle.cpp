@@ -211,15 +211,20 @@ std::unique_ptr<GraphSession> GraphSession::started(EagerExecutor& eager, Captur
     else if (here != bundle.plan.target)
       impl->replanned = fmt::format("{}/{} was made for '{}'; here is '{}'", dir, kPlanFile, bundle.plan.target, here);
   }
-  if (impl->replanned.empty()) {
+  // A foreign backend is asked now what it takes, whatever the plan was made for: one bundle serves all backends, and
+  // none.
+  const bool asks_backend = !impl->options.compile.backend.empty();
+  if (impl->replanned.empty() && !asks_backend) {
     about_file(dir, kPlanFile, [&] {
       graph::check_kernels(bundle.plan, eager.ops());  // kernels trust the types of their operands
       impl->adopt(bundle);
     });
   } else {
     decides = kGraphFile;
-    impl->replanned += fmt::format(": compiled anew from {}", kGraphFile);
-    log(LogLevel::kWarn, LogArea::kTensor, "{}", impl->replanned);
+    if (!impl->replanned.empty()) {
+      impl->replanned += fmt::format(": compiled anew from {}", kGraphFile);
+      log(LogLevel::kWarn, LogArea::kTensor, "{}", impl->replanned);
+    }
     about_file(dir, kGraphFile, [&] { impl->compile_graph(); });
   }
   about_file(dir, decides, [&] { impl->start(); });

@@ -22,7 +22,8 @@ bool is_built_in(const graph::Graph& graph) {
 bool has_plan_key(const graph::Graph& graph, const plan::Target& target, const CompileOptions& options) {
   const char* dump = std::getenv("SLUICE_DUMP_IR");
   if (!options.dump_dir.empty() || (dump != nullptr && *dump != '\0') || !options.until.empty()) return false;
-  if (options.kernel_trials) return false;  // it depends on what is measured; the choices themselves are kept
+  if (!options.backend.empty()) return false;  // another build of the library may take other nodes
+  if (options.kernel_trials) return false;     // it depends on what is measured; the choices themselves are kept
   if (compiler::is_global(graph) || !is_built_in(graph) || build_id().empty()) return false;
   for (const plan::DeviceDesc& device : target.devices())
     if (device.device.kind != DeviceKind::kCpu && device.device.kind != DeviceKind::kSim) return false;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/plan.h"
 #include "plan/target.h"
 
 namespace sluice {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "compiler/fake_backend.h"
 #include "compiler/fake_target.h"
 #include "compiler/lowering/lowering.h"
 
@@ -83,6 +84,11 @@ class Golden : public testing::TestWithParam<const char*> {
       target.missing = {"softmax"};
       target.missing_on_sim.insert("exp");
     }
+    if (std::string_view(GetParam()) == "offload") {
+      add_fake_backend();
+      taken_by_fake_backend() = {"relu", "mul"};
+      options.backend = "fake";
+    }
     if (std::string_view(GetParam()) == "patterns") options.patterns = patterns_of_test();
     if (comment.find("options: all activations") != std::string::npos) options.activations = "all";
     for (const char* level : {"slight", "moderate", "heavy"})
@@ -158,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                          testing::Values("dead_code", "simplify", "common_subexpressions", "assign_devices",
                                          "choose_regions", "recompute", "fuse_activation", "fuse_add",
                                          "fuse_batch_norm", "fuse_bias", "fuse_convolution", "fuse_elementwise",
-                                         "fuse_pad", "fuse_quantized", "fuse_rows", "fuse_updates", "loops",
+                                         "fuse_pad", "fuse_quantized", "fuse_rows", "fuse_updates", "loops", "offload",
                                          "pad_products", "patterns", "decompose", "fold_constants", "fold_norms",
                                          "partition", "placement", "schedule", "transfers", "layout", "snapshots"),
                          [](const auto& info) { return std::string(info.param); });

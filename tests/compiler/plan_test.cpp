@@ -566,7 +566,8 @@ TEST(Options, MistakesAreErrors) {
   options.disabled_passes = {"dead_cod"};
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "disabled_passes: unknown pass: 'dead_cod'; the passes are dead_code, simplify, common_subexpressions, "
-            "patterns, partition, assign_devices, choose_regions, recompute, fuse_bias, fold_norms, fuse_activation, "
+            "patterns, partition, assign_devices, choose_regions, recompute, offload, fuse_bias, fold_norms, "
+            "fuse_activation, "
             "fuse_pad, "
             "fuse_convolution, fuse_batch_norm, fuse_quantized, fuse_add, loops, decompose, pad_products, "
             "fold_constants, fuse_rows, fuse_elementwise, fuse_updates");

@@ -122,6 +122,7 @@ RUN_BY = {
     **{(page, language): "tests/packaging/test_embedding.py"
        for page in ("embedding.md", "compiling-in-cpp.md", "custom-ops.md", "sessions-as-actors.md")
        for language in ("bash", "cmake", "c", "cpp", "py")},
+    ("backends.md", "c"): "tests/python/test_foreign_backends.py",
     ("parallel.md", "py"): "tests/python/test_parallel_transformers.py",
     **{("small-machines.md", language): "tests/packaging/test_c_output.py" for language in ("bash", "c")},
     **{(page, "c++"): "tests/packaging/test_embedding.py" for page in ("embedding.md", "serving-embedded.md")},

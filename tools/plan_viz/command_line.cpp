@@ -56,6 +56,12 @@ class CommandLine {
     view("verify", "The proof that the plan runs forever, or the blocking cycle; exit status 1 when refused")
         ->alias("prove");
     view("dot", "A graph for graphviz, clustered by device and stream");
+    CLI::App* partition = view("partition", "What a foreign backend would take of the graph: its clusters");
+    partition->add_option("--backend", args_.partition.backend, "the path of its library, or its name")->required();
+    partition->add_option("--option", args_.partition.options, "what it is told, as NAME=VALUE; may be given again");
+    partition->add_flag("--why", args_.partition.why, "also the nodes that it does not take, each with the reason");
+    partition->add_flag("--dot", args_.partition.dot,
+                        "a graph for graphviz instead, each cluster in a colour of its own");
     view("json", "The plan itself, in its canonical form");
     view("ir", "The graph the plan was compiled from (graph.txt beside it)");
   }

@@ -9,6 +9,7 @@
 #include "tools/plan_viz/completion.h"
 #include "tools/plan_viz/debug/shell.h"
 #include "tools/plan_viz/live.h"
+#include "tools/plan_viz/partition.h"
 #include "tools/plan_viz/views.h"
 
 namespace sluice::plan_viz {
@@ -26,6 +27,7 @@ struct Arguments {
   uint64_t step = 0;
   LiveOptions live;
   DebugOptions debug;
+  PartitionOptions partition;
 };
 
 // Adds the commands and their options, which write to `args`.

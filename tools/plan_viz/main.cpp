@@ -33,15 +33,25 @@ int terminal_width() {
   return 100;
 }
 
-// The graph beside the plan, parsed and printed again, so that what is shown is what the compiler reads.
-std::string ir_view(const Arguments& args) {
+// The graph.txt of a bundle, or beside a plan.
+fs::path graph_file(const Arguments& args) {
   const fs::path path = args.path;
   const fs::path file = fs::is_directory(path)           ? path / "graph.txt"
                         : path.filename() == "graph.txt" ? path
                                                          : path.parent_path() / "graph.txt";
-  SLUICE_CHECK_KIND(kIo, fs::exists(file), "{}: no such file; `ir` shows the graph.txt of a bundle or beside a plan",
-                    file.string());
-  const graph::Graph graph = graph::parse(read_file(file.string()), file.string(), builtin_ops());
+  SLUICE_CHECK_KIND(kIo, fs::exists(file),
+                    "{}: no such file; the view shows the graph.txt of a bundle or beside a plan", file.string());
+  return file;
+}
+
+graph::Graph graph_of(const Arguments& args) {
+  const std::string file = graph_file(args).string();
+  return graph::parse(read_file(file), file, builtin_ops());
+}
+
+// The graph beside the plan, parsed and printed again, so that what is shown is what the compiler reads.
+std::string ir_view(const Arguments& args) {
+  const graph::Graph graph = graph_of(args);
   const std::string text = graph::to_text(graph);
   if (!args.json) return text;
   return fmt::format(
@@ -285,6 +295,10 @@ int show_view(const std::string& view, Arguments& args) {
     std::cout << ir_view(args);
     return 0;
   }
+  if (view == "partition") {
+    std::cout << plan_viz::partition_view(graph_of(args), args.partition, args.text, args.json);
+    return 0;
+  }
   if (view == "cost") {
     std::cout << cost_view(args);
     return 0;
@@ -345,6 +359,7 @@ int main(int argc, char** argv) {
       "  plan-viz info PLAN                 what it is: target, options, size\n"
       "  plan-viz show PLAN                 devices, streams, actors, kernels, registers\n"
       "  plan-viz devices PLAN              which device runs each kernel, and why\n"
+      "  plan-viz partition PLAN --backend B --why    what a foreign backend would take, and why not the rest\n"
       "  plan-viz mem PLAN                  every byte, per memory space and arena\n"
       "  plan-viz simulate PLAN --steps 6   the predicted period and what limits it\n"
       "  plan-viz bottleneck PLAN           what one more slot or a faster kernel would gain\n"

@@ -187,7 +187,7 @@ void add_options(CLI::App& app, Arguments& args) {
       ->capture_default_str();
   app.add_option("--cores", args.cores, "that kernels use; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--extension", args.extensions, "a shared library with ops of your own")->take_all();
-  app.add_option("--backend", args.backends, "a shared library with a device of your own")->take_all();
+  app.add_option("--backend", args.backends, "a library with a device of your own, or a foreign backend")->take_all();
   app.add_option("--benchmark_filter", args.filter, "a regular expression: what is measured")->capture_default_str();
   app.add_flag("--benchmark_list_tests", args.list, "only list what would be measured");
   app.add_option("--benchmark_min_time", args.min_time, "seconds of a measurement, at least")

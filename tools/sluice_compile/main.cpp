@@ -25,7 +25,8 @@ struct Arguments {
   int cores = 0;
   uint64_t memory_budget = 0, workspace_limit = 0;
   uint64_t flash = c::Machine().flash, ram = c::Machine().ram;
-  std::vector<std::string> without, dims;
+  std::string backend;
+  std::vector<std::string> without, dims, backend_options;
 };
 
 // Stages that are not the compiler's own, and what they stand for.
@@ -109,6 +110,8 @@ GraphSessionOptions options_of(const Arguments& args, const CapturedGraph& captu
   options.compile.memory_budget = args.memory_budget;
   options.compile.workspace_limit = args.workspace_limit;
   options.compile.disabled_passes = args.without;
+  options.compile.backend = args.backend;
+  options.compile.backend_options = args.backend_options;
   return options;
 }
 
@@ -212,6 +215,9 @@ int main(int argc, char** argv) {
   app.add_option("--workspace-limit", args.workspace_limit,
                  "bytes of a kernel's workspace; an op whose kernels all need more is refused; 0: none")
       ->capture_default_str();
+  app.add_option("--backend", args.backend,
+                 "a foreign backend, by path or name, that computes what it takes of the graph");
+  app.add_option("--backend-option", args.backend_options, "what it is told, as NAME=VALUE");
   app.add_option("--without", args.without, "passes to leave out")->check(CLI::IsMember(pass_names()));
   app.footer("Passes, in order:\n" + list_of(stage_names()));
   try {

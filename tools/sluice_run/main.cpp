@@ -243,7 +243,7 @@ int main(int argc, char** argv) {
       verified->excludes(option);
   app.add_option("--key", args.key, "FILE: signs the record of --audit, and tells who signed that of --verify");
   app.add_option("--extension", args.extensions, "a shared library with ops of your own")->take_all();
-  app.add_option("--backend", args.backends, "a shared library with a device of your own")->take_all();
+  app.add_option("--backend", args.backends, "a library with a device of your own, or a foreign backend")->take_all();
   app.add_flag("--quiet", args.quiet, "show no results");
   app.footer(
       "Exit status: 0; 1 after an error; 2 where results differ from those expected, or --verify finds a difference.");

@@ -11,7 +11,7 @@ from typing import Any, Callable
 from sluice import _C
 
 # Passes without which some graphs have no plan, or that do what the program asks for: they run at every level.
-NEEDED = ("decompose", "loops", "partition", "patterns", "assign_devices", "choose_regions", "recompute")
+NEEDED = ("decompose", "loops", "partition", "patterns", "assign_devices", "choose_regions", "recompute", "offload")
 CLEANING = ("dead_code", "simplify", "common_subexpressions", "fold_constants")
 # The modes of OneFlow's enable_straighten_algorithm, as the compiler calls these orders.
 ORDERS = {"Disable": "program", "SpeedFirst": "speed", "MemoryFirst": "memory", "OverlapCpuGpu": "overlap", "DelayShortGpu": "short_last"}

@@ -57,8 +57,9 @@ def words(text):
 @pytest.mark.parametrize("arguments, status, text", [
     ([], 2, "no models: say where they are, as in sluice-serve --model-repository models"),
     (["--model-store", "/no/such/folder"], 1, "/no/such/folder"),
-    (["--model-repository", "{models}", "--enable-tensorrt", "net"], 2, "--enable-tensorrt net: Sluice runs models by its own kernels"),
-    (["--model-store", "{models}", "--enable-openvino", "net"], 2, "--enable-openvino net: Sluice runs models by its own kernels"),
+    (["--model-repository", "{models}", "--enable-tensorrt", "net"], 2, "--enable-tensorrt net: not built with TensorRT: there is no adapter"),
+    (["--model-store", "{models}", "--enable-openvino", "net"], 2, "--enable-openvino net: not built with OpenVINO: there is no adapter"),
+    (["--model-repository", "{models}", "--backend", "/no/such/library.so"], 2, "the backend '/no/such/library.so' could not be loaded"),
     (["--model-repository", "{models}", "--memory-limit", "2 elephants"], 2, "--memory-limit: '2 elephants'; it must be a number of bytes"),
     (["--model-repository", "{models}", "--load-model", "net"], 2, "--load-model: it needs --model-control-mode explicit"),
     (["--model-repository", "{models}", "--rate-limit-resource", "disk"], 2, "--rate-limit-resource: 'disk'; it must be NAME:COUNT"),
