@@ -205,8 +205,8 @@ void Node::acquire_slots(uint32_t flags) {
     if (out.voids >= 0) program.voids[out.voids] = {};
     const int slot = rule_.output_slot(static_cast<int>(p));
     for (const Patch& patch : out.patches) program.pointers[patch.pointer] = (*patch.slots)[slot] + patch.offset;
-    // Readers on devices may have sent the ack long before they are through. Where the quota is smaller than it might
-    // be, another slot had to come back.
+    // Readers on devices may have sent the ack long before they are through. A quota that is smaller than it might be
+    // needs another slot back.
     const int freed = rule_.credit_slot(static_cast<int>(p));
     for (const int edge : out.wait_edges) {
       static_cast<void>(wait_event(run_->ack_events[run_->edge_slots[edge] + slot], flags));

@@ -34,7 +34,7 @@ struct Partition {
   std::vector<Boxing> boxings;                       // in program order
 };
 
-// What a foreign backend takes of a graph (pass "offload").
+// The part of a graph that a foreign backend takes (pass "offload").
 struct Offload {
   struct Node {
     std::string op, module, source;

@@ -61,7 +61,7 @@ class Clusters {
     return made;
   }
 
-  // What each cluster, or node in none, reads of others.
+  // The values that each cluster, or node in none, reads of others.
   using Edges = std::map<int, std::set<int>>;
   Edges edges() {
     Edges edges;

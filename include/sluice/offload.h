@@ -71,7 +71,7 @@ typedef struct sluice_offload_node {
   size_t num_attributes;
 } sluice_offload_node;
 
-/* What the user has said for this backend, as texts: {"precision", "fp16"}. Which ones there are is the backend's
+/* The user's options for this backend, as texts: {"precision", "fp16"}. Which ones there are is the backend's
  * matter; it should refuse in `compile` what it does not know. */
 typedef struct sluice_offload_option {
   size_t size;
@@ -121,7 +121,7 @@ typedef struct sluice_offload_backend {
   void (*destroy)(void* compiled);
 } sluice_offload_backend;
 
-/* The one function that the library must export. What it returns lives as long as the library, which is never unloaded.
+/* The one function that the library must export. Its result lives as long as the library, which is never unloaded.
  */
 #if defined(__GNUC__)
 #define SLUICE_OFFLOAD_EXPORT __attribute__((visibility("default")))

@@ -26,7 +26,7 @@ std::string onnx_of(const ForeignCluster& cluster) {
   return write(cluster.body, cluster.inputs);
 }
 
-// Calls a function of the backend. What it throws becomes an error that names the backend and the function.
+// Calls a function of the backend. An exception of it becomes an error that names the backend and the function.
 template <class Call>
 auto guarded(const std::string& where, const char* function, Call call) {
   log(LogLevel::kTrace, LogArea::kPlan, "{}: calls {}", where, function);

@@ -76,7 +76,7 @@ uint64_t foreign_generation();
 
 // Writes a cluster as a model of ONNX. Throws Error where it has no such form.
 using OnnxWriter = std::function<std::string(const AttrGraph& body, const std::vector<TensorType>& inputs)>;
-// Who can write ONNX says so once, at its start.
+// A part of the program that can write ONNX says so once, at its start.
 void set_onnx_writer(OnnxWriter writer);
 
 }  // namespace sluice::plan

@@ -93,7 +93,7 @@ class ItemFinder {
     return last;
   }
 
-  // Of the step's values that the firing took, the one that was made last.
+  // The one that was made last among the step's values that the firing took.
   const ItemFlow* last_value(int actor, int firing) const {
     const ItemFlow* last = nullptr;
     for (const size_t f : incoming_[actor])

@@ -26,7 +26,7 @@ struct ItemFlow {
 };
 
 // The waits and runs of all hops are the time from begin_ns to end_ns, exactly: each hop begins where the one before it
-// ends. Of several values that a firing took, the way goes along the one that was made last.
+// ends. The way goes along the value that was made last, if a firing took several.
 struct ItemWay {
   uint64_t step = 0;
   int64_t begin_ns = 0;  // of the step's first firing of the actor where the way begins

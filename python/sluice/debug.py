@@ -39,7 +39,7 @@ def print(text: str, *values: Any, **named: Any) -> None:  # noqa: A001 as JAX h
 def callback(function: Callable[..., Any], *args: Any) -> None:
     """Calls function(*args) at each step, with the values that tensors of the graph have then; jax.debug.callback, ordered.
 
-    Tensors may be in lists, tuples and dicts. What it returns is not used; what it raises is the step's error.
+    Tensors may be in lists, tuples and dicts. Its result is not used, and an exception of it is the step's error.
     """
     leaves: list[Tensor] = []
     structure = flatten(args, "args", leaves, [], others=True)

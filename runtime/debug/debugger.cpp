@@ -107,7 +107,7 @@ Firing Debugger::next_of(actors::Runner& runner, int actor) const {
   return next;
 }
 
-// Who fires next; nobody when nothing is left to do.
+// The actor that fires next; none when nothing is left to do.
 std::optional<int> Debugger::choose() {
   const RunnerUse runner = session_.core_->use_runner();
   if (!runner) return std::nullopt;

@@ -97,7 +97,7 @@ class Debugger {
   void remove(int number);
   const std::vector<Breakpoint>& breakpoints() const { return breakpoints_; }
 
-  // Who fires next; nobody where nothing can.
+  // The actor that fires next; none where nothing can.
   std::optional<Firing> next();
   Stop step();  // one firing
   Stop run();   // until a breakpoint, or the end
@@ -115,7 +115,7 @@ class Debugger {
   void change(int reg, int slot, int part, const TensorType& type, const std::byte* data);
   // The slot whose value is the newest. Throws kValue where the register has none.
   int newest_slot(int reg);
-  // Of the last step that was finished without an error.
+  // The results of the last step that was finished without an error.
   const std::vector<OutputTensor>& results() const { return results_; }
 
  private:

@@ -19,7 +19,7 @@ struct SlotPart {
   uint64_t offset = 0;
   TensorSpec spec;
 };
-// What the kernels, inputs and outputs of the plan say of the register; empty where it only orders firings.
+// The tensors that kernels, inputs and outputs of the plan see in the register; empty where it only orders firings.
 std::vector<SlotPart> parts_of(const plan::Plan& plan, int reg);
 
 // The elements of a part, contiguous. `address`: of the slot. REQUIRES: what writes it is done.

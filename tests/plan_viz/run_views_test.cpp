@@ -1,4 +1,4 @@
-// What runs come to, the way of a step, and how far a run is from what is possible.
+// Summaries of runs, the way of a step, and how far a run is from what is possible.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

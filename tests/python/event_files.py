@@ -41,7 +41,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """Of a message: by number, the values in their order; of texts and messages, bytes."""
+    """A message: by number, the values in their order; of texts and messages, bytes."""
     at, found = 0, {}
     while at < len(data):
         key, at = varint(data, at)

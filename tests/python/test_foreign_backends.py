@@ -28,7 +28,7 @@ def echo(tmp_path_factory):
 
 
 def run_python(code, **environment):
-    """What a process of its own prints, since a loaded library stays: standard output, standard error, status."""
+    """Runs a process of its own, since a loaded library stays: standard output, standard error, status."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment})
     return done.stdout, done.stderr, done.returncode
 

@@ -263,7 +263,7 @@ struct Shown {
   }
 };
 
-// What runs come to: forecast, and recorded where the file has a run.
+// The summary of runs: forecast, and recorded where the file has a run.
 std::string runs_view(const std::string& view, const plan::Plan& plan, Arguments& args) {
   const Shown shown(args.path, args);
   const plan_viz::Page& page = shown.page;

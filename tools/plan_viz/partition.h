@@ -1,5 +1,5 @@
 #pragma once
-// What a foreign backend would take of a graph.
+// The part of a graph that a foreign backend would take.
 #include <string>
 #include <vector>
 

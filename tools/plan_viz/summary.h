@@ -1,5 +1,5 @@
 #pragma once
-// What runs of a plan come to: how much was done at the same time, what took longest, how busy streams were.
+// A summary of runs of a plan: how much was done at the same time, what took longest, how busy streams were.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace sluice::plan_viz {
 
-// What a kernel reads in one memory and writes into another.
+// The bytes that a kernel reads in one memory and writes into another.
 struct Move {
   int from = 0, to = 0;  // spaces
   uint64_t bytes = 0;
@@ -17,7 +17,7 @@ std::vector<Move> moves_of(const plan::Plan& plan, const plan::Kernel& kernel);
 uint64_t bytes_of(const plan::Kernel& kernel);  // that it reads and writes
 
 struct RunSummary {
-  // Of all lanes together, how long kernels ran in a part of the time.
+  // How long kernels of all lanes ran in a part of the time.
   struct Part {
     int64_t from_ns = 0, to_ns = 0, busy_ns = 0;
   };
@@ -37,7 +37,7 @@ struct RunSummary {
     int64_t firings = 0, kernels_ns = 0;
     uint64_t bytes = 0;  // of what its kernels read and wrote
   };
-  // What kernels read in one memory and wrote into another.
+  // The bytes that kernels read in one memory and wrote into another.
   struct Link {
     int from = 0, to = 0;  // spaces
     int64_t transfers = 0, total_ns = 0;

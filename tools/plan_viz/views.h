@@ -155,7 +155,7 @@ struct Page {
   std::string live = "";  // of a page that asks its server how the plan runs now: whose it is, as JSON
 };
 std::string page_json(const Page& page);
-// What the runs of a page come to, as the page's panels have it, and the bytes per second of actors and links: a part
+// The summary of the runs of a page, as its panels have it, and the bytes per second of actors and links: a part
 // of `stats`.
 std::string runs_text(const Page& page, const TextOptions& options);
 std::string runs_summary_json(const Page& page);

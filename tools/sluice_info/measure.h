@@ -1,5 +1,5 @@
 #pragma once
-// What the machine is made of, and how fast it moves bytes.
+// The parts of the machine, and how fast it moves bytes.
 #include <string>
 
 namespace sluice::info {

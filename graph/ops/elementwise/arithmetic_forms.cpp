@@ -142,7 +142,7 @@ Value of_three(const Value& x, const Value& a, const Value& b, F&& f) {
   return rounded_once(dtype, [&](auto wide) { return f(wide(x), wide(read(a)), wide(read(b))); });
 }
 
-// Of one floating dtype, with a real number.
+// Whether all are of one floating dtype, and the number is real.
 bool are_floats(const Value& x, const Value& a, const Value& b, const Operand& number) {
   return is_floating(x.dtype()) && a.dtype() == x.dtype() && b.dtype() == x.dtype() && number.is_number() &&
          !number.is_complex_number();

@@ -85,10 +85,12 @@ struct FloatOp {
   std::vector<const char*> inputs;
   std::vector<const char*> numbers;
   Value (*steps)(const Values& in, const Attrs& numbers);
-  // Of the operands, before broadcasting is undone.
+  // The gradients of the operands, before broadcasting is undone.
   Values (*gradients)(const GradContext& c);
   std::vector<Range> ranges;    // of the samples of each operand
   std::vector<Attrs> variants;  // numbers of samples
+
+  OpDef def() const;
 };
 
 std::vector<TensorType> infer_float_op(Types in, Present, const Attrs&) {
@@ -118,21 +120,21 @@ std::vector<Sample> float_samples(const FloatOp& op) {
   return samples;
 }
 
-OpDef float_op(const FloatOp& op) {
-  OpDef def{.name = op.name, .doc = op.doc, .inputs = op.inputs};
-  for (const char* number : op.numbers) def.params.push_back({number, 0.0, true});
+OpDef FloatOp::def() const {
+  OpDef def{.name = name, .doc = doc, .inputs = inputs};
+  for (const char* number : numbers) def.params.push_back({number, 0.0, true});
   def.infer = infer_float_op;
-  def.grad = [gradients = op.gradients](const GradContext& c) {
+  def.grad = [gradients = gradients](const GradContext& c) {
     Values grads = gradients(c);
     for (size_t i = 0; i < grads.size(); ++i)
       grads[i] = c.needs[i] && grads[i].defined() ? sum_to(grads[i], c.inputs[i].shape()) : Value();
     return grads;
   };
-  def.decompose = [steps = op.steps](std::span<const Value> in, const Attrs& numbers) -> Values {
+  def.decompose = [steps = steps](std::span<const Value> in, const Attrs& numbers) -> Values {
     return {steps({in.begin(), in.end()}, numbers)};
   };
   def.sbp = elementwise_sbp;
-  def.samples = float_samples(op);
+  def.samples = float_samples(*this);
   return def;
 }
 
@@ -140,161 +142,170 @@ double number(const Attrs& numbers, int i) { return attr<double>(numbers, i); }
 Value times(const Value& x, double by) { return by == 1 ? x : mul(x, by); }
 Value within(const Value& x, double bound) { return logical_and(ge(x, -bound), le(x, bound)); }
 
-const OpDef hardshrink_def =
-    float_op({.name = "hardshrink",
-              .doc = "0 within [-lambd, lambd], else x. torch.nn.functional.hardshrink.",
-              .inputs = {"x"},
-              .numbers = {"lambd"},
-              .steps = [](const Values& in, const Attrs& a) { return where(within(in[0], number(a, 0)), 0.0, in[0]); },
-              .gradients = [](const GradContext& c) -> Values {
-                return {where(within(c.inputs[0], number(c.attrs, 0)), 0.0, c.grad_outputs[0])};
-              },
-              .ranges = {{0.6, 2}},
-              .variants = {{0.5}, {2.5}}});
+const OpDef hardshrink_def = FloatOp{
+    .name = "hardshrink",
+    .doc = "0 within [-lambd, lambd], else x. torch.nn.functional.hardshrink.",
+    .inputs = {"x"},
+    .numbers = {"lambd"},
+    .steps = [](const Values& in, const Attrs& a) { return where(within(in[0], number(a, 0)), 0.0, in[0]); },
+    .gradients = [](const GradContext& c) -> Values {
+      return {where(within(c.inputs[0], number(c.attrs, 0)), 0.0, c.grad_outputs[0])};
+    },
+    .ranges = {{0.6, 2}},
+    .variants = {{0.5}, {2.5}}}.def();
 
-const OpDef softshrink_def =
-    float_op({.name = "softshrink",
-              .doc = "0 within [-lambd, lambd], else x moved towards 0 by lambd. torch.nn.functional.softshrink.",
-              .inputs = {"x"},
-              .numbers = {"lambd"},
-              .steps =
-                  [](const Values& in, const Attrs& a) {
-                    const Value& x = in[0];
-                    const double lambd = number(a, 0);
-                    return where(within(x, lambd), 0.0, where(gt(x, 0), sub(x, lambd), add(x, lambd)));
-                  },
-              .gradients = [](const GradContext& c) -> Values {
-                return {where(within(c.inputs[0], number(c.attrs, 0)), 0.0, c.grad_outputs[0])};
-              },
-              .ranges = {{-2, -0.6}},
-              .variants = {{0.5}, {2.5}}});
+const OpDef softshrink_def = FloatOp{
+    .name = "softshrink",
+    .doc = "0 within [-lambd, lambd], else x moved towards 0 by lambd. torch.nn.functional.softshrink.",
+    .inputs = {"x"},
+    .numbers = {"lambd"},
+    .steps =
+        [](const Values& in, const Attrs& a) {
+          const Value& x = in[0];
+          const double lambd = number(a, 0);
+          return where(within(x, lambd), 0.0, where(gt(x, 0), sub(x, lambd), add(x, lambd)));
+        },
+    .gradients = [](const GradContext& c) -> Values {
+      return {where(within(c.inputs[0], number(c.attrs, 0)), 0.0, c.grad_outputs[0])};
+    },
+    .ranges = {{-2, -0.6}},
+    .variants = {{0.5}, {2.5}}}.def();
 
 // At the bounds themselves the gradient is 0; clamp's is 1.
-const OpDef hardtanh_def = float_op({.name = "hardtanh",
-                                     .doc = "x within [min_val, max_val]. torch.nn.functional.hardtanh.",
-                                     .inputs = {"x"},
-                                     .numbers = {"min_val", "max_val"},
-                                     .steps =
-                                         [](const Values& in, const Attrs& a) {
-                                           const double low = number(a, 0), high = number(a, 1);
-                                           return where(le(in[0], low), low, where(ge(in[0], high), high, in[0]));
-                                         },
-                                     .gradients = [](const GradContext& c) -> Values {
-                                       const Value beyond = logical_or(le(c.inputs[0], number(c.attrs, 0)),
-                                                                       ge(c.inputs[0], number(c.attrs, 1)));
-                                       return {where(beyond, 0.0, c.grad_outputs[0])};
-                                     },
-                                     .ranges = {{-0.9, 0.9}},
-                                     .variants = {{-1.0, 1.0}, {1.0, 2.0}}});
+const OpDef hardtanh_def = FloatOp{
+    .name = "hardtanh",
+    .doc = "x within [min_val, max_val]. torch.nn.functional.hardtanh.",
+    .inputs = {"x"},
+    .numbers = {"min_val", "max_val"},
+    .steps =
+        [](const Values& in, const Attrs& a) {
+          const double low = number(a, 0), high = number(a, 1);
+          return where(le(in[0], low), low, where(ge(in[0], high), high, in[0]));
+        },
+    .gradients = [](const GradContext& c) -> Values {
+      const Value beyond = logical_or(le(c.inputs[0], number(c.attrs, 0)), ge(c.inputs[0], number(c.attrs, 1)));
+      return {where(beyond, 0.0, c.grad_outputs[0])};
+    },
+    .ranges = {{-0.9, 0.9}},
+    .variants = {{-1.0, 1.0},
+                 {1.0, 2.0}}}.def();
 
-const OpDef threshold_def = float_op(
-    {.name = "threshold",
-     .doc = "x where it is above the threshold, else value. torch.nn.functional.threshold.",
-     .inputs = {"x"},
-     .numbers = {"threshold", "value"},
-     .steps = [](const Values& in, const Attrs& a) { return where(le(in[0], number(a, 0)), number(a, 1), in[0]); },
-     .gradients = [](const GradContext& c) -> Values {
-       return {where(le(c.inputs[0], number(c.attrs, 0)), 0.0, c.grad_outputs[0])};
-     },
-     .ranges = {{0.2, 1}},
-     .variants = {{0.1, 20.0}, {2.0, -1.0}}});
+const OpDef threshold_def = FloatOp{
+    .name = "threshold",
+    .doc = "x where it is above the threshold, else value. torch.nn.functional.threshold.",
+    .inputs = {"x"},
+    .numbers = {"threshold", "value"},
+    .steps = [](const Values& in, const Attrs& a) { return where(le(in[0], number(a, 0)), number(a, 1), in[0]); },
+    .gradients = [](const GradContext& c) -> Values {
+      return {where(le(c.inputs[0], number(c.attrs, 0)), 0.0, c.grad_outputs[0])};
+    },
+    .ranges = {{0.2, 1}},
+    .variants = {{0.1, 20.0},
+                 {2.0, -1.0}}}.def();
 
-const OpDef nan_to_num_def = float_op(
-    {.name = "nan_to_num",
-     .doc = "x with numbers in place of NaN and of both infinities. torch.nan_to_num.",
-     .inputs = {"x"},
-     .numbers = {"nan", "posinf", "neginf"},
-     .steps =
-         [](const Values& in, const Attrs& a) {
-           const Value& x = in[0];
-           const Value some = where(eq(x, std::numeric_limits<double>::infinity()), number(a, 1), x);
-           return where(isnan(x), number(a, 0), where(isneginf(x), number(a, 2), some));
-         },
-     .gradients = [](const GradContext& c) -> Values { return {where(isfinite(c.inputs[0]), c.grad_outputs[0], 0.0)}; },
-     .ranges = {{-1, 1}},
-     .variants = {{0.0, 9.0, -9.0}}});
+const OpDef nan_to_num_def = FloatOp{
+    .name = "nan_to_num",
+    .doc = "x with numbers in place of NaN and of both infinities. torch.nan_to_num.",
+    .inputs = {"x"},
+    .numbers = {"nan", "posinf", "neginf"},
+    .steps =
+        [](const Values& in, const Attrs& a) {
+          const Value& x = in[0];
+          const Value some = where(eq(x, std::numeric_limits<double>::infinity()), number(a, 1), x);
+          return where(isnan(x), number(a, 0), where(isneginf(x), number(a, 2), some));
+        },
+    .gradients = [](const GradContext& c) -> Values { return {where(isfinite(c.inputs[0]), c.grad_outputs[0], 0.0)}; },
+    .ranges = {{-1, 1}},
+    .variants = {{0.0, 9.0,
+                  -9.0}}}.def();
 
-const OpDef squared_difference_def =
-    float_op({.name = "squared_difference",
-              .doc = "(a - b)^2, of which torch.nn.functional.mse_loss is the mean.",
-              .inputs = {"a", "b"},
-              .numbers = {},
-              .steps = [](const Values& in, const Attrs&) { return square(sub(in[0], in[1])); },
-              .gradients = [](const GradContext& c) -> Values {
-                const Value slope = mul(c.grad_outputs[0], mul(sub(c.inputs[0], c.inputs[1]), 2));
-                return {slope, c.needs[1] ? neg(slope) : Value()};
-              },
-              .ranges = {{-1, 1}, {-1, 1}},
-              .variants = {{}}});
+const OpDef squared_difference_def = FloatOp{
+    .name = "squared_difference",
+    .doc = "(a - b)^2, of which torch.nn.functional.mse_loss is the mean.",
+    .inputs = {"a", "b"},
+    .numbers = {},
+    .steps = [](const Values& in, const Attrs&) { return square(sub(in[0], in[1])); },
+    .gradients = [](const GradContext& c) -> Values {
+      const Value slope = mul(c.grad_outputs[0], mul(sub(c.inputs[0], c.inputs[1]), 2));
+      return {slope, c.needs[1] ? neg(slope) : Value()};
+    },
+    .ranges = {{-1, 1}, {-1, 1}},
+    .variants = {{}}}.def();
 
-const OpDef huber_def =
-    float_op({.name = "huber",
-              .doc = "Of d = |a - b|: factor * d^2 where d is below `bound`, else slope * (d - bound / 2). "
-                     "torch.nn.functional.huber_loss and smooth_l1_loss.",
-              .inputs = {"a", "b"},
-              .numbers = {"bound", "factor", "slope"},
-              .steps =
-                  [](const Values& in, const Attrs& a) {
-                    const Value d = abs(sub(in[0], in[1]));
-                    const double bound = number(a, 0);
-                    return where(lt(d, bound), mul(square(d), number(a, 1)), times(sub(d, 0.5 * bound), number(a, 2)));
-                  },
-              .gradients = [](const GradContext& c) -> Values {
-                const Value d = sub(c.inputs[0], c.inputs[1]);
-                const Value slope = where(lt(abs(d), number(c.attrs, 0)), mul(d, 2 * number(c.attrs, 1)),
-                                          times(sign(d), number(c.attrs, 2)));
-                const Value grad = mul(c.grad_outputs[0], slope);
-                return {grad, c.needs[1] ? neg(grad) : Value()};
-              },
-              .ranges = {{-0.3, 0.3}, {-0.3, 0.3}},
-              .variants = {{1.0, 0.5, 1.0}, {0.9, 0.5, 0.9}}});
+const OpDef huber_def = FloatOp{
+    .name = "huber",
+    .doc =
+        "Of d = |a - b|: factor * d^2 where d is below `bound`, else slope * (d - bound / 2). "
+        "torch.nn.functional.huber_loss and smooth_l1_loss.",
+    .inputs = {"a", "b"},
+    .numbers = {"bound", "factor", "slope"},
+    .steps =
+        [](const Values& in, const Attrs& a) {
+          const Value d = abs(sub(in[0], in[1]));
+          const double bound = number(a, 0);
+          return where(lt(d, bound), mul(square(d), number(a, 1)), times(sub(d, 0.5 * bound), number(a, 2)));
+        },
+    .gradients = [](const GradContext& c) -> Values {
+      const Value d = sub(c.inputs[0], c.inputs[1]);
+      const Value slope =
+          where(lt(abs(d), number(c.attrs, 0)), mul(d, 2 * number(c.attrs, 1)), times(sign(d), number(c.attrs, 2)));
+      const Value grad = mul(c.grad_outputs[0], slope);
+      return {grad, c.needs[1] ? neg(grad) : Value()};
+    },
+    .ranges = {{-0.3, 0.3}, {-0.3, 0.3}},
+    .variants = {{1.0, 0.5, 1.0},
+                 {0.9, 0.5,
+                  0.9}}}.def();
 
-const OpDef lerp_def =
-    float_op({.name = "lerp",
-              .doc = "a + weight * (b - a), from the nearer end, so that weight 1 gives b. torch.lerp by a number.",
-              .inputs = {"a", "b"},
-              .numbers = {"weight"},
-              .steps =
-                  [](const Values& in, const Attrs& a) {
-                    const Value &from = in[0], &to = in[1], d = sub(to, from);
-                    const double weight = number(a, 0);
-                    return std::abs(weight) < 0.5 ? add(from, mul(d, weight)) : sub(to, mul(d, 1 - weight));
-                  },
-              .gradients = [](const GradContext& c) -> Values {
-                const double weight = number(c.attrs, 0);
-                return {c.needs[0] ? mul(c.grad_outputs[0], 1 - weight) : Value(),
-                        c.needs[1] ? mul(c.grad_outputs[0], weight) : Value()};
-              },
-              .ranges = {{-1, 1}, {-1, 1}},
-              .variants = {{0.25}, {0.75}}});
+const OpDef lerp_def = FloatOp{
+    .name = "lerp",
+    .doc = "a + weight * (b - a), from the nearer end, so that weight 1 gives b. torch.lerp by a number.",
+    .inputs = {"a", "b"},
+    .numbers = {"weight"},
+    .steps =
+        [](const Values& in, const Attrs& a) {
+          const Value &from = in[0], &to = in[1], d = sub(to, from);
+          const double weight = number(a, 0);
+          return std::abs(weight) < 0.5 ? add(from, mul(d, weight)) : sub(to, mul(d, 1 - weight));
+        },
+    .gradients = [](const GradContext& c) -> Values {
+      const double weight = number(c.attrs, 0);
+      return {c.needs[0] ? mul(c.grad_outputs[0], 1 - weight) : Value(),
+              c.needs[1] ? mul(c.grad_outputs[0], weight) : Value()};
+    },
+    .ranges = {{-1, 1}, {-1, 1}},
+    .variants = {{0.25},
+                 {0.75}}}.def();
 
-const OpDef addcmul_def = float_op(
-    {.name = "addcmul",
-     .doc = "x + value * (a * b). torch.addcmul.",
-     .inputs = {"x", "a", "b"},
-     .numbers = {"value"},
-     .steps = [](const Values& in, const Attrs& a) { return add(in[0], times(mul(in[1], in[2]), number(a, 0))); },
-     .gradients = [](const GradContext& c) -> Values {
-       const Value g = times(c.grad_outputs[0], number(c.attrs, 0));
-       return {c.grad_outputs[0], c.needs[1] ? mul(g, c.inputs[2]) : Value(),
-               c.needs[2] ? mul(g, c.inputs[1]) : Value()};
-     },
-     .ranges = {{-1, 1}, {-1, 1}, {-1, 1}},
-     .variants = {{1.0}, {0.5}}});
+const OpDef addcmul_def = FloatOp{
+    .name = "addcmul",
+    .doc = "x + value * (a * b). torch.addcmul.",
+    .inputs = {"x", "a", "b"},
+    .numbers = {"value"},
+    .steps = [](const Values& in, const Attrs& a) { return add(in[0], times(mul(in[1], in[2]), number(a, 0))); },
+    .gradients = [](const GradContext& c) -> Values {
+      const Value g = times(c.grad_outputs[0], number(c.attrs, 0));
+      return {c.grad_outputs[0], c.needs[1] ? mul(g, c.inputs[2]) : Value(),
+              c.needs[2] ? mul(g, c.inputs[1]) : Value()};
+    },
+    .ranges = {{-1, 1}, {-1, 1}, {-1, 1}},
+    .variants = {{1.0},
+                 {0.5}}}.def();
 
-const OpDef addcdiv_def = float_op(
-    {.name = "addcdiv",
-     .doc = "x + value * (a / b). torch.addcdiv.",
-     .inputs = {"x", "a", "b"},
-     .numbers = {"value"},
-     .steps = [](const Values& in, const Attrs& a) { return add(in[0], times(div(in[1], in[2]), number(a, 0))); },
-     .gradients = [](const GradContext& c) -> Values {
-       const Value g = div(times(c.grad_outputs[0], number(c.attrs, 0)), c.inputs[2]);
-       return {c.grad_outputs[0], c.needs[1] ? g : Value(),
-               c.needs[2] ? neg(mul(g, div(c.inputs[1], c.inputs[2]))) : Value()};
-     },
-     .ranges = {{-1, 1}, {-1, 1}, {0.5, 1}},
-     .variants = {{1.0}, {0.5}}});
+const OpDef addcdiv_def = FloatOp{
+    .name = "addcdiv",
+    .doc = "x + value * (a / b). torch.addcdiv.",
+    .inputs = {"x", "a", "b"},
+    .numbers = {"value"},
+    .steps = [](const Values& in, const Attrs& a) { return add(in[0], times(div(in[1], in[2]), number(a, 0))); },
+    .gradients = [](const GradContext& c) -> Values {
+      const Value g = div(times(c.grad_outputs[0], number(c.attrs, 0)), c.inputs[2]);
+      return {c.grad_outputs[0], c.needs[1] ? g : Value(),
+              c.needs[2] ? neg(mul(g, div(c.inputs[1], c.inputs[2]))) : Value()};
+    },
+    .ranges = {{-1, 1}, {-1, 1}, {0.5, 1}},
+    .variants = {{1.0},
+                 {0.5}}}.def();
 
 }  // namespace
 

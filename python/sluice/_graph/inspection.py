@@ -48,7 +48,7 @@ class Inspection:
             file.write(self._compiled_call("save_plan").session.plan_json())
 
     def _drawn(self, view: str) -> str:
-        """What plan-viz makes of the plan."""
+        """The plan as plan-viz shows it."""
         with tempfile.TemporaryDirectory() as scratch:
             path = os.path.join(scratch, "plan.json")
             self.save_plan(path)

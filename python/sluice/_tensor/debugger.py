@@ -39,7 +39,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Slot:
-    """What is in a slot of a register: "free", "being written" or "written"; the number of the value; who has yet to read it, and who is
+    """The content of a slot of a register: "free", "being written" or "written"; the number of the value; who has yet to read it, and who is
     reading it and has not given it back."""
 
     state: str
@@ -50,7 +50,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Register:
-    """Who makes the values of a register, how many slots it has, and the (name, type) of each tensor in a slot."""
+    """A register: who makes its values, how many slots it has, and the (name, type) of each tensor in a slot."""
 
     name: str
     producer: str
@@ -150,7 +150,7 @@ class Debugger:
         return [Register(*register) for register in self._own.registers()]
 
     def results(self) -> list[Tensor]:
-        """Of the last step that is finished; none before."""
+        """The results of the last step that is finished; none before."""
         return list(self._own.results())
 
     def steps_left(self) -> int:

@@ -25,7 +25,7 @@ def load(path: Union[str, os.PathLike[str]]) -> str:
 
 
 def offloaded(graph: Any) -> dict[str, Any]:
-    """What a foreign backend has taken of a compiled graph: `line`, the report in one line; `clusters`, how many; and `nodes`, each
+    """The part of a compiled graph that a foreign backend has taken: `line`, the report in one line; `clusters`, how many; and `nodes`, each
     with `op`, `module`, `source`, `flops`, its `cluster`, and where that is None the `reason`. `backend` is "" where none was asked."""
     if not graph.is_compiled:
         raise RuntimeError(f"offloaded: graph '{graph.name}' is not compiled; call it once, or compile(*inputs)")

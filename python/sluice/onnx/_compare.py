@@ -114,7 +114,7 @@ def _outliers(name: str, here: Any, there: Any, rtol: float, atol: float) -> tup
 
 @contextlib.contextmanager
 def _file(path: str | os.PathLike[str] | None) -> Iterator[pathlib.Path]:
-    """Where the model is written: the file, or model.onnx in the folder; without a path, for as long as it is needed."""
+    """The place where the model is written: the file, or model.onnx in the folder; without a path, for as long as it is needed."""
     if path is None:
         with tempfile.TemporaryDirectory() as folder:
             yield pathlib.Path(folder) / "model.onnx"

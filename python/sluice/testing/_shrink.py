@@ -111,7 +111,7 @@ class _Cut:
         return node
 
     def nodes(self, order: list[Node]) -> list[Node]:
-        """What the outputs need, in order; the inputs too, but nothing that is before them."""
+        """The calls that the outputs need, in order; the inputs too, but nothing that is before them."""
         needed, left = set(), [self.read(n) for n in self.outputs]
         while left:
             node = left.pop()

@@ -12,7 +12,7 @@
 namespace sluice::test {
 namespace {
 
-// What a kernel takes on the clock of the device sim.
+// The time that a kernel takes on the clock of the device sim.
 double sim_ns(int operands) { return 1000 + operands * 16 / 10; }
 
 // first -> second and third, which also reads what second makes: a slot of 'p' is in use for three stages.
@@ -141,7 +141,7 @@ std::vector<Floats> results(const Plan& plan, uint64_t seed, bool changes) {
   std::mt19937_64 random(seed);
   const auto change = [&] {
     const Register& reg = plan.registers[random() % plan.registers.size()];
-    // What is refused, for a reason of the plan, changes nothing.
+    // A change that is refused, for a reason of the plan, changes nothing.
     static_cast<void>(error_of([&] { session.set_quota(reg.name, 1 + static_cast<int>(random() % reg.quota)); }));
   };
   std::vector<Floats> all;

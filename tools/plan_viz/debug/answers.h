@@ -1,5 +1,5 @@
 #pragma once
-// What `plan-viz debug` answers, as text and as JSON.
+// The answers of `plan-viz debug`, as text and as JSON.
 #include <boost/json.hpp>
 #include <string>
 
@@ -15,7 +15,7 @@ struct Answer {
 };
 
 Answer answer_of(const Breakpoint& breakpoint, const plan::Plan& plan);
-// Where it stopped, and who is next.
+// The place where it stopped, and who is next.
 Answer answer_of(const Stop& stop, Debugger& debugger);
 Answer actors_answer(Debugger& debugger, const TextOptions& options);
 Answer registers_answer(Debugger& debugger, const TextOptions& options);

@@ -21,7 +21,7 @@ struct DebugOptions {
   TextOptions text;
 };
 
-// What `help` prints, and `--help` below the options.
+// The text that `help` prints, and `--help` below the options.
 std::string debug_commands();
 
 // Returns the exit status. Throws for a bundle that cannot be run, and, of a script, for the first command that is

@@ -139,7 +139,7 @@ class SummaryWriter:
         self._add(tag + "/text_summary", wire.part(8, wire.text_tensor([text_string])), global_step, walltime, about)
 
     def add_graph(self, model: Any, input_to_model: Any = None, verbose: bool = False, use_strict_trace: bool = True) -> None:
-        """What the model computes for inputs like these (a tensor, or a tuple of arguments)."""
+        """The graph that the model computes for inputs like these (a tensor, or a tuple of arguments)."""
         if input_to_model is None:
             raise ValueError("SummaryWriter.add_graph: input_to_model is None; must be a tensor or a tuple, with which the model is traced")
         self._event(wire.graph_event(convert.graph_of(model, input_to_model)))

@@ -1,4 +1,4 @@
-"""What users give as what event files have: arrays, pictures, sounds, histograms, graphs."""
+"""Values of users become values of event files: arrays, pictures, sounds, histograms, graphs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def image_of(pixels: Any) -> bytes:
 
 
 def figure_pixels(figure: Any) -> Any:
-    """Of a figure of matplotlib."""
+    """The picture of a figure of matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(figure)
