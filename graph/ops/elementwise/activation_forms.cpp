@@ -77,8 +77,10 @@ Value softshrink_of(const Value& x, double lambd) {
 Value tanhshrink(const Value& x) { return sub(x, tanh(x)); }
 
 Value threshold(const Value& x, const Operand& threshold, const Operand& value) {
-  if (is_floating(x.dtype()) && threshold.is_number() && value.is_number())
+  if (is_floating(x.dtype()) && threshold.is_number() && value.is_number()) {
+    value.check_fits(x.dtype(), "threshold");
     return threshold_of_floats(x, threshold.number(), value.number());
+  }
   return masked_fill(x, le(x, threshold), value);
 }
 
