@@ -137,9 +137,18 @@ def forward(make_net, shape):
 
 KERNELS = {
     **{name: one(name) for name in ("relu", "exp", "tanh", "sigmoid", "erf", "sin", "erfinv", "sqrt", "expm1", "lgamma",
-                                    "digamma", "sign", "floor", "neg")},
-    **{name: one(name, 0.1, 4) for name in ("log", "log1p", "rsqrt", "reciprocal")},
-    **{name: two(name) for name in ("add", "mul", "div", "maximum", "atan2", "lt", "eq", "fmod", "hypot")},
+                                    "digamma", "sign", "floor", "neg", "exp2", "sinh", "cosh", "asin", "acos", "erfc", "nan_to_num")},
+    **{name: one(name, 0.1, 4) for name in ("log", "log1p", "log2", "log10", "rsqrt", "reciprocal")},
+    **{name: two(name) for name in ("add", "mul", "div", "maximum", "atan2", "lt", "eq", "fmod", "hypot", "logaddexp", "logaddexp2")},
+    "atanh": one("atanh", -0.9, 0.9),
+    **{name: of([MANY], lambda torch, x, name=name: getattr(torch.nn.functional, name)(x)) for name in (
+        "hardtanh", "hardshrink", "softshrink")},
+    **{name: of([MANY, MANY], lambda torch, x, y, name=name: getattr(torch.nn.functional, name)(x, y)) for name in (
+        "huber_loss", "smooth_l1_loss", "mse_loss")},
+    "lerp": of([MANY, MANY], lambda torch, x, y: torch.lerp(x, y, 0.3)),
+    "addcmul": of([MANY, MANY, MANY], lambda torch, x, y, z: torch.addcmul(x, y, z)),
+    **{f"embedding_bag_{mode}": indexed((20000, 128), (4096, 8), lambda torch, x, i, mode=mode:
+                                        torch.nn.functional.embedding_bag(i, x, mode=mode)) for mode in ("sum", "mean", "max")},
     "pow": two("pow", 0.1, 4),
     "pow_scalar": of([MANY], lambda torch, x: x ** 1.7, 0.1, 4),
     "pow_2": of([MANY], lambda torch, x: x ** 2),
