@@ -4,9 +4,9 @@
  * library that is loaded by its path, or as libsluice_NAME.so by its name. It needs this header alone, in C or C++, and
  * links nothing of Sluice's. docs/backends.md teaches it with a backend of one file.
  *
- *   Sluice asks `supports` about each node of a graph, makes clusters of those that are taken, and has each cluster
- *   compiled by `compile`. A step calls `run` with the addresses of the cluster's inputs and outputs. What a backend
- *   does not take, or cannot compile, is computed by Sluice.
+ * Sluice asks `supports` about each node of a graph, makes clusters of those that are taken, and has each cluster
+ * compiled by `compile`. A step calls `run` with the addresses of the cluster's inputs and outputs. The nodes that a
+ * backend does not take, or cannot compile, are computed by Sluice.
  *
  * Stability. Every struct begins with its size as the program that made it knew it, and only grows at its end; lists
  * are lists of pointers. So a backend that was built with an older header works with a newer Sluice, and the other way

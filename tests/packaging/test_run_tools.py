@@ -16,7 +16,7 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
 
 
 def call(program, *arguments, status=0):
-    done = subprocess.run([BUILD / "tools" / program, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([BUILD / "tools" / program, *map(str, arguments)], capture_output=True, text=True, timeout=600)  # beside many processes, measuring is slow
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout if status != 1 else done.stderr
 

@@ -98,8 +98,8 @@ def test_tags_and_sizes(wheel, count):
     ours = sum(size for name, size in packed.items() if not name.startswith("sluice/lib/"))
     count("the wheel without libraries of others, packed", ours, "bytes")
     count("the wheel, packed", wheel.stat().st_size, "bytes")
-    assert ours < 12_000_000
-    assert wheel.stat().st_size < 32_000_000
+    assert ours < 17_000_000  # twice the engine: in the module, and in plan-viz, which runs bundles and asks foreign backends
+    assert wheel.stat().st_size < 38_000_000
 
 
 def test_the_cuda_backend_is_a_wheel_of_its_own(wheel, cuda_wheel, clean):
