@@ -1,6 +1,7 @@
 """plan-viz: every view that it lists has JSON of a fixed form, on a plan of a real graph and on what else views read."""
 
 import json
+import pathlib
 import re
 import subprocess
 
@@ -10,6 +11,7 @@ import sluice as sl
 from sluice import nn
 from sluice._base.tools import find_tool
 
+TREE = pathlib.Path(__file__).resolve().parents[2]
 NUMBER = (int, float)
 COUNT, TEXT, LIST, MAYBE_TEXT = int, str, list, (str, type(None))
 # Each view has a call on the files that `files` makes, and the keys that each object of its JSON must have.
@@ -34,6 +36,7 @@ FORMS = {
     "item": ("bundle 2", {"name": TEXT, "step": COUNT, "latency_ns": COUNT, "hops": LIST, "flows": LIST}),
     "bound": ("run.slt", {"name": TEXT, "runs": LIST}),
     "pareto": ("bundle", {"name": TEXT}),
+    "partition": ("bundle --backend ./libsluice_echo.so", {"backend": TEXT, "line": TEXT, "clusters": COUNT, "nodes": LIST}),
     "cost": ("costs.json --plan bundle", {"name": MAYBE_TEXT, "measured": LIST}),
     "compare": ("dump_a dump_b", {}),
     "served": ("served.json", {}),
@@ -71,6 +74,8 @@ def files(tmp_path_factory):
     sl.save(graph, folder / "bundle")
     with graph.record_trace(folder / "run.slt"):
         graph(sl.ones(2, 4))
+    subprocess.run(["cc", "-shared", "-fPIC", f"-I{TREE}/include", "-o", folder / "libsluice_echo.so", TREE / "examples/backend/echo.c", "-lm"],
+                   check=True)
     plan = json.loads(plan_viz(folder, "json", "bundle").stdout)
     (folder / "costs.json").write_text(json.dumps({"links": [], "kernels": []}))
     queue = {"priority": 0, "places": 8, "timeout_us": 0, "delays": True}
@@ -89,10 +94,10 @@ def files(tmp_path_factory):
 
 
 def views():
-    """The views that the program itself lists, but for pages, which are HTML, what is for shells, and `top` and `energy`, which look at a
-    process that runs (tests/plan_viz/live_view_test.cpp, test_live.py)."""
+    """The views that the program itself lists, but for pages, which are HTML, what is for shells, `top` and `energy`, which look at a process
+    that runs (tests/plan_viz/live_view_test.cpp, test_live.py), and `debug`, which answers commands (test_message_debugger.py)."""
     listed = plan_viz(None, "--help").stdout.partition("\nSubcommands:\n")[2]
-    return [name for name in re.findall(r"^  (\w+)", listed, re.M) if name not in ("html", "live", "prove", "completion", "top", "energy")]
+    return [name for name in re.findall(r"^  (\w+)", listed, re.M) if name not in ("html", "live", "prove", "completion", "top", "energy", "debug")]
 
 
 def test_every_view_that_is_listed_has_a_form():  # VIZ-08
