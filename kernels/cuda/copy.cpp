@@ -38,13 +38,15 @@ bool copies_bytes(const plan::KernelQuery& query) {
   return from == to && from.extent_bytes() == checked_bytes(from.shape, dtype_size(from.dtype));
 }
 
+static std::unique_ptr<PreparedKernel> copy_of_bytes(const plan::KernelQuery& query) {
+  return copies_bytes(query) ? std::make_unique<Copy>(query.outputs[0].extent_bytes()) : nullptr;
+}
+
 KernelDef copy_kernel() {
   KernelDef def;
   def.op = "copy";
-  def.prepare = [](const plan::KernelQuery& query, const PrepareContext&) -> std::unique_ptr<PreparedKernel> {
-    if (!copies_bytes(query)) return std::make_unique<GeneratedKernel>(query, Generated{{copy_source(query)}});
-    return std::make_unique<Copy>(query.outputs[0].extent_bytes());
-  };
+  set_generated(def, [](const plan::KernelQuery& query) { return Generated{{copy_source(query)}}; },
+                {.prepare = copy_of_bytes});
   return def;
 }
 

@@ -76,9 +76,7 @@ Generated fused(const plan::KernelQuery& query) {
 void add_fused_kernel(KernelTable& table) {
   KernelDef def;
   def.op = "fused";
-  def.prepare = [](const plan::KernelQuery& query, const PrepareContext&) {
-    return std::make_unique<GeneratedKernel>(query, fused(query));
-  };
+  set_generated(def, fused);
   def.layouts = [](const plan::KernelQuery& query) {
     return plan::LayoutPreference{std::vector(query.inputs.size(), plan::Layout::kAny), {plan::Layout::kAny}};
   };

@@ -68,18 +68,7 @@ void GeneratedKernel::run(const KernelArgs& args) const {
   for (const Stage& stage : stages_) launch(stage, stream, args);
 }
 
-void add_generated(KernelTable& table, const char* op, Generated (*generate)(const plan::KernelQuery& query),
-                   const LibraryKernels& library) {
-  KernelDef def = table.get(op, DeviceKind::kCpu);
-  def.library = library.name;
-  def.implementations = nullptr;
-  if (library.implementations != nullptr) {
-    def.implementations = [names = library.implementations](const plan::KernelQuery& query, const PrepareContext&) {
-      return names(query);
-    };
-  }
-  def.can_fuse = nullptr;  // as steps of this device's kernels they are another matter
-  def.padded_sizes = nullptr;
+void set_generated(KernelDef& def, Generate generate, const LibraryKernels& library) {
   def.prepare = [generate, library](const plan::KernelQuery& query, const PrepareContext&) {
     std::unique_ptr<PreparedKernel> kernel = library.prepare != nullptr ? library.prepare(query) : nullptr;
     return kernel != nullptr ? std::move(kernel) : std::make_unique<GeneratedKernel>(query, generate(query));
@@ -90,6 +79,20 @@ void add_generated(KernelTable& table, const char* op, Generated (*generate)(con
     for (const Source& stage : generate(query).stages) text += stage.text;
     return text;
   };
+}
+
+void add_generated(KernelTable& table, const char* op, Generate generate, const LibraryKernels& library) {
+  KernelDef def = table.get(op, DeviceKind::kCpu);
+  def.library = library.name;
+  def.implementations = nullptr;
+  if (library.implementations != nullptr) {
+    def.implementations = [names = library.implementations](const plan::KernelQuery& query, const PrepareContext&) {
+      return names(query);
+    };
+  }
+  def.can_fuse = nullptr;  // as steps of this device's kernels they are another matter
+  def.padded_sizes = nullptr;
+  set_generated(def, generate, library);
   table.add(DeviceKind::kCuda, std::move(def));
 }
 

@@ -47,9 +47,13 @@ struct LibraryKernels {
   std::vector<std::string> (*implementations)(const plan::KernelQuery& query) = nullptr;
 };
 
+using Generate = Generated (*)(const plan::KernelQuery& query);
+
+// How `def` is prepared, and the text that it shows: its sources', or a library's kernel, which has none.
+void set_generated(KernelDef& def, Generate generate, const LibraryKernels& library = {});
+
 // The kernel of an op on cuda: its sources or a library's, and what the cpu's kernel says of layouts and of outputs in
 // place, which they must allow alike. REQUIRES: the table has the cpu's.
-void add_generated(KernelTable& table, const char* op, Generated (*generate)(const plan::KernelQuery& query),
-                   const LibraryKernels& library = {});
+void add_generated(KernelTable& table, const char* op, Generate generate, const LibraryKernels& library = {});
 
 }  // namespace sluice::cuda
