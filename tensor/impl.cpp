@@ -22,6 +22,24 @@ void TensorImpl::set_base(const std::shared_ptr<TensorImpl>& parent, ViewStep st
   unrecorded_ = grad_enabled() ? parent->unrecorded_ : Unrecorded::kGradientsOff;
 }
 
+// A traced view has no memory of its own: its steps say where it lies in that of its base.
+int64_t Tensor::storage_offset() const {
+  const auto& own = static_cast<const TensorImpl&>(*impl());
+  if (const auto* eager = dynamic_cast<const EagerImpl*>(&own)) return eager->offset();
+  if (own.base() == nullptr) return 0;
+  int64_t offset = Tensor(Value(own.base())).storage_offset();
+  TensorSpec spec = own.base()->spec();
+  for (const ViewStep& step : own.view_steps()) {
+    const std::optional<OpDef::ViewSpec> seen = step.op->view(spec, step.attrs);
+    SLUICE_CHECK_KIND(kRuntime, seen,
+                      "storage_offset: {} of {} is no view of it any more; ask for it outside of graphs", step.op->name,
+                      TensorType{spec.dtype, spec.shape}.str());
+    offset += seen->offset;
+    spec = {spec.dtype, seen->shape, seen->strides};
+  }
+  return offset;
+}
+
 void TensorImpl::check_recorded(const char* what) const {
   SLUICE_CHECK_KIND(kRuntime, unrecorded_ != Unrecorded::kGradientsOff,
                     "in-place: a view was created in no_grad or inference mode and {} with grad mode enabled: {}; make "

@@ -168,6 +168,8 @@ class Tensor : public Value {
   const Strides& strides() const { return spec().strides; }
   bool is_contiguous() const { return sluice::is_contiguous(spec().shape, spec().strides); }
   bool is_view() const { return static_cast<TensorImpl*>(impl())->base() != nullptr; }
+  // The place of the first element in its memory, in elements.
+  int64_t storage_offset() const;
   bool traced() const { return impl()->traced(); }
   int64_t size() const { return numel(shape()); }
 

@@ -166,6 +166,11 @@ void TraceExecutor::adopt(const Value& constant) {
   variables_.add("made by build()", whole, std::move(cell)).index = 0;  // no variable of the graph, but in it
 }
 
+bool TraceExecutor::was_adopted(const Value& value) {
+  return value.defined() && !value.impl()->traced() && eager_impl(value).storage()->number() >= first_storage_ &&
+         variable_of(value) != nullptr;
+}
+
 std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) {
   const auto traced = [&](const Value& v) { return touches_graph(v) || (v.defined() && eager_impl(v).global); };
   if (!op.effectful && std::none_of(inputs.begin(), inputs.end(), traced)) {

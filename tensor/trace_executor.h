@@ -45,6 +45,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
 
   // Is it a value or a variable of the graph, rather than a constant.
   bool touches_graph(const Value& value) { return value.defined() && (value.impl()->traced() || variable_of(value)); }
+  // Is it a tensor that was made while tracing and then written to, so that its content is a value of the graph.
+  bool was_adopted(const Value& value);
   // Tells of how many micro-batches there is one such value; 0: of all. REQUIRES: touches_graph(value).
   int every(const Value& value) { return graph_.every(current_id(value)); }
   // The axes of a value that are as long as a step makes them. REQUIRES: touches_graph(value). Throws as Extents does.

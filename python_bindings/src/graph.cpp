@@ -116,6 +116,11 @@ void bind_trace(nb::module_& m) {
     TraceExecutor* trace = current_trace();
     return trace != nullptr && trace->touches_graph(t);
   });
+  // Is it a tensor that was made while tracing and then written to, so that its content is a value of the graph.
+  m.def("was_adopted", [](const Value& t) {
+    TraceExecutor* trace = current_trace();
+    return trace != nullptr && trace->was_adopted(t);
+  });
   // Is it a value of the graph that is traced, with an axis whose length differs from step to step.
   m.def("varies", [](const Value& t) {
     TraceExecutor* trace = current_trace();

@@ -246,11 +246,7 @@ void bind_shape_members(nb::class_<Tensor>& t) {
              strides_told(t);
              return t.strides();
            })
-      .def("storage_offset",
-           [](const Tensor& t) -> int64_t {
-             const auto* eager = dynamic_cast<const EagerImpl*>(t.impl());
-             return eager ? eager->offset() : 0;
-           })
+      .def("storage_offset", &Tensor::storage_offset)
       .def(
           "is_contiguous",
           [](const Tensor& t, const std::string& format) {

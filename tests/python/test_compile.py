@@ -162,3 +162,25 @@ def test_what_is_dropped_is_let_go_with_its_backward_pass(use):
     del net, compiled
     gc.collect()
     assert gone() is None
+
+
+def test_results_that_share_memory_do_so():
+    """Where one is a view of another, or both are of what is no result; with gradients, and after writes."""
+    def program(m, x):
+        w = x * 2
+        v = x.exp().t()
+        return w, w[0], w.view(-1)[1:], v[1:], v[:, :2], x + 1
+
+    ours, results = sl.compile(lambda x: program(sl, x), fullgraph=True), []
+    for m, call in ((torch, lambda x: program(torch, x)), (sl, ours)):
+        x = m.arange(12.0).reshape(3, 4).div(9).requires_grad_()
+        made = call(x)
+        sum((r * r).sum() for r in made).backward()
+        with m.no_grad():
+            made[0].add_(1)
+            made[3].mul_(2)
+        results.append([*made, x.grad])
+        assert made[1]._base is made[0] or m is torch
+    for a, b in zip(*results):
+        assert b.detach().numpy() == pytest.approx(a.detach().numpy(), rel=1e-5)
+    assert sl.compile.stats(ours)["eager_calls"] == 0

@@ -136,6 +136,23 @@ def test_attributes_globals_and_closures_count():
         del TABLE[2:]
 
 
+def test_attributes_of_functions_count_also_those_that_come_later():
+    def helper(x):
+        return x
+
+    def scaled(x):
+        return helper(x) * getattr(helper, "scale", 2) + (scaled.shift if hasattr(scaled, "shift") else 0)
+
+    g = sl.compile(scaled)
+    assert g(sl.ones(1)).item() == 2
+    helper.scale = 5
+    assert g(sl.ones(1)).item() == 5
+    scaled.shift = 1
+    assert g(sl.ones(1)).item() == 6
+    del helper.scale
+    assert g(sl.ones(1)).item() == 3 and compiles(g) == 4
+
+
 def test_tensors_from_outside_are_read_as_they_are_now():
     w, constant = sl.ones(2, requires_grad=True), sl.ones(4)[::2]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import inspect
 import threading
 import weakref
@@ -91,7 +92,7 @@ _STALE = "one of the variables needed for gradient computation has been modified
 
 class Output:
     """The source of a result: "plan" (a number of its results), "input" (a number), "object" (itself), "constant" (a copy
-    of it)."""
+    of it), "view" (the number of another result, and how it lies in that)."""
 
     __slots__ = ("kind", "value", "grad")
 
@@ -106,6 +107,7 @@ class Run:
         self.function, self.arguments, self.known, self.differentiate, self.where = function, arguments, known, differentiate, where
         self.keep = keep  # numbers of what is saved that the plan returns; None: all
         self.saved: list[Tensor] = []
+        self._given: list[Tensor] = []  # what is saved, as the function has it
         self._versions: list[int] = []
         self.stale: list[bool] = []
         self.unpack: Any = None
@@ -118,13 +120,15 @@ class Run:
         return lambda tensor: run()._packed(tensor), lambda number: run()._unpacked(number)
 
     def _packed(self, tensor: Tensor) -> int:
-        self.saved.append(tensor)
+        self._given.append(tensor)
         self._versions.append(tensor._version)
+        with no_grad():
+            self.saved.append(_value_of(tensor))
         return len(self.saved) - 1
 
     def _unpacked(self, number: int) -> Tensor:
         if self.results is None:  # gradients that the function itself asks for
-            if self.saved[number]._version != self._versions[number]:
+            if self._given[number]._version != self._versions[number]:
                 raise RuntimeError(_STALE)
             return self.saved[number]
         if self.stale[number]:
@@ -145,7 +149,7 @@ class Run:
                 result = self.function(*args, **kwargs)
         self._check_arguments(args, kwargs)
         self.results = Results(result, self.where)
-        self.stale = [t._version != version for t, version in zip(self.saved, self._versions)]
+        self.stale = [t._version != version for t, version in zip(self._given, self._versions)]
         self.written = [i for i, (t, version) in enumerate(zip(self.inputs, before)) if t._version != version]
         self._check_written()
         self._sort()
@@ -178,22 +182,57 @@ class Run:
         self.plan_results: list[Tensor] = []
         numbers = {id(t): i for i, t in enumerate(self.inputs)}
         objects = {id(t) for t in self.known}
-        for t in self.results.tensors:
+        views = self._views()
+        for i, t in enumerate(self.results.tensors):
             if id(t) in numbers:
                 self.outputs.append(Output("input", numbers[id(t)]))
+            elif id(t) in views:
+                self.outputs.append(Output("view", (views[id(t)], t.shape, t.stride(), t.storage_offset())))
             elif t._traced:
                 self.outputs.append(Output("plan", len(self.plan_results), t.requires_grad))
                 self.plan_results.append(t)
             elif id(t) in objects:
                 self.outputs.append(Output("object", t))
+            elif _C.was_adopted(t) and self._is_alone(t):
+                self.outputs.append(Output("plan", len(self.plan_results), t.requires_grad))
+                self.results.tensors[i] = _value_of(t)  # the tensor itself has its gradient for as long as it is traced only
+                self.plan_results.append(self.results.tensors[i])
             elif _C.touches_graph(t):
                 raise Break("alias", f"{self.where} returns a tensor that shares the memory of a parameter or buffer")
             else:
                 self.outputs.append(Output("constant", t))
 
+    def _views(self) -> dict[int, int]:
+        """The results that share memory with other results: each with the number of the tensor behind it, which becomes a result."""
+        results = self.results.tensors
+        there = {id(t) for t in (*self.inputs, *self.known)}
+        behind = {id(t): t if t._base is None else t._base for t in results if t._traced or _C.was_adopted(t)}
+        count = collections.Counter(map(id, behind.values()))
+        found = {}
+        for t in list(results):
+            base = behind.get(id(t), t)
+            if base is t or count[id(base)] == 1 or id(base) in there:
+                continue
+            if not base.is_contiguous():
+                raise Break("alias", f"{self.where} returns results that share memory, which does not lie in order; return clones of them")
+            at = next((i for i, other in enumerate(results) if other is base), len(results))
+            if at == len(results):
+                results.append(base)
+            found[id(t)] = at
+        return found
+
+    def _is_alone(self, tensor: Tensor) -> bool:
+        """Whether no other result has the memory of `tensor`, which the function has made."""
+        return [t.untyped_storage().data_ptr() for t in self.results.tensors if not t._traced].count(tensor.untyped_storage().data_ptr()) == 1
+
     def shares_memory(self, lines: Lines) -> bool:
         """Whether a result may be a view of what was there before the call."""
         return any(t._is_view() or lines.is_given(lines.outputs[i]) for i, t in enumerate(self.plan_results))
+
+
+def _value_of(tensor: Tensor) -> Tensor:
+    """The content of a tensor that the function has made and written to, as a traced tensor; else the tensor."""
+    return tensor.clone() if _C.was_adopted(tensor) else tensor
 
 
 class Aliases(Run):

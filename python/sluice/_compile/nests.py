@@ -132,7 +132,7 @@ class Results:
             return "tensor", number
         if value is None or isinstance(value, (*_BY_VALUE, float, slice)) or isinstance(value, _BY_IDENTITY):
             return "constant", value
-        if kind in (tuple, list) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        if kind in (tuple, list) or (isinstance(value, tuple) and (hasattr(value, "_fields") or hasattr(value, "n_fields"))):
             return kind, [self._walk(v, where) for v in value]
         if isinstance(value, dict):
             try:
@@ -185,7 +185,7 @@ def _built(nest: Any, tensors: Any) -> Any:
         return tensors[content]
     if kind == "constant":
         return content
-    if kind is tuple or kind is list or isinstance(kind, _OfParts):
+    if kind is tuple or kind is list or isinstance(kind, _OfParts) or hasattr(kind, "n_fields"):  # the last: as of topk
         return kind([_built(c, tensors) for c in content])
     if isinstance(kind, _MadeAgain) or issubclass(kind, dict):
         return kind([(name, _built(c, tensors)) for name, c in content])

@@ -131,6 +131,7 @@ class Program:
             self._graph, self._traced = traced(run)
         self.captured = self._traced.captured
         self.outputs, self.results, self.written = run.outputs, run.results, run.written
+        self._has_views = any(o.kind == "view" for o in self.outputs)
         self.num_results, self.run = len(run.of_plan), run if self._grads else None
         self._inputs_with_grad = [i for i, t in enumerate(tensors) if t.requires_grad]
         self.random = any(v.startswith("generator") for v in self.captured.variables())
@@ -221,6 +222,8 @@ class Program:
         if self._grads:
             of_plan = self._recorded(made, given)
         outputs = [self._output(o, of_plan, given) for o in self.outputs]
+        if self._has_views:
+            self._see(outputs)
         return self.results.build(outputs if fitted.cuts is None else fitted.cut(outputs))
 
     @staticmethod
@@ -229,7 +232,15 @@ class Program:
             return of_plan[output.value]
         if output.kind == "input":
             return given[output.value]
-        return output.value if output.kind == "object" else output.value.clone()
+        return output.value.clone() if output.kind == "constant" else output.value
+
+    def _see(self, outputs: list[Any]) -> None:
+        """Puts views of other results in their places."""
+        for i, output in enumerate(self.outputs):
+            if output.kind == "view":
+                base, shape, strides, offset = output.value
+                outputs[base] = outputs[base].contiguous()  # as it lay when it was traced
+                outputs[i] = outputs[base].as_strided(shape, strides, offset)
 
     def _recorded(self, made: list[Tensor], given: list[Tensor]) -> list[Tensor]:
         """The results with their history: a node whose backward runs a plan."""

@@ -38,12 +38,14 @@ def reads_grad(code: types.CodeType) -> int:
 
 
 class Names(NamedTuple):
-    """The names in code: globals and cells that it reads, attributes, and modules that it imports."""
+    """The names in code: globals and cells that it reads, attributes, modules that it imports, and attributes that it names
+    right behind a global or a cell, as in `name.attribute` and `getattr(name, "attribute")`."""
 
     read: frozenset[str]
     cells: frozenset[str]
     attributes: frozenset[str]
     imported: frozenset[str]
+    pairs: frozenset[tuple[str, str]]
 
 
 def names_of(code: types.CodeType, without: frozenset[Any] = frozenset()) -> Names:
@@ -59,10 +61,18 @@ _CELLS = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD", "IMPORT_FROM")
 
 
+def _is_name(constant: Any) -> bool:
+    return isinstance(constant, str) and constant.isidentifier()
+
+
 @functools.lru_cache(maxsize=4096)
 def _own_names_of(code: types.CodeType) -> Names:
-    named: dict[str, set[str]] = {"read": set(), "cells": set(), "attributes": set(), "imported": set()}
+    named: dict[str, set[Any]] = {kind: set() for kind in Names._fields}
+    before = None
     for i in dis.get_instructions(code):
+        if before is not None and (i.opname in (*_ATTRIBUTES, "STORE_ATTR") or i.opname == "LOAD_CONST" and _is_name(i.argval)):
+            named["pairs"].add((before.argval, i.argval))
+        before = i if i.opname in ("LOAD_GLOBAL", "LOAD_NAME", *_CELLS) else None
         if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             named["read"].add(i.argval)
         elif i.opname in _CELLS:
@@ -71,5 +81,5 @@ def _own_names_of(code: types.CodeType) -> Names:
             named["attributes"].add(i.argval)
         elif i.opname == "IMPORT_NAME":
             named["imported"].add(i.argval)
-    named["attributes"].update(c for c in code.co_consts if isinstance(c, str) and c.isidentifier())  # of getattr
+    named["attributes"].update(filter(_is_name, code.co_consts))  # of getattr
     return Names(**{kind: frozenset(names) for kind, names in named.items()})

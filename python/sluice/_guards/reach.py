@@ -202,10 +202,19 @@ class Reach(Held):
             content = function.__globals__.get(name, MISSING)
             if isinstance(content, types.ModuleType):
                 self._namespace(content, name, names.attributes)
+        self._of_functions(function, names)
         for name in sorted(names.imported):
             for full in (name, f"{function.__globals__.get('__package__') or ''}.{name}"):
                 if full in sys.modules:
                     self._namespace(sys.modules[full], full, names.attributes)
+
+    def _of_functions(self, function: Any, names: Any) -> None:
+        """Adds attributes that code names of functions, also those that they do not have yet."""
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        for name, attribute in sorted(names.pairs):
+            found = content_of(cells[name]) if name in cells else function.__globals__.get(name, MISSING)
+            if isinstance(found, types.FunctionType) and is_users(found.__code__.co_filename):
+                self._entry(join(name, attribute), vars(found), attribute, 1)
 
     def _namespace(self, module: Any, name: str, attributes: frozenset[str]) -> None:
         """A module of Python's, of which code reads these attributes."""
