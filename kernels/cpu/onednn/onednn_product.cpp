@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
+#include <memory>
 
+#include "base/mutex.h"
 #include "kernels/cpu/onednn/library_defects.h"
 #include "kernels/cpu/onednn/relu_in_place.h"
+#include "kernels/cpu/product/row_product.h"
 #include "kernels/cpu/strides/strided.h"
 
 namespace sluice::cpu {
@@ -61,6 +65,61 @@ bool lies_apart(const TensorSpec& spec) {
   return true;
 }
 
+constexpr int64_t kProbedColumns = 48;
+
+// The chunks of RowProduct in which oneDNN sums up products of `depth` elements, as it shows on numbers that are drawn;
+// 0 where it sums up otherwise. Its kernels choose them by the depth, not by rows, columns or threads.
+int64_t probed_chunk(int64_t depth) {
+  constexpr int64_t kRows = 2;  // of one, this would be asked for again
+  std::vector<float> a(static_cast<size_t>(kRows * depth)), b(static_cast<size_t>(depth * kProbedColumns));
+  uint32_t state = 1;
+  const auto draw = [&] { return static_cast<float>((state = state * 1664525 + 1013904223) >> 8) * 0x1p-23f - 1; };
+  std::generate(a.begin(), a.begin() + depth, draw);
+  std::generate(b.begin(), b.end(), draw);
+  Product product;
+  product.a = TensorSpec::contiguous({DType::kFloat32, {kRows, depth}});
+  product.b = TensorSpec::contiguous({DType::kFloat32, {depth, kProbedColumns}});
+  product.c = TensorSpec::contiguous({DType::kFloat32, {kRows, kProbedColumns}});
+  WorkspaceLayout layout;
+  const OnednnProduct library("matmul", product, layout);
+  constexpr size_t kAlignment = 64;
+  size_t space = layout.bytes() + kAlignment;
+  std::vector<std::byte> memory(space);
+  void* workspace = memory.data();
+  std::align(kAlignment, layout.bytes(), workspace, space);
+  std::vector<float> expected(kRows * kProbedColumns), got(kProbedColumns);
+  library.run(a.data(), b.data(), nullptr, nullptr, expected.data(), workspace);
+  int64_t found = 0;
+  for (const int64_t chunk : {depth, int64_t{256}, int64_t{384}, int64_t{512}, int64_t{768}, int64_t{1024},
+                              int64_t{1536}, int64_t{2048}, int64_t{3072}, int64_t{4096}}) {
+    if (chunk > depth || (chunk == depth && found == depth)) continue;
+    multiply_row({a.data(), b.data(), kProbedColumns, 1, depth, chunk, nullptr, nullptr, got.data()}, 0,
+                 kProbedColumns);
+    if (std::memcmp(got.data(), expected.data(), sizeof(float) * kProbedColumns) != 0) continue;
+    if (found != 0) return 0;  // the numbers do not tell them apart
+    found = chunk;
+  }
+  return found;
+}
+
+int64_t chunk_of_sums(int64_t depth) {
+  static Mutex mutex;
+  static std::map<int64_t, int64_t> known;
+  {
+    const MutexLock lock(mutex);
+    if (const auto at = known.find(depth); at != known.end()) return at->second;
+  }
+  const int64_t chunk = probed_chunk(depth);
+  const MutexLock lock(mutex);
+  return known.emplace(depth, chunk).first->second;
+}
+
+bool is_row(const Product& p) {
+  return p.c.dtype == DType::kFloat32 && p.c.shape.rank() == 2 && p.rows() == 1 && p.inner() > 0 &&
+         (p.inner() == 1 || p.a.strides[1] == 1) && (p.b.strides[0] == 1 || p.b.strides[1] == 1) &&
+         (p.activation == "none" || p.activation == "relu");
+}
+
 }  // namespace
 
 bool onednn_reads(const TensorSpec& spec) {
@@ -72,6 +131,8 @@ bool onednn_reads(const TensorSpec& spec) {
 
 OnednnProduct::OnednnProduct(const char* op, const Product& product, WorkspaceLayout& workspace) : product_(product) {
   const int64_t rows = product.rows();
+  if (is_row(product)) chunk_ = chunk_of_sums(product.inner());
+  if (chunk_ > 0) return;
   if (!rounds_by_rows(product)) {
     add_block(op, {.rows = rows}, product.threads, workspace);
     return;
@@ -159,13 +220,32 @@ void OnednnProduct::run_block(const Block& block, const void* a, const void* b, 
   if (block.padding > 0) std::memcpy(result, y, static_cast<size_t>(block.rows * row_of_c));
 }
 
+void OnednnProduct::run_row(const void* a, const void* b, const void* bias, const void* residual, void* c) const {
+  constexpr int64_t kColumnsAtOnce = 64;
+  const RowProduct row{static_cast<const float*>(a),
+                       static_cast<const float*>(b),
+                       product_.b.strides[0],
+                       product_.b.strides[1],
+                       product_.inner(),
+                       chunk_,
+                       product_.bias ? static_cast<const float*>(bias) : nullptr,
+                       product_.residual ? static_cast<const float*>(residual) : nullptr,
+                       static_cast<float*>(c)};
+  parallel_ranges(product_.threads, product_.cols(), kColumnsAtOnce,
+                  [&](int64_t begin, int64_t end) { multiply_row(row, begin, end); });
+}
+
 void OnednnProduct::run(const void* a, const void* b, const void* bias, const void* residual, void* c,
                         void* workspace) const {
-  // Within a region, even of one thread, oneDNN's would start its threads anew each time.
-  parallel_ranges(teams_, static_cast<int64_t>(blocks_.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      run_block(blocks_[static_cast<size_t>(i)], a, b, bias, residual, c, workspace);
-  });
+  if (chunk_ > 0) {
+    run_row(a, b, bias, residual, c);
+  } else {
+    // Within a region, even of one thread, oneDNN's would start its threads anew each time.
+    parallel_ranges(teams_, static_cast<int64_t>(blocks_.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        run_block(blocks_[static_cast<size_t>(i)], a, b, bias, residual, c, workspace);
+    });
+  }
   if (product_.activation == "relu") relu_in_place(product_.c.dtype, c, numel(product_.c.shape), product_.threads);
 }
 

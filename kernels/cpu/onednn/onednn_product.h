@@ -28,7 +28,8 @@ bool onednn_reads(const TensorSpec& spec);
 // A row of c has the same bits however many rows there are, where a is one matrix of dense rows. oneDNN sees to that
 // with AVX-512. Its kernels for AVX2 take six rows at a time and add up the products of one to three rows left over in
 // another order; and their threads, where there are few columns, share out rows, or even parts of a sum. So there the
-// rows are shared out here, in sixes, and those left over are multiplied as four.
+// rows are shared out here, in sixes, and those left over are multiplied as four. One row of float32 is multiplied by
+// own code (product/row_product.h), which reads b as it lies, where that is known to sum up as oneDNN does.
 // Thread safety: run() may be called from several threads at once.
 class OnednnProduct {
  public:
@@ -49,8 +50,10 @@ class OnednnProduct {
   void add_block(const char* op, Block block, int threads, WorkspaceLayout& workspace);
   void run_block(const Block& block, const void* a, const void* b, const void* bias, const void* residual, void* c,
                  void* workspace) const;
+  void run_row(const void* a, const void* b, const void* bias, const void* residual, void* c) const;
 
   Product product_;
+  int64_t chunk_ = 0;  // of RowProduct; 0: oneDNN multiplies
   std::vector<Block> blocks_;
   int teams_ = 1;  // threads that take a block each
 };

@@ -156,8 +156,32 @@ TEST_P(Rows, RoundAlikeHoweverManyThereAre) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Products, Rows,
-                         testing::Combine(testing::Values(7, 64, 300, 1100), testing::Values(1, 10, 64, 130, 300),
-                                          testing::Values(1, 2, 5), testing::Bool()));
+                         testing::Combine(testing::Values(7, 64, 300, 600, 1100, 2100),
+                                          testing::Values(1, 10, 64, 130, 300), testing::Values(1, 2, 5),
+                                          testing::Bool()));
+
+// With a bias and relu, or an addend: they come after the sum of a single row as after those of many.
+TEST(MatmulTest, ASingleRowIsFinishedAsManyAre) {
+  for (const int64_t inner : {1, 5, 130, 700, 1500}) {
+    for (const int64_t cols : {1, 33, 200}) {
+      SCOPED_TRACE(testing::Message() << inner << " x " << cols);
+      const auto values = noise(8 * inner, 12), added = noise(8 * cols, 13);
+      const TestTensor w = random_tensor(dense({cols, inner}), 14), bias = random_tensor(dense({cols}), 15);
+      const auto run = [&](int64_t rows) {
+        const TestTensor a(dense({rows, inner}), {values.begin(), values.begin() + rows * inner}),
+            addend(dense({rows, cols}), {added.begin(), added.begin() + rows * cols});
+        auto all =
+            run_call({"linear", {a, w, bias}, {dense({rows, cols})}, {{"activation", std::string("relu")}}})[0].read();
+        NamedAttrs attrs = transposes(false, true);
+        const auto fused = run_call({"fused_matmul", {a, w, addend, bias}, {dense({rows, cols})}, attrs})[0].read();
+        all.insert(all.end(), fused.begin(), fused.begin() + cols);
+        return std::pair(std::vector<double>(all.begin(), all.begin() + cols),
+                         std::vector<double>(all.end() - cols, all.end()));
+      };
+      EXPECT_EQ(run(1), run(8));
+    }
+  }
+}
 
 TEST(MatmulTest, NothingToSumGivesZero) {
   const auto y = run_call({"matmul",
