@@ -252,6 +252,8 @@ KERNELS = {
     "pad_replicate": of([MAPS], nn(lambda f, x: f.pad(x, (3, 3, 3, 3), mode="replicate"))),
     "pad_reflect.back": back(MAPS, nn(lambda f, x: f.pad(x, (3, 3, 3, 3), mode="reflect"))),
     "unfold": of([MAPS], nn(lambda f, x: f.unfold(x, 3, padding=1))),
+    "row_times_columns": of([(1, 768), (3072, 768)], lambda torch, x, w: torch.nn.functional.linear(x, w)),
+    "row_times_rows": of([(1, 768), (768, 3072)], lambda torch, x, w: x @ w),
     "pixel_shuffle": of([MAPS], nn(lambda f, x: f.pixel_shuffle(x, 2))),
     "cross_entropy": indexed(MATRIX, (4096,), lambda torch, x, i: torch.nn.functional.cross_entropy(x, i % 1024)),
     "ctc_loss": ctc(False),
