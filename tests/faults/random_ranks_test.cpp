@@ -36,7 +36,9 @@ TEST(SoakRandomRanks, TwoRanksGiveTheSequentialBits) {
   const auto errors = on_ranks(2, [&](int rank) {
     EngineOptions options;
     options.cores = 1;
-    options.world = std::make_shared<World>(world_options(rank, 2, port));
+    WorldOptions world = world_options(rank, 2, port);
+    world.timeout = world.heartbeat = std::chrono::minutes(5);  // nothing here is lost, however busy the machine is
+    options.world = std::make_shared<World>(world);
     Engine engine(options);
     for (uint64_t seed = 1; seed <= static_cast<uint64_t>(plans); ++seed) {
       const Plan plan = on_two_ranks(seed);
