@@ -65,7 +65,7 @@ bool lies_apart(const TensorSpec& spec) {
   return true;
 }
 
-constexpr int64_t kProbedColumns = 48;
+constexpr int64_t kProbedColumns = 48, kMostProbedDepth = 1 << 15;
 
 // The chunks of RowProduct in which oneDNN sums up products of `depth` elements, as it shows on numbers that are drawn;
 // 0 where it sums up otherwise. Its kernels choose them by the depth, not by rows, columns or threads.
@@ -103,6 +103,7 @@ int64_t probed_chunk(int64_t depth) {
 }
 
 int64_t chunk_of_sums(int64_t depth) {
+  if (depth > kMostProbedDepth) return 0;  // the numbers to show it on would take too much memory
   static Mutex mutex;
   static std::map<int64_t, int64_t> known;
   {
