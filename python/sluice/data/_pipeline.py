@@ -11,7 +11,6 @@ import numpy as np
 
 from sluice import _C
 from sluice._base.trace import running
-from sluice._tensor.functions import get_num_threads
 from sluice._tensor.host_function import host_function
 from sluice.data import _transforms
 from sluice.data._combined import Selected, Windowed
@@ -21,11 +20,12 @@ from sluice.data._order import Buckets, Chosen, Order, TorchOrder
 from sluice.data._mapped import Mapped
 from sluice.data._running import Errors as Errors, Feed, Iterator as Running, Place, Plan, bad_images
 from sluice.data._stages import Batch, Branches, Decode, Function, Normalize
+from sluice.data._tuned import Measured
 
 _POLICIES = ("raise", "replace", "skip")
 
 
-class Pipeline:
+class Pipeline(Measured):
     """Samples on their way: each method gives another pipeline, with one more stage; iterating gives batches.
 
     Methods that choose and order samples come before batch(), whatever their order: filter() and skip() and take() choose from all
@@ -41,6 +41,7 @@ class Pipeline:
         self._stages: list[Any] = []
         self._policy, self._most, self._depth = "raise", None, 2
         self._ragged = False  # of padded_batch()
+        self._tuning: Any = None  # of autotune()
         self._pending: list[Any] = []  # what torchvision's transforms do behind batch()
         self._fresh()
 
@@ -50,6 +51,7 @@ class Pipeline:
         self._begins = True  # the next iteration goes on from there; else with the next pass
         self.errors = Errors()
         self._iterating: Any = lambda: None
+        self._tuning = None if self._tuning is None else self._tuning.anew()
 
     def _left(self, place: Place) -> int | None:
         """Samples to the end of the pass."""
@@ -399,6 +401,7 @@ class Pipeline:
         """Batches of the next pass: of tensors, or tuples of tensors. A new iterator takes the place of an older one."""
         if not self._begins:
             self._place = self._pass_after(self._place)
+            self._retuned()
         self._begins = False
         if self._plan is None:
             self._plan = Plan(self, self._place)
@@ -409,17 +412,6 @@ class Pipeline:
         iterator = Running(self, self._plan)
         self._iterating = weakref.ref(iterator)
         return iterator
-
-    def memory(self) -> dict[str, int]:
-        """Bytes, known before the first batch: `plan`, all slots and workspaces; `decoders`, which libjpeg and libpng may take besides,
-        for files that come in several passes; `cache`, what cache() keeps in memory; `total`. Worker processes have memory of their own."""
-        if self._plan is None:
-            self._plan = Plan(self, self._place)
-        if not self._plan.graph.is_compiled:
-            self._plan.graph.compile()
-        held = self._plan.graph.memory()["total"]
-        decoders = sum(get_num_threads() * s.limits["max_decoder_bytes"] for s in self._stages if isinstance(s, Decode))
-        return {"plan": held, "decoders": decoders, "cache": self._source.kept, "total": held + decoders + self._source.kept}
 
     # The place.
 

@@ -1,0 +1,126 @@
+"""What a pipeline takes, and how it is tuned: the part of Pipeline that measures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sluice._graph.config import bytes_of
+from sluice._tensor.functions import get_num_threads
+from sluice.data._mapped import Mapped
+from sluice.data._running import Plan
+from sluice.data._stages import Decode
+from sluice.data._tuning import Choice, Chooser, Setting, forecast, free_memory, told
+
+_SLUGGISH = 0.02  # another setting must gain more than that, since batches in work are made again
+
+
+class Tuning:
+    """The state of Pipeline.autotune(). `memory`: bytes; `cores`: of the machine."""
+
+    def __init__(self, memory: int, cores: int) -> None:
+        self.memory, self.cores = memory, cores
+        self.choice: Choice | None = None
+
+    def anew(self) -> Tuning:
+        return Tuning(self.memory, self.cores)
+
+    def setting(self, pipeline: Any) -> Setting:
+        """The setting in force: before the first choice, what the pipeline says."""
+        if self.choice is not None:
+            return self.choice.setting
+        return Setting(pipeline._source.workers, min(get_num_threads(), self.cores), pipeline._depth)
+
+    def set_workers(self, source: Any) -> None:
+        if self.choice is not None and isinstance(source, Mapped):
+            source.workers = self.choice.setting.workers
+
+    def chooses(self, pipeline: Any, plan: Any) -> bool:
+        """At a border of epochs: whether there is another setting from now on."""
+        now = self.setting(pipeline)
+        source_bytes, result_bytes = _bytes(pipeline._source.parts(pipeline._size)), sum(
+            int(np.prod(shape)) * dtype.itemsize for _, dtype, shape in plan.graph.outputs)
+        costs = plan.feed.meter.costs(plan.graph.counters(), now, source_bytes, result_bytes)
+        if costs is None:
+            return False
+        plans: dict[int, int] = {now.cores: pipeline.memory()["total"]}
+
+        def plan_bytes(cores: int) -> int:
+            if cores not in plans:
+                plans[cores] = pipeline._held(Plan(pipeline, pipeline._place, cores).graph, cores)["total"]
+            return plans[cores]
+
+        chooser = Chooser(plan_bytes, self.cores, self.memory, isinstance(pipeline._source, Mapped) and pipeline._source.calls)
+        choice = chooser.choose(costs)
+        slow = forecast(costs, now, self.cores)
+        if self.choice is not None and chooser.bytes(costs, now) <= self.memory and choice.seconds > (1 - _SLUGGISH) * slow:
+            return False
+        self.choice = choice
+        told(choice)
+        return choice.setting != now
+
+
+def _bytes(parts: Any) -> int:
+    return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in parts)
+
+
+class Measured:
+    """The part of Pipeline that says what it takes, and chooses how it is set."""
+
+    _with: Any
+    _plan: Plan | None
+    _place: Any
+    _depth: int
+    _source: Any
+    _stages: list[Any]
+    _tuning: Tuning | None
+
+    def autotune(self, memory: Any = None, cores: int | None = None) -> Any:
+        """Chooses workers of map(), cores of kernels and batches in work by itself, at each border of epochs: the fastest that was found, from
+        what a batch has taken in each stage, within a budget of memory. One line says what was chosen, and what one step more would
+        gain; `tuned` has it. Batches are the same bytes, and none is lost or comes twice; those in work at the border are made again.
+
+        memory: bytes, or "2GiB", of the plan, batches in work, and worker processes; by default half of what is free. It holds from the
+        first choice on, and one that it cannot hold is an error. cores: of the machine, by default those of set_num_threads().
+        Where a graph has the pipeline in its plan, the compiler sees to cores and slots: config.enable_cost_cache().
+        """
+        budget = free_memory() // 2 if memory is None else bytes_of("autotune: memory", memory)
+        if cores is not None and cores < 1:
+            raise ValueError(f"autotune: cores: {cores}; must be at least 1")
+        return self._with(_tuning=Tuning(budget, cores or get_num_threads()))
+
+    @property
+    def tuned(self) -> Choice | None:
+        """The last choice of autotune(): its `setting` (workers, cores, depth), `seconds` a batch, `bytes`; None before the first."""
+        return None if self._tuning is None else self._tuning.choice
+
+    def _retuned(self) -> bool:
+        """At a border of epochs: whether another plan takes the place of this one."""
+        if self._tuning is None or self._plan is None or not self._tuning.chooses(self, self._plan):
+            return False
+        self._plan.end()
+        self._plan = Plan(self, self._place)
+        return True
+
+    def _cores(self) -> int:
+        return get_num_threads() if self._tuning is None else self._tuning.setting(self).cores
+
+    def _ahead(self) -> int:
+        """Batches in work."""
+        return self._depth if self._tuning is None else self._tuning.setting(self).depth
+
+    def memory(self) -> dict[str, int]:
+        """Bytes, known before the first batch: `plan`, all slots and workspaces; `decoders`, which libjpeg and libpng may take besides,
+        for files that come in several passes; `cache`, what cache() keeps in memory; `total`. Worker processes have memory of their own."""
+        if self._plan is None:
+            self._plan = Plan(self, self._place)
+        return self._held(self._plan.graph, self._cores())
+
+    def _held(self, graph: Any, cores: int) -> dict[str, int]:
+        """memory() with a plan of so many cores."""
+        if not graph.is_compiled:
+            graph.compile()
+        held = graph.memory()["total"]
+        decoders = sum(cores * s.limits["max_decoder_bytes"] for s in self._stages if isinstance(s, Decode))
+        return {"plan": held, "decoders": decoders, "cache": self._source.kept, "total": held + decoders + self._source.kept}
