@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import weakref
@@ -364,11 +365,18 @@ class Pipeline(Measured):
             raise ValueError("data: the last batch is smaller, and plans have fixed sizes; use batch(n, drop_last=True) or repeat()")
         if self._policy == "skip":
             raise ValueError("data: on_error('skip') makes batches smaller, and plans have fixed sizes; use 'replace'")
-        values = self._traced(Feed(self, self._place, counts=True))
+        moves = running.now.moves
+        with contextlib.nullcontext() if moves is None else moves.kernels_of(self._name_in(moves), self):
+            values = self._traced(Feed(self, self._place, counts=True))
         if self._policy == "replace" and self._decodes:
             host_function(self._tallied, values[-3], values[-1], out=((), _C.int64))
         values = values[:-3 if self._decodes else -1]
         return values[0] if len(values) == 1 else tuple(values)
+
+    @staticmethod
+    def _name_in(moves: Any) -> str:
+        """The name of the source of the next pipeline that is traced."""
+        return f"input_{len(moves.pipelines)}" if moves.pipelines else "input"
 
     def as_graph(self, name: str = "input") -> Any:
         """An nn.Graph without inputs, whose n-th call gives the n-th batch from the place of the pipeline on, or of the next pass if it is

@@ -39,6 +39,8 @@ class Place:
 class Feed:
     """The source of a plan: the files or rows of the next batch, their keys, and their ids (-1: there is none)."""
 
+    stays = True  # on the stream of sources
+
     def __init__(self, pipeline: Any, place: Place, counts: bool = False) -> None:
         """counts: bad samples count when they are made; else whoever hands out batch n, from 1 on, takes them from bad[n]."""
         self.__name__ = "input"
