@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Input pipelines: batches for training from files, by sluice.data and by torch's DataLoader with Pillow; functions of
-Python by workers; the first batch of many files; JPEG files and a ResNet in one process, by the slots between them."""
+Python by workers; the first batch of many files; JPEG files and a ResNet in one process, by the
+slots between them; a pipeline that has set itself, against settings by hand."""
 import math
 import os
 import pathlib
@@ -157,6 +158,45 @@ def first_batch() -> None:
                files=MANY)
 
 
+BY_HAND = [(workers, cores) for workers in (0, 1, 2, 3, 4, 8) for cores in (1, 2)]  # settings
+
+
+def make_set(workers: int | None, cores: int):
+    """Samples of a slow function, and kernels behind it: as it is set by hand, or (None) by autotune()."""
+    import numpy as np
+    import sluice as sl
+    from sluice import data
+    sl.set_num_threads(cores)
+    pipeline = (data.dataset(range(SAMPLES)).map(waited, workers=workers or 0, out=((3, 64, 64), np.float32)).batch(16)
+                .map(lambda x: (x.sin() + x.cos()).exp()))
+    if workers is None:
+        pipeline = pipeline.autotune(memory="1GiB", cores=2)
+        for _ in range(3):
+            assert sum(len(batch) for batch in pipeline) == SAMPLES
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            assert sum(len(batch) for batch in pipeline) == SAMPLES
+
+    return run
+
+
+def waited(sample):
+    """Two milliseconds for which no core is needed, as if they were of another machine, and some that one is."""
+    time.sleep(0.002)
+    import numpy as np
+    return np.full((3, 64, 64), int(sample), np.float32)
+
+
+def autotuned() -> None:
+    """Samples a second of a pipeline that has chosen its setting, against the best of twelve by hand."""
+    times = measure([Side(make_set, None, 2, daemon=False), *(Side(make_set, *setting, daemon=False) for setting in BY_HAND)], rounds=5)
+    rates = [SAMPLES / statistics.median(side) for side in times]
+    best = max(range(len(BY_HAND)), key=lambda i: rates[1 + i])
+    report("data.input.autotune", rates[0], rates[1 + best], f"the best of {len(BY_HAND)} settings by hand (the aim: 0.9)", "samples/s", 5,
+           max(spread(times[0]), spread(times[1 + best])), rates[0] / rates[1 + best], by_hand=BY_HAND[best])
+
+
 RUNG, SIDES = 16, (32, 48, 64, 96, 128, 192)  # images of a step; pixels of a side that are tried
 
 
@@ -223,6 +263,8 @@ def two_slots() -> None:
 
 
 if __name__ == "__main__":
+    if wanted("data.input.autotune"):
+        autotuned()
     if wanted("data.input.quota2"):
         two_slots()
     if wanted("data.input.iterator"):

@@ -18,11 +18,12 @@ from sluice.data._order import Interleaved
 from sluice.data._pipeline import Errors as Errors, Pipeline as Pipeline
 from sluice.data._service import Remote as Remote, Server as Server
 from sluice.data._stages import Crop as Crop, central_crop as central_crop, random_resized_crop as random_resized_crop
+from sluice.data._statistics import StageUse as StageUse, Statistics as Statistics
 from sluice.data.records import Writer as RecordWriter
 
-__all__ = ["Crop", "Errors", "Limiter", "Pipeline", "RecordWriter", "Remote", "Server", "arrays", "augment", "central_crop", "cifar",
-           "coco", "csv", "dataset", "images", "interleave", "lines", "mnist", "parquet", "random_resized_crop", "read_records",
-           "records", "remote", "serve", "tar", "torch_iter", "voc", "zip"]
+__all__ = ["Crop", "Errors", "Limiter", "Pipeline", "RecordWriter", "Remote", "Server", "StageUse", "Statistics", "arrays", "augment",
+           "central_crop", "cifar", "coco", "csv", "dataset", "images", "interleave", "lines", "mnist", "parquet",
+           "random_resized_crop", "read_records", "records", "remote", "serve", "tar", "torch_iter", "voc", "zip"]
 
 read_records = _records.read
 

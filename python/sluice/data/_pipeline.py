@@ -41,7 +41,7 @@ class Pipeline(Measured):
         self._size, self._drop_last = 0, False
         self._stages: list[Any] = []
         self._policy, self._most, self._depth = "raise", None, 2
-        self._ragged = False  # of padded_batch()
+        self._ragged = 0  # of padded_batch(): the most rows
         self._tuning: Any = None  # of autotune()
         self._pending: list[Any] = []  # what torchvision's transforms do behind batch()
         self._fresh()
@@ -52,6 +52,7 @@ class Pipeline(Measured):
         self._begins = True  # the next iteration goes on from there; else with the next pass
         self.errors = Errors()
         self._iterating: Any = lambda: None
+        self._meter = self._longest = 0
         self._tuning = None if self._tuning is None else self._tuning.anew()
 
     def _left(self, place: Place) -> int | None:
@@ -271,7 +272,7 @@ class Pipeline(Measured):
             raise ValueError("padded_batch: behind batch(), or of encoded images; must come once, of arrays")
         if most < 1 or longer not in ("raise", "cut"):
             raise ValueError(f"padded_batch: most {most}, longer {longer!r}; must be at least 1, and 'raise' or 'cut'")
-        return self.map(Padding(int(most), value, longer == "cut"))._with(_ragged=True).batch(size, drop_last)
+        return self.map(Padding(int(most), value, longer == "cut"))._with(_ragged=int(most)).batch(size, drop_last)
 
     def decode(self, size: Any, *, crop: Any = None, flip: float = 0.0, mode: str = "RGB", max_pixels: int = 1 << 27,
                max_bytes: int = 1 << 28, max_decoder_bytes: int = 1 << 27) -> Pipeline:
@@ -343,12 +344,12 @@ class Pipeline(Measured):
         if self._source.images and not self._decodes:
             raise ValueError("data: encoded images; decode() must say in which size they are wanted")
 
-    def _traced(self, feed: Any) -> tuple[Any, ...]:
+    def _traced(self, feed: Any, meter: int = 0) -> tuple[Any, ...]:
         """The stages, in the graph that is traced: values, and how many rows there are, status of each sample, ids."""
         self._check_batches()
         declared = [*self._source.parts(self._size), ((self._size, 2), _C.int64), ((self._size,), _C.int64)]
         *values, keys, ids = host_function(feed, out=declared)
-        batch = Batch(list(values), keys, ids)
+        batch = Batch(list(values), keys, ids, meter=meter)
         for number, stage in enumerate(self._stages):
             stage.apply(batch, self._policy, number)
         return (*batch.values, *((batch.status, batch.source) if batch.status is not None else ()), ids)

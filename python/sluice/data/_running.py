@@ -129,7 +129,7 @@ class Plan:
 
         class Input(Graph):
             def build(self) -> Any:
-                return pipeline._traced(feed)
+                return pipeline._traced(feed, pipeline._metered())
 
         self.feed = feed = Feed(pipeline, place)
         self.graph = Input(name="input")
@@ -215,5 +215,7 @@ class Iterator:
         if rows < p._size:
             values = [value[:rows] for value in values]
         if p._ragged and not p._stages:
-            values[0] = values[0][:, :max(int(values[1].max()), 1)]
+            longest = int(values[1].max())
+            p._longest = max(p._longest, longest)
+            values[0] = values[0][:, :max(longest, 1)]
         return values[0] if len(values) == 1 else tuple(values)

@@ -11,6 +11,7 @@ from sluice._tensor.functions import get_num_threads
 from sluice.data._mapped import Mapped
 from sluice.data._running import Plan
 from sluice.data._stages import Decode
+from sluice.data._statistics import StageUse, Statistics, new_meter, of_images, of_padding, of_registers
 from sluice.data._tuning import Choice, Chooser, Setting, forecast, free_memory, told
 
 _SLUGGISH = 0.02  # another setting must gain more than that, since batches in work are made again
@@ -75,6 +76,10 @@ class Measured:
     _source: Any
     _stages: list[Any]
     _tuning: Tuning | None
+    _meter: int
+    _longest: int
+    _ragged: int
+    _size: int
 
     def autotune(self, memory: Any = None, cores: int | None = None) -> Any:
         """Chooses workers of map(), cores of kernels and batches in work by itself, at each border of epochs: the fastest that was found, from
@@ -124,3 +129,26 @@ class Measured:
         held = graph.memory()["total"]
         decoders = sum(cores * s.limits["max_decoder_bytes"] for s in self._stages if isinstance(s, Decode))
         return {"plan": held, "decoders": decoders, "cache": self._source.kept, "total": held + decoders + self._source.kept}
+
+    def _metered(self) -> int:
+        """The number under which decode() counts what images take, in all plans of this pipeline."""
+        if not self._meter and any(isinstance(s, Decode) for s in self._stages):
+            self._meter = new_meter()
+        return self._meter
+
+    def statistics(self) -> Statistics:
+        """Of each stage, what memory() has set aside, and the most that the batches so far have used of it; of files and images, what decode()
+        allows, and the largest that came. Each line is a StageUse, with a hint where less would do, or more is wanted; str() is a table."""
+        held = self.memory()
+        assert self._plan is not None
+        rows = of_registers(self._plan.graph.plan, self._plan.graph.counters())
+        rest = held["plan"] - sum(row.reserved for row in rows)
+        rows.append(StageUse("plan", "workspaces", rest, rest, memory=True))
+        for stage in self._stages:
+            if isinstance(stage, Decode):
+                rows += of_images(stage.limits, self._metered(), self._cores())
+        if held["cache"]:
+            rows.append(StageUse("cache", "samples", held["cache"], held["cache"], memory=True))
+        if self._ragged:
+            rows.append(of_padding(self._ragged, self._longest, _bytes(self._source.parts(self._size)[:1])))
+        return Statistics(rows)

@@ -130,7 +130,7 @@ class Chooser:
         if self.functions:
             without = Costs(**{**vars(costs), "made": (0.0,)})
             fastest = max(bound(without, Setting(0, self.cores, 1), self.cores), 1e-9)
-            most = max(1, min(math.ceil(statistics.fmean(costs.made) / fastest * 1.25), _MOST_WORKERS))
+            most = min(math.ceil(statistics.fmean(costs.made) / fastest * 1.5) + 1, _MOST_WORKERS)  # more than that is idle
         cores = sorted({*(2**i for i in range(self.cores.bit_length())), self.cores})
         return [Setting(w, c, 1) for w in range(most + 1) for c in cores if c <= self.cores]
 
