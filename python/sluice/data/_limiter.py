@@ -36,8 +36,8 @@ class Limiter(Module):
         while True:
             boxes = live().numpy()                    # sl.EndOfData behind camera.close()
 
-    What is finished gives a token back to where frames are taken (in the plan: a register that begins with one token), so a single
-    frame is in work, however many steps were submitted. When it is finished, the newest of the frames that wait is taken, and those
+    finished() gives a token back to where frames are taken (in the plan: a register that begins with one token), so a single frame is
+    in work, however many steps were submitted. When it is finished, the newest of the frames that wait is taken, and those
     before it are dropped and counted: no result is older than a step and a frame.
 
     out: (shape, dtype) of a frame, or a list of them. waiting: frames that may wait; more than one are taken in order, and the oldest is

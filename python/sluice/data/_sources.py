@@ -52,7 +52,7 @@ class Source:
         return None, []
 
     def spent(self) -> Spent:
-        """Of the last read(): what functions of Python have taken."""
+        """The time and memory that functions of Python have taken for the last read()."""
         return Spent()
 
     def tables(self) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What the stages of a pipeline were given, and what they have used of it: DALI's executor_statistics."""
+"""The memory that stages of a pipeline were given, and how much of it they have used: DALI's executor_statistics."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def new_meter() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class StageUse:
-    """A stage's memory, or a limit: what is set aside, or allowed, the most that was used, and what to do about it. What was used can be
-    more than a limit: that was refused. `memory`: it is a part of Pipeline.memory(), which all such parts make up."""
+    """A stage's memory, or a limit: what is set aside, or allowed, the most that was used, and what to do about it. More than a limit
+    can have been used: that was refused. `memory`: it is a part of Pipeline.memory(), which all such parts make up."""
 
     stage: str
     what: str

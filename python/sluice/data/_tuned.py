@@ -1,4 +1,4 @@
-"""What a pipeline takes, and how it is tuned: the part of Pipeline that measures."""
+"""The part of Pipeline that measures: how much it takes, and how it is tuned."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Measured:
 
         memory: bytes, or "2GiB", of the plan, batches in work, and worker processes; by default half of what is free. It holds from the
         first choice on, and one that it cannot hold is an error. cores: of the machine, by default those of set_num_threads().
-        Where a graph has the pipeline in its plan, the compiler sees to cores and slots: config.enable_cost_cache().
+        In the plan of a graph, the compiler sees to cores and slots: config.enable_cost_cache().
         """
         budget = free_memory() // 2 if memory is None else bytes_of("autotune: memory", memory)
         if cores is not None and cores < 1:
@@ -137,8 +137,9 @@ class Measured:
         return self._meter
 
     def statistics(self) -> Statistics:
-        """Of each stage, what memory() has set aside, and the most that the batches so far have used of it; of files and images, what decode()
-        allows, and the largest that came. Each line is a StageUse, with a hint where less would do, or more is wanted; str() is a table."""
+        """The memory that memory() has set aside for each stage, and the most that the batches so far have used of it; the sizes that
+        decode() allows of files and images, and the largest that came. Each line is a StageUse, with a hint where less would do,
+        or more is wanted; str() is a table."""
         held = self.memory()
         assert self._plan is not None
         rows = of_registers(self._plan.graph.plan, self._plan.graph.counters())

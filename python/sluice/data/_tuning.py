@@ -24,7 +24,7 @@ _WORKER_BYTES = 24 << 20  # of a worker's own, until one has said what it takes
 
 
 class Setting(NamedTuple):
-    """What there is to choose."""
+    """The three numbers that are chosen."""
 
     workers: int  # processes that call functions of Python; 0: the plan's thread does
     cores: int  # of the kernels
@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """What a batch takes, in seconds, and in bytes."""
+    """The seconds and bytes that a batch takes."""
 
     made: tuple[float, ...] = (0.0,)  # by functions of Python in one process; a number for each batch that was measured
     made_busy: float = 0.0  # of that a core computes
@@ -112,7 +112,7 @@ def _size(count: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Chooser:
-    """What a choice depends on, besides costs: bytes of a plan by its cores, the machine's cores, the budget, whether there are functions
+    """The facts on which a choice depends, besides costs: bytes of a plan by its cores, the machine's cores, the budget, whether there are functions
     that workers could call."""
 
     plan_bytes: Callable[[int], int]
@@ -163,7 +163,7 @@ class Chooser:
 
 
 class Spent(NamedTuple):
-    """What functions of Python have taken for a batch: seconds, those of a core, and bytes of the worker's own, or 0."""
+    """The share of functions of Python in a batch: seconds, those of a core, and bytes of the worker's own, or 0."""
 
     seconds: float = 0.0
     busy: float = 0.0
@@ -203,7 +203,7 @@ class Meter:
         self._left = None
 
     def costs(self, counters: Any, setting: Setting, source_bytes: int, result_bytes: int) -> Costs | None:
-        """What was measured, beside the plan's counters; None where it is too little."""
+        """The costs that were measured here and by the plan's counters; None where these are too few batches."""
         reads, count = list(self.reads), self._count - _WARM
         if count < _ENOUGH or len(reads) < _ENOUGH:
             return None

@@ -1,4 +1,4 @@
-"""Where preprocessing would better run: each stage is tried on a stream, a device or in processes of its own, in virtual time."""
+"""Advice on where preprocessing should run: each stage is tried on a stream, a device or in processes of its own, in virtual time."""
 
 from __future__ import annotations
 
@@ -135,9 +135,9 @@ def advise_placement(make: Callable[[], Any], *arguments: Any, devices: Any = ()
 
     make: makes the graph (an nn.Graph that is not compiled), each time a new one: `lambda: Training(net)`. arguments: of its call.
     Stages are the host functions, which could have streams of their own; the kernels of each input pipeline that build() calls, on a
-    stream, or on one of `devices`, of their own; and functions of Python of a pipeline's map() before batch(), in `workers` processes. What a
-    function takes is known from costs (config.enable_cost_cache(), config.set_cost_file()): without, it counts as free, and so do
-    moves of it. cores: of the machine; by default those the plan is made for.
+    stream, or on one of `devices`, of their own; and functions of Python of a pipeline's map() before batch(), in `workers` processes. The
+    time that a function takes is known from costs (config.enable_cost_cache(), config.set_cost_file()): without, it counts as free, and so
+    do moves of it. cores: of the machine; by default those the plan is made for.
     """
     trials = _Trials(make, arguments, cores)
     stages = _Stages()
