@@ -67,7 +67,7 @@ def test_a_hint_to_lower_or_to_raise_does_what_it_says(files):  # DAL-06
     assert rows(narrow)["decode", "decoders"].hint == "" and rows(narrow)["decode", "decoders"].used > 0
 
     tight = data.records(path).batch(4).decode(32, max_decoder_bytes=1 << 20, max_pixels=200 * 200, max_bytes=1 << 20).on_error("replace")
-    with pytest.raises(RuntimeError, match="none to replace|all"):
+    with pytest.raises(RuntimeError, match="must be 40000 at most"):
         list(tight)
     hints = {what: row.hint for (_, what), row in rows(tight).items()}
     raised = int(re.fullmatch(r"raise: an image was refused; decode\(max_pixels=(\d+)\) would take it", hints["largest image"])[1])

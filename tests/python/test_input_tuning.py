@@ -11,6 +11,7 @@ import sluice as sl
 from sluice import data
 from sluice.data._tuning import Chooser, Costs, Setting, forecast
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes:UserWarning")
 MIB = 1 << 20
 TICK = 0.05e-3  # seconds
 
@@ -143,6 +144,8 @@ def test_a_pipeline_tunes_itself_at_the_border_of_an_epoch(capfd):  # TFD-02
         pipeline().autotune(cores=0)
     with pytest.raises(ValueError, match="autotune: memory: got 'much'"):
         pipeline().autotune(memory="much")
+    with pytest.raises(ValueError, match="autotune: memory: 100 bytes; the least setting takes [0-9]+ bytes"):
+        iter(pipeline().autotune(memory=100))
 
 
 def test_kernels_alone_are_tuned_too():

@@ -245,8 +245,8 @@ class Mapped(Source):
 
     @property
     def calls(self) -> bool:
-        """Whether there is a function that workers could call."""
-        return self._fn is not None or (isinstance(self._inner, Mapped) and self._inner.calls)
+        """Whether there is something of Python that workers could call: a function, or samples that it makes one by one."""
+        return self._fn is not None or not self._inner.direct
 
     def known_kinds(self) -> list[tuple[tuple[int, ...], Any]]:
         """Shapes and dtypes of a sample's parts: those of the first that can be made."""

@@ -414,6 +414,8 @@ class Pipeline(Measured):
         self._begins = False
         if self._plan is None:
             self._plan = Plan(self, self._place)
+        if self._tuning is not None:
+            self._tuning.check(self, self._plan)
         older = self._iterating()
         if older is not None:
             older.ended = True

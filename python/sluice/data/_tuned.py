@@ -12,7 +12,7 @@ from sluice.data._mapped import Mapped
 from sluice.data._running import Plan
 from sluice.data._stages import Decode
 from sluice.data._statistics import StageUse, Statistics, new_meter, of_images, of_padding, of_registers
-from sluice.data._tuning import Choice, Chooser, Setting, forecast, free_memory, told
+from sluice.data._tuning import Choice, Chooser, Costs, Setting, forecast, free_memory, told
 
 _SLUGGISH = 0.02  # another setting must gain more than that, since batches in work are made again
 
@@ -23,6 +23,7 @@ class Tuning:
     def __init__(self, memory: int, cores: int) -> None:
         self.memory, self.cores = memory, cores
         self.choice: Choice | None = None
+        self._plans: dict[int, int] = {}  # bytes by cores
 
     def anew(self) -> Tuning:
         return Tuning(self.memory, self.cores)
@@ -37,29 +38,41 @@ class Tuning:
         if self.choice is not None and isinstance(source, Mapped):
             source.workers = self.choice.setting.workers
 
+    def check(self, pipeline: Any, plan: Any) -> None:
+        """Raises ValueError where the budget cannot hold the least setting."""
+        pipeline.memory()
+        least = self._chooser(pipeline).bytes(Costs(result_bytes=_results(plan)), Setting(0, 1, 1))
+        if least > self.memory:
+            raise ValueError(f"autotune: memory: {self.memory} bytes; the least setting takes {least} bytes")
+
     def chooses(self, pipeline: Any, plan: Any) -> bool:
         """At a border of epochs: whether there is another setting from now on."""
-        now = self.setting(pipeline)
-        source_bytes, result_bytes = _bytes(pipeline._source.parts(pipeline._size)), sum(
-            int(np.prod(shape)) * dtype.itemsize for _, dtype, shape in plan.graph.outputs)
-        costs = plan.feed.meter.costs(plan.graph.counters(), now, source_bytes, result_bytes)
+        now, chooser = self.setting(pipeline), self._chooser(pipeline)
+        costs = plan.feed.meter.costs(plan.graph.counters(), now, _bytes(pipeline._source.parts(pipeline._size)), _results(plan))
         if costs is None:
             return False
-        plans: dict[int, int] = {now.cores: pipeline.memory()["total"]}
-
-        def plan_bytes(cores: int) -> int:
-            if cores not in plans:
-                plans[cores] = pipeline._held(Plan(pipeline, pipeline._place, cores).graph, cores)["total"]
-            return plans[cores]
-
-        chooser = Chooser(plan_bytes, self.cores, self.memory, isinstance(pipeline._source, Mapped) and pipeline._source.calls)
-        choice = chooser.choose(costs)
-        slow = forecast(costs, now, self.cores)
+        choice, slow = chooser.choose(costs), forecast(costs, now, self.cores)
         if self.choice is not None and chooser.bytes(costs, now) <= self.memory and choice.seconds > (1 - _SLUGGISH) * slow:
             return False
         self.choice = choice
         told(choice)
         return choice.setting != now
+
+    def _chooser(self, pipeline: Any) -> Chooser:
+        def plan_bytes(cores: int) -> int:
+            if cores not in self._plans:
+                tried = Plan(pipeline, pipeline._place, cores).graph
+                self._plans[cores] = pipeline._held(tried, cores)["total"]
+                tried.close()
+            return self._plans[cores]
+
+        functions = isinstance(pipeline._source, Mapped) and pipeline._source.calls
+        return Chooser(plan_bytes, self.cores, self.memory, functions, pipeline._source.workers)
+
+
+def _results(plan: Any) -> int:
+    """Bytes of a batch as it is handed out."""
+    return sum(int(np.prod(shape)) * dtype.itemsize for _, dtype, shape in plan.graph.outputs)
 
 
 def _bytes(parts: Any) -> int:

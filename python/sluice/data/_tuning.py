@@ -113,12 +113,13 @@ def _size(count: int) -> str:
 @dataclasses.dataclass(frozen=True)
 class Chooser:
     """The facts on which a choice depends, besides costs: bytes of a plan by its cores, the machine's cores, the budget, whether there are functions
-    that workers could call."""
+    that workers could call; if not, how many there are."""
 
     plan_bytes: Callable[[int], int]
     cores: int
     memory: int
     functions: bool
+    workers: int = 0
 
     def bytes(self, costs: Costs, setting: Setting) -> int:
         workers = setting.workers * (2 * costs.source_bytes + costs.worker_bytes)
@@ -126,13 +127,14 @@ class Chooser:
 
     def settings(self, costs: Costs) -> list[Setting]:
         """All workers and cores that could make sense, with the least depth."""
-        most = 0
+        least = most = self.workers
         if self.functions:
+            least = 0
             without = Costs(**{**vars(costs), "made": (0.0,)})
             fastest = max(bound(without, Setting(0, self.cores, 1), self.cores), 1e-9)
             most = min(math.ceil(statistics.fmean(costs.made) / fastest * 1.5) + 1, _MOST_WORKERS)  # more than that is idle
         cores = sorted({*(2**i for i in range(self.cores.bit_length())), self.cores})
-        return [Setting(w, c, 1) for w in range(most + 1) for c in cores if c <= self.cores]
+        return [Setting(w, c, 1) for w in range(least, most + 1) for c in cores if c <= self.cores]
 
     def choose(self, costs: Costs) -> Choice:
         """The fastest setting within the budget; of those that are as fast, the one with the fewest bytes."""
