@@ -136,9 +136,9 @@ def test_a_pipeline_tunes_itself_at_the_border_of_an_epoch(capfd):  # TFD-02
     got = [batch.numpy().tobytes() for batch in tuned]
     assert got == plain and len(got) == 40  # nothing is lost, and nothing comes twice
     choice = tuned.tuned
-    assert choice.setting.workers >= 3 and choice.bytes <= 200 * MIB and tuned.memory()["total"] <= choice.bytes
+    assert choice.setting.workers >= 2 and choice.bytes <= 200 * MIB and tuned.memory()["total"] <= choice.bytes
     said = capfd.readouterr().err.splitlines()
-    assert said[0].startswith(f"data: autotune: {choice.setting.workers} workers, ") and len(said) <= 3, said
+    assert said[-1] == f"data: autotune: {choice}" and 1 <= len(said) <= 3, said  # a line for each border with another choice
     assert [batch.numpy().tobytes() for batch in tuned] != got  # the next passes, by workers from the first batch on
     with pytest.raises(ValueError, match="autotune: cores: 0; must be at least 1"):
         pipeline().autotune(cores=0)

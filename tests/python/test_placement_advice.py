@@ -175,4 +175,4 @@ def test_a_function_counts_as_what_it_was_measured_to_take(tmp_path):
         graph().numpy()
     graph.close()
     advice = advise_placement(Measured)
-    assert advice.seconds >= 0.006 and advice.best.stage in ("sleepy", "drowsy") and advice.best.gain > 0.2, str(advice)
+    assert advice.seconds >= 0.006 and advice.best.stage in ("sleepy", "drowsy") and advice.best.gain > 0.05, str(advice)

@@ -18,6 +18,7 @@ from sluice.data._wire import Lost, Wire, is_local, place_of, to_arrays, to_tens
 
 _VERSION = 1
 _HELLO_SECONDS = 10.0
+_ANSWER_SECONDS = 60.0  # of a server that makes its plan first
 _AGAIN_SECONDS = 0.05
 
 
@@ -182,7 +183,7 @@ class Remote:
             connection = socket.socket(self._place[0], socket.SOCK_STREAM)
             try:
                 connection.connect(self._place[1])
-                connection.settimeout(max(self._timeout, 0.1))
+                connection.settimeout(_ANSWER_SECONDS)
                 self._wire, self._asked = Wire(connection), 0
                 self._hello()
                 connection.settimeout(None)  # a batch may take any time

@@ -18,7 +18,7 @@ _ENOUGH = 6  # batches that tell what there is to know
 _LATEST = 256
 _SIMULATED = 96  # batches
 _DEPTHS = (1, 2, 3, 4, 6, 8)
-_MOST_WORKERS = 32
+_MOST_WORKERS = 4  # for each core: they take time to start, and memory
 _NO_GAIN = 0.01  # less than that is none
 _WORKER_BYTES = 24 << 20  # of a worker's own, until one has said what it takes
 
@@ -132,7 +132,7 @@ class Chooser:
             least = 0
             without = Costs(**{**vars(costs), "made": (0.0,)})
             fastest = max(bound(without, Setting(0, self.cores, 1), self.cores), 1e-9)
-            most = min(math.ceil(statistics.fmean(costs.made) / fastest * 1.5) + 1, _MOST_WORKERS)  # more than that is idle
+            most = min(math.ceil(statistics.fmean(costs.made) / fastest * 1.5) + 1, _MOST_WORKERS * self.cores)  # more than that is idle
         cores = sorted({*(2**i for i in range(self.cores.bit_length())), self.cores})
         return [Setting(w, c, 1) for w in range(least, most + 1) for c in cores if c <= self.cores]
 
