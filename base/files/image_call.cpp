@@ -17,6 +17,12 @@ Choice chosen(const NamedAttrs& attrs, const char* name, const std::array<std::s
   return static_cast<Choice>(found - names.begin());
 }
 
+// Plans that were saved before there were meters have none.
+int64_t meter_of(const NamedAttrs& attrs) {
+  const auto is_meter = [](const auto& attr) { return attr.first == "meter"; };
+  return std::any_of(attrs.begin(), attrs.end(), is_meter) ? get_attr<int64_t>(attrs, "meter") : 0;
+}
+
 }  // namespace
 
 ImageCall::ImageCall(const NamedAttrs& attrs)
@@ -31,6 +37,7 @@ ImageCall::ImageCall(const NamedAttrs& attrs)
       bytes(get_attr<int64_t>(attrs, "max_bytes")),
       scans(get_attr<int64_t>(attrs, "max_scans")),
       decoder_bytes(get_attr<int64_t>(attrs, "max_decoder_bytes")),
+      meter(meter_of(attrs)),
       has_status(true) {
   const std::vector<double>& n = crop_numbers;
   const size_t wanted = crop == ImageCrop::kRandom ? 4 : crop == ImageCrop::kCentral ? 1 : 0;

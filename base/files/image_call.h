@@ -29,6 +29,7 @@ struct ImageCall {
   ImagePolicy policy = ImagePolicy::kRaise;
   int64_t salt = 0;
   int64_t pixels = int64_t{1} << 28, bytes = int64_t{1} << 30, scans = 500, decoder_bytes = int64_t{1} << 31;
+  int64_t meter = 0;  // of image_use.h; 0: nobody asks
   bool has_status = false;
 };
 

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/denormals.h"
+#include "base/files/image_use.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "bindings.h"
@@ -244,7 +245,7 @@ void bind_engine_memory(nb::module_& m) {
       "Bytes of eager tensors in host memory, without what the cache keeps for the next ones.");
 }
 
-// These functions tell which kernels were prepared, and how they did in trials.
+// These functions tell which kernels were prepared, how they did in trials, and what images have taken.
 void bind_kernel_counts(nb::module_& m) {
   m.def("host_compiler", [] { return generated::host_compiler(); });
   m.def("kernel_trial_stats", [] {
@@ -254,6 +255,15 @@ void bind_kernel_counts(nb::module_& m) {
     d["read"] = stats.read;
     d["hits"] = stats.hits;
     d["entries"] = stats.entries;
+    return d;
+  });
+  m.def("image_use", [](int64_t meter) {
+    const ImageUse& use = image_use(meter);
+    nb::dict d;
+    d["images"] = use.images.load();
+    d["file_bytes"] = use.file_bytes.load();
+    d["pixels"] = use.pixels.load();
+    d["decoder_bytes"] = use.decoder_bytes.load();
     return d;
   });
   m.def("kernel_trials_used", [] { return default_eager().engine().kernel_trials().used(); });

@@ -110,7 +110,7 @@ const OpDef decode_image_def = [] {
       "Resize(crop_numbers[0]) and CenterCrop. `on_error`: 'raise', 'mark' (black), 'replace' (by another of the "
       "batch), 'skip' (the others move up). Results: the images; uint8 (count), 0 for good ones, 1 for those that are "
       "not there, 2 for files that cannot be read, 3 for broken or too large ones; int64 (count), which file's image "
-      "stands in each row, -1 for none.";
+      "stands in each row, -1 for none. `meter`: the number under which it counts what images take; 0: it does not.";
   op.inputs.push_back("keys?");
   for (Param& param : std::vector<Param>{{.name = "dtype", .default_value = DType::kUInt8},
                                          {.name = "mean", .default_value = Doubles{}},
@@ -123,7 +123,8 @@ const OpDef decode_image_def = [] {
                                          {.name = "max_pixels", .default_value = int64_t{1} << 28},
                                          {.name = "max_bytes", .default_value = int64_t{1} << 30},
                                          {.name = "max_scans", .default_value = int64_t{500}},
-                                         {.name = "max_decoder_bytes", .default_value = int64_t{1} << 31}})
+                                         {.name = "max_decoder_bytes", .default_value = int64_t{1} << 31},
+                                         {.name = "meter", .default_value = int64_t{0}}})
     op.params.push_back(std::move(param));
   op.num_outputs = 3;
   op.infer = infer_decode_image;

@@ -7,7 +7,7 @@
 
 namespace sluice::cpu {
 
-EncodedFile::EncodedFile(const PackedFile& file, std::byte* buffer, int64_t most)
+EncodedFile::EncodedFile(const PackedFile& file, std::byte* buffer, int64_t most, ImageUse* use)
     : buffer_(buffer), size_(file.content.size()), here_(file.content) {
   if (file.content.empty()) {
     file_.emplace(std::string(file.name));
@@ -20,6 +20,7 @@ EncodedFile::EncodedFile(const PackedFile& file, std::byte* buffer, int64_t most
       size_ = length;
     }
   }
+  if (use != nullptr) ImageUse::raise(use->file_bytes, static_cast<int64_t>(size_));
   SLUICE_CHECK(size_ <= static_cast<uint64_t>(most), "it has {} bytes; must be {} at most", size_, most);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/files/file.h"
+#include "base/files/image_use.h"
 #include "base/files/packed_files.h"
 
 namespace sluice::cpu {
@@ -17,7 +18,8 @@ class EncodedFile {
   static constexpr size_t kBufferBytes = 1 << 16;
   // Throws kIo where the file cannot be opened, kValue where it has more than `most` bytes.
   // REQUIRES: `buffer` has kBufferBytes; it and the content outlive this.
-  EncodedFile(const PackedFile& file, std::byte* buffer, int64_t most);
+  // use: told of its size; null: nobody is.
+  EncodedFile(const PackedFile& file, std::byte* buffer, int64_t most, ImageUse* use = nullptr);
 
   uint64_t size() const { return size_; }
   // The next bytes; none at the end. They stay until the next call. Throws kIo where reading fails.

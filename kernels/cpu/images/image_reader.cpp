@@ -29,6 +29,7 @@ std::unique_ptr<ImageReader> reader_of(EncodedFile& file, ImageFormats formats, 
 std::unique_ptr<ImageReader> open_image(EncodedFile& file, ImageFormats formats, const ImageLimits& limits) {
   std::unique_ptr<ImageReader> reader = reader_of(file, formats, limits);
   const int64_t height = reader->height(), width = reader->width();
+  if (limits.use != nullptr) ImageUse::raise(limits.use->pixels, height * width);
   SLUICE_CHECK(height >= 1 && width >= 1 && height <= kMostSide && width <= kMostSide,
                "it has {} x {} pixels; must be 1 to {} each way", height, width, kMostSide);
   SLUICE_CHECK(height * width <= limits.pixels, "it has {} x {} pixels; must be {} at most", height, width,

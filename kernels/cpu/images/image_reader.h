@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/files/image_use.h"
 #include "kernels/cpu/images/encoded_file.h"
 
 namespace sluice::cpu {
@@ -24,6 +25,7 @@ struct ImageLimits {
   int64_t bytes = int64_t{1} << 30;          // of the file
   int64_t scans = 500;                       // of a JPEG file, each of which goes over the whole image
   int64_t decoder_bytes = int64_t{1} << 31;  // that a decoder may take, as it does for files that come in several scans
+  ImageUse* use = nullptr;                   // told of what images take; null: nobody is
 };
 inline constexpr int64_t kMostSide = 65500;  // of any image, as in JPEG files
 
@@ -34,6 +36,8 @@ class ImageReader {
   virtual int64_t height() const = 0;
   virtual int64_t width() const = 0;
   virtual int channels() const = 0;  // that the file has: 1 is gray
+  // Bytes that the decoder has taken for the image so far, or wanted where that was refused.
+  virtual int64_t decoder_bytes() const = 0;
 
   // Pixels have `channels` values from here on, 1 (gray) or 3 (RGB), and lie within `box`. Throws kValue where the
   // file's colours cannot be had so.

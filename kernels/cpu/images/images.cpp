@@ -40,7 +40,8 @@ class DecodeImages final : public PreparedKernel {
         has_keys_(has_operand(q.inputs, 3)),
         doubles_(has_boxes_ && q.inputs[1].dtype == DType::kFloat64),
         image_bytes_(static_cast<int64_t>(dtype_size(q.outputs[0].dtype)) * channels_ * height_ * width_),
-        limits_{call_.pixels, call_.bytes, call_.scans, call_.decoder_bytes},
+        limits_{call_.pixels, call_.bytes, call_.scans, call_.decoder_bytes,
+                call_.meter == 0 ? nullptr : &image_use(call_.meter)},
         sink_(sink_of(q.outputs[0].dtype)),
         threads_(context.threads),
         places_(channels_, height_, width_) {
@@ -107,6 +108,18 @@ class DecodeImages final : public PreparedKernel {
     return static_cast<std::byte*>(args.outputs[0]) + i * image_bytes_;
   }
 
+  // Tells what an image has taken when it is done, and when it has failed.
+  struct Told {
+    Told(const ImageReader& from, ImageUse* to) : reader(from), use(to) {}
+    ~Told() {
+      if (use == nullptr) return;
+      use->images.fetch_add(1, std::memory_order_relaxed);
+      ImageUse::raise(use->decoder_bytes, reader.decoder_bytes());
+    }
+    const ImageReader& reader;
+    ImageUse* const use;
+  };
+
   ImageStatus decode(const KernelArgs& args, int64_t i, int worker) const {
     const PackedFile file = file_of(args, i);
     if (!file.there()) {
@@ -115,8 +128,9 @@ class DecodeImages final : public PreparedKernel {
     }
     std::byte* const mine = at_offset(args.workspace, threads_at_ + static_cast<uint64_t>(worker) * layout_.bytes());
     try {
-      EncodedFile encoded(file, at_offset(mine, file_at_), limits_.bytes);
+      EncodedFile encoded(file, at_offset(mine, file_at_), limits_.bytes, limits_.use);
       const std::unique_ptr<ImageReader> reader = open_image(encoded, formats_, limits_);
+      const Told told(*reader, limits_.use);
       std::array<uint32_t, kCropWords + 1> words{};
       if (has_keys_)
         PhiloxStream(static_cast<const int64_t*>(args.inputs[3]) + 2 * i, call_.salt)

@@ -35,6 +35,7 @@ class JpegReader final : public LibraryReader {
         info_.src = &source_;
         info_.progress = &progress_;
         info_.mem->max_memory_to_use = static_cast<long>(limits_.decoder_bytes);
+        count_memory();
         jpeg_read_header(&info_, TRUE);
       });
     } catch (const Error&) {
@@ -47,6 +48,7 @@ class JpegReader final : public LibraryReader {
   int64_t height() const override { return info_.image_height; }
   int64_t width() const override { return info_.image_width; }
   int channels() const override { return info_.num_components; }
+  int64_t decoder_bytes() const override { return taken_; }
 
   void start(int channels, const Box& box) override {
     SLUICE_CHECK(info_.jpeg_color_space != JCS_CMYK && info_.jpeg_color_space != JCS_YCCK,
@@ -77,6 +79,33 @@ class JpegReader final : public LibraryReader {
   }
 
  private:
+  // Puts functions that count before those by which the library's parts ask for memory.
+  void count_memory() {
+    memory_ = *info_.mem;
+    info_.mem->alloc_small = [](j_common_ptr info, int pool, size_t bytes) {
+      return counted(info, bytes).alloc_small(info, pool, bytes);
+    };
+    info_.mem->alloc_large = [](j_common_ptr info, int pool, size_t bytes) {
+      return counted(info, bytes).alloc_large(info, pool, bytes);
+    };
+    info_.mem->alloc_sarray = [](j_common_ptr info, int pool, JDIMENSION row, JDIMENSION rows) {
+      return counted(info, size_t{row} * rows).alloc_sarray(info, pool, row, rows);
+    };
+    info_.mem->alloc_barray = [](j_common_ptr info, int pool, JDIMENSION row, JDIMENSION rows) {
+      return counted(info, size_t{row} * rows * sizeof(JBLOCK)).alloc_barray(info, pool, row, rows);
+    };
+    info_.mem->request_virt_barray = [](j_common_ptr info, int pool, boolean zero, JDIMENSION row, JDIMENSION rows,
+                                        JDIMENSION most) {
+      return counted(info, size_t{row} * rows * sizeof(JBLOCK)).request_virt_barray(info, pool, zero, row, rows, most);
+    };
+  }
+  // The library's functions, for a call that takes so many bytes.
+  static const jpeg_memory_mgr& counted(j_common_ptr info, size_t bytes) {
+    JpegReader& reader = of(info);
+    reader.taken_ += static_cast<int64_t>(bytes);
+    return reader.memory_;
+  }
+
   template <class Info>
   static JpegReader& of(Info* info) {
     return *static_cast<JpegReader*>(info->client_data);
@@ -122,6 +151,8 @@ class JpegReader final : public LibraryReader {
   jpeg_source_mgr source_{};
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct info_{};
+  jpeg_memory_mgr memory_{};  // the library's
+  int64_t taken_ = 0;
   int64_t offset_ = 0;  // of the box's first pixel in a row that was read
 };
 

@@ -32,6 +32,7 @@ class PngReader final : public LibraryReader {
   int64_t height() const override { return png_get_image_height(png_, info_); }
   int64_t width() const override { return png_get_image_width(png_, info_); }
   int channels() const override { return has_colours() ? 3 : 1; }
+  int64_t decoder_bytes() const override { return whole_bytes_; }
 
   void start(int channels, const Box& box) override {
     // Gray is made of colours here, by Pillow's weights.
@@ -83,6 +84,7 @@ class PngReader final : public LibraryReader {
 
   // An image that comes in passes is complete only after the last.
   void read_all(int64_t line) {
+    whole_bytes_ = line * height();
     SLUICE_CHECK(line * height() <= limits_.decoder_bytes, "interlaced, it takes {} bytes; must be {} at most",
                  line * height(), limits_.decoder_bytes);
     whole_.resize(static_cast<size_t>(line * height()));
@@ -117,7 +119,7 @@ class PngReader final : public LibraryReader {
   std::span<const std::byte> here_;  // of the file, and not read yet
   bool colours_ = false, gray_ = false;
   int passes_ = 1;
-  int64_t offset_ = 0, row_ = 0;
+  int64_t offset_ = 0, row_ = 0, whole_bytes_ = 0;
   std::vector<uint8_t> whole_, skipped_;
 };
 

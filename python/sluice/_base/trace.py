@@ -21,6 +21,7 @@ class Context(NamedTuple):
     differentiates: bool = False  # gradients of compiled code are traced: hooks of leaves wait for those of a call
     regions: Any = None  # _compile.dispatch.Children of what runs eagerly: of a module, how it is compiled
     translate: Any = None  # what a function that jit.to_static has made calls in place of a function, while a graph is traced
+    moves: Any = None  # told of each stage of preprocessing of a graph that is traced for profiler.advise_placement()
     scaling: Any = None  # amp.in_graph.Scaling of a build() whose graph has a GradScaler, traced or eager
 
 

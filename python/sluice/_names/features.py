@@ -61,7 +61,7 @@ TABLE = (
     _feature("host functions", "Beta", "Python functions and generators as actors", "host_function EndOfData", _DATA),
     _feature("data loading", "Beta", "utils.data with processes as workers", "utils.data.DataLoader", _DATA),
     _feature("input pipelines", "Alpha", "files to batches in plans: order, decoding, augmenting, bad files, places",
-             "data.images data.tar data.records data.Pipeline", "input-pipelines"),
+             "data.images data.tar data.records data.Pipeline data.serve data.remote data.Limiter", "input-pipelines"),
     _feature("shared and donated memory", "Alpha", "graphs that share arenas; inputs whose memory results take", "SharedArenas", "embedding"),
     _feature("asynchronous calls", "Beta", "calls that return at once, run_async, streams of ops", "nn.Graph.run_async stream", _GRAPH),
     _feature("debugging of plans", "Beta", "debug(), check_numerics, traces, counters, plan-viz",

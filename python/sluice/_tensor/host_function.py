@@ -90,8 +90,11 @@ def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any
             raise TypeError(f"host_function: {fn!r} is a generator function, which is a source of graphs; outside of a graph, "
                             "call it yourself and iterate")
         fn = Generated(fn)
+    name = _name_of(fn)
+    if running.now.moves is not None and not getattr(fn, "stays", False):
+        stream = running.now.moves.stream_of(name, stream)
     with device("cpu"), stream_scope(stream):
-        results = _C.call_host_function(list(tensors), _name_of(fn), fn, declared)
+        results = _C.call_host_function(list(tensors), name, fn, declared)
     return results[0] if single else tuple(results)
 
 

@@ -13,14 +13,17 @@ from typing import Any, Iterator
 
 from sluice._C import Tensor
 from sluice.data import _combined, _layouts, _sources, augment as augment, records as _records
+from sluice.data._limiter import Limiter as Limiter
 from sluice.data._order import Interleaved
 from sluice.data._pipeline import Errors as Errors, Pipeline as Pipeline
+from sluice.data._service import Remote as Remote, Server as Server
 from sluice.data._stages import Crop as Crop, central_crop as central_crop, random_resized_crop as random_resized_crop
+from sluice.data._statistics import StageUse as StageUse, Statistics as Statistics
 from sluice.data.records import Writer as RecordWriter
 
-__all__ = ["Crop", "Errors", "Pipeline", "RecordWriter", "arrays", "augment", "central_crop", "cifar", "coco", "csv", "dataset", "images",
-           "interleave", "lines", "mnist", "parquet", "random_resized_crop", "read_records", "records", "tar", "torch_iter",
-           "voc", "zip"]
+__all__ = ["Crop", "Errors", "Limiter", "Pipeline", "RecordWriter", "Remote", "Server", "StageUse", "Statistics", "arrays", "augment",
+           "central_crop", "cifar", "coco", "csv", "dataset", "images", "interleave", "lines", "mnist", "parquet",
+           "random_resized_crop", "read_records", "records", "remote", "serve", "tar", "torch_iter", "voc", "zip"]
 
 read_records = _records.read
 
@@ -126,3 +129,19 @@ def torch_iter(pipeline: Pipeline) -> Iterator[Any]:
 
     for batch in pipeline:
         yield torch.from_dlpack(batch) if isinstance(batch, Tensor) else tuple(torch.from_dlpack(part) for part in batch)
+
+
+def serve(pipeline: Pipeline, address: str = "127.0.0.1:0", *, token: str | None = None) -> Server:
+    """Makes the batches of a pipeline for trainings in other processes, in the background, until close(): wait() waits for that.
+
+    address: "host:port" (port 0: any, `Server.address` says which), or "unix:PATH". Addresses that other machines reach need a token, which
+    whoever connects must have; nothing is encrypted. Each rank that connects gets its share of the samples, as by shard().
+    """
+    return Server(pipeline, address, token)
+
+
+def remote(address: str, rank: int = 0, world: int = 1, *, token: str | None = None, ahead: int = 2, timeout: float = 60.0) -> Remote:
+    """The batches that a server at this address makes: those of its pipeline with shard(rank, world), to be iterated over, or called inside of
+    a graph's build(). ahead: batches that are asked for before they are wanted. timeout: seconds to look for the server.
+    """
+    return Remote(address, rank, world, token, ahead, timeout)

@@ -7,6 +7,7 @@ import collections
 import inspect
 import itertools
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
@@ -15,6 +16,7 @@ import numpy as np
 
 from sluice._C import Tensor
 from sluice.data._sources import Source, dtype_of, padded
+from sluice.data._tuning import Spent, own_bytes
 
 _TRIED = 10  # samples that are asked what samples are like
 _program_ends = threading.Event()
@@ -87,11 +89,21 @@ class _Maker:
 
     def __init__(self, source: Source, kinds: Any, policy: str) -> None:
         self._source, self._kinds, self._policy = source, kinds, policy
+        self._seconds = self._busy = 0.0  # since the last batch
+        self._batches = 0
 
     def __len__(self) -> int:
         return self._source.count
 
     def __getitem__(self, sample: _Sample) -> Any:
+        begin, busy = time.perf_counter(), time.thread_time()
+        try:
+            return self._tried(sample)
+        finally:
+            self._seconds += time.perf_counter() - begin
+            self._busy += time.thread_time() - busy
+
+    def _tried(self, sample: _Sample) -> Any:
         if self._policy == "raise":
             return self._made(sample)
         try:
@@ -111,12 +123,21 @@ class _Maker:
                              "padded_batch() takes samples of other lengths")
         return arrays
 
-    def batch(self, samples: list[Any]) -> tuple[list[Any], list[int], list[tuple[int, str]]]:
-        """Arrays with a row for each sample, which sample stands in each row, and which are bad, with causes."""
+    def batch(self, samples: list[Any]) -> tuple[list[Any], list[int], list[tuple[int, str]], Spent]:
+        """Arrays with a row for each sample, which sample stands in each row, which are bad, with causes, and what was spent."""
         bad = [(k, sample.cause) for k, sample in enumerate(samples) if isinstance(sample, _Bad)]
         rows = standing(len(samples), bad, self._policy)
         arrays = [np.stack(parts) for parts in zip(*(samples[k] for k in rows))]
-        return arrays or [np.zeros((0, *shape), dtype) for shape, dtype in self._kinds], rows, bad
+        return arrays or [np.zeros((0, *shape), dtype) for shape, dtype in self._kinds], rows, bad, self._spent()
+
+    def _spent(self) -> Spent:
+        from sluice.utils.data import get_worker_info
+
+        self._batches += 1
+        told = get_worker_info() is not None and self._batches in (2, 8, 32)  # the system takes a while to count
+        spent = Spent(self._seconds, self._busy, own_bytes() if told else 0)
+        self._seconds = self._busy = 0.0
+        return spent
 
     def make(self, samples: list[_Sample]) -> Any:
         made = []
@@ -217,9 +238,15 @@ class Mapped(Source):
         self._coming: Any = None
         self._batches: Any = None
         self._settled: Any = (None, [])
+        self._last = Spent()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_batches": None, "_coming": None}
+
+    @property
+    def calls(self) -> bool:
+        """Whether there is something of Python that workers could call: a function, or samples that it makes one by one."""
+        return self._fn is not None or not self._inner.direct
 
     def known_kinds(self) -> list[tuple[tuple[int, ...], Any]]:
         """Shapes and dtypes of a sample's parts: those of the first that can be made."""
@@ -267,7 +294,7 @@ class Mapped(Source):
         got = next(self._batches, None)
         if got is None:
             raise RuntimeError("data.map: the workers have no more batches")
-        arrays, rows, bad = got
+        arrays, rows, bad, self._last = got
         self._settled = (np.array(rows, np.int64), bad) if bad else (None, [])
         return [padded(array, batch) for array in arrays] if batch else arrays
 
@@ -278,6 +305,9 @@ class Mapped(Source):
 
     def settled(self) -> tuple[Any, list[tuple[int, str]]]:
         return self._settled
+
+    def spent(self) -> Spent:
+        return self._last
 
 
 def parameters_of(fn: Callable[..., Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import weakref
@@ -11,7 +12,6 @@ import numpy as np
 
 from sluice import _C
 from sluice._base.trace import running
-from sluice._tensor.functions import get_num_threads
 from sluice._tensor.host_function import host_function
 from sluice.data import _transforms
 from sluice.data._combined import Selected, Windowed
@@ -21,11 +21,12 @@ from sluice.data._order import Buckets, Chosen, Order, TorchOrder
 from sluice.data._mapped import Mapped
 from sluice.data._running import Errors as Errors, Feed, Iterator as Running, Place, Plan, bad_images
 from sluice.data._stages import Batch, Branches, Decode, Function, Normalize
+from sluice.data._tuned import Measured
 
 _POLICIES = ("raise", "replace", "skip")
 
 
-class Pipeline:
+class Pipeline(Measured):
     """Samples on their way: each method gives another pipeline, with one more stage; iterating gives batches.
 
     Methods that choose and order samples come before batch(), whatever their order: filter() and skip() and take() choose from all
@@ -40,7 +41,8 @@ class Pipeline:
         self._size, self._drop_last = 0, False
         self._stages: list[Any] = []
         self._policy, self._most, self._depth = "raise", None, 2
-        self._ragged = False  # of padded_batch()
+        self._ragged = 0  # of padded_batch(): the most rows
+        self._tuning: Any = None  # of autotune()
         self._pending: list[Any] = []  # what torchvision's transforms do behind batch()
         self._fresh()
 
@@ -50,6 +52,8 @@ class Pipeline:
         self._begins = True  # the next iteration goes on from there; else with the next pass
         self.errors = Errors()
         self._iterating: Any = lambda: None
+        self._meter = self._longest = 0
+        self._tuning = None if self._tuning is None else self._tuning.anew()
 
     def _left(self, place: Place) -> int | None:
         """Samples to the end of the pass."""
@@ -268,7 +272,7 @@ class Pipeline:
             raise ValueError("padded_batch: behind batch(), or of encoded images; must come once, of arrays")
         if most < 1 or longer not in ("raise", "cut"):
             raise ValueError(f"padded_batch: most {most}, longer {longer!r}; must be at least 1, and 'raise' or 'cut'")
-        return self.map(Padding(int(most), value, longer == "cut"))._with(_ragged=True).batch(size, drop_last)
+        return self.map(Padding(int(most), value, longer == "cut"))._with(_ragged=int(most)).batch(size, drop_last)
 
     def decode(self, size: Any, *, crop: Any = None, flip: float = 0.0, mode: str = "RGB", max_pixels: int = 1 << 27,
                max_bytes: int = 1 << 28, max_decoder_bytes: int = 1 << 27) -> Pipeline:
@@ -340,12 +344,12 @@ class Pipeline:
         if self._source.images and not self._decodes:
             raise ValueError("data: encoded images; decode() must say in which size they are wanted")
 
-    def _traced(self, feed: Any) -> tuple[Any, ...]:
+    def _traced(self, feed: Any, meter: int = 0) -> tuple[Any, ...]:
         """The stages, in the graph that is traced: values, and how many rows there are, status of each sample, ids."""
         self._check_batches()
         declared = [*self._source.parts(self._size), ((self._size, 2), _C.int64), ((self._size,), _C.int64)]
         *values, keys, ids = host_function(feed, out=declared)
-        batch = Batch(list(values), keys, ids)
+        batch = Batch(list(values), keys, ids, meter=meter)
         for number, stage in enumerate(self._stages):
             stage.apply(batch, self._policy, number)
         return (*batch.values, *((batch.status, batch.source) if batch.status is not None else ()), ids)
@@ -362,11 +366,18 @@ class Pipeline:
             raise ValueError("data: the last batch is smaller, and plans have fixed sizes; use batch(n, drop_last=True) or repeat()")
         if self._policy == "skip":
             raise ValueError("data: on_error('skip') makes batches smaller, and plans have fixed sizes; use 'replace'")
-        values = self._traced(Feed(self, self._place, counts=True))
+        moves = running.now.moves
+        with contextlib.nullcontext() if moves is None else moves.kernels_of(self._name_in(moves), self):
+            values = self._traced(Feed(self, self._place, counts=True))
         if self._policy == "replace" and self._decodes:
             host_function(self._tallied, values[-3], values[-1], out=((), _C.int64))
         values = values[:-3 if self._decodes else -1]
         return values[0] if len(values) == 1 else tuple(values)
+
+    @staticmethod
+    def _name_in(moves: Any) -> str:
+        """The name of the source of the next pipeline that is traced."""
+        return f"input_{len(moves.pipelines)}" if moves.pipelines else "input"
 
     def as_graph(self, name: str = "input") -> Any:
         """An nn.Graph without inputs, whose n-th call gives the n-th batch from the place of the pipeline on, or of the next pass if it is
@@ -399,9 +410,12 @@ class Pipeline:
         """Batches of the next pass: of tensors, or tuples of tensors. A new iterator takes the place of an older one."""
         if not self._begins:
             self._place = self._pass_after(self._place)
+            self._retuned()
         self._begins = False
         if self._plan is None:
             self._plan = Plan(self, self._place)
+        if self._tuning is not None:
+            self._tuning.check(self, self._plan)
         older = self._iterating()
         if older is not None:
             older.ended = True
@@ -409,17 +423,6 @@ class Pipeline:
         iterator = Running(self, self._plan)
         self._iterating = weakref.ref(iterator)
         return iterator
-
-    def memory(self) -> dict[str, int]:
-        """Bytes, known before the first batch: `plan`, all slots and workspaces; `decoders`, which libjpeg and libpng may take besides,
-        for files that come in several passes; `cache`, what cache() keeps in memory; `total`. Worker processes have memory of their own."""
-        if self._plan is None:
-            self._plan = Plan(self, self._place)
-        if not self._plan.graph.is_compiled:
-            self._plan.graph.compile()
-        held = self._plan.graph.memory()["total"]
-        decoders = sum(get_num_threads() * s.limits["max_decoder_bytes"] for s in self._stages if isinstance(s, Decode))
-        return {"plan": held, "decoders": decoders, "cache": self._source.kept, "total": held + decoders + self._source.kept}
 
     # The place.
 

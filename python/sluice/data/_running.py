@@ -5,13 +5,14 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import time
 from typing import Any
 
 import numpy as np
 
-from sluice._tensor.functions import get_num_threads
 from sluice.data._order import Walk
 from sluice.data._sources import padded
+from sluice.data._tuning import Meter
 
 _CAUSES = {2: "cannot be read", 3: "broken or too large"}  # base/image_call.h
 _NAMES = 100  # of bad samples that are kept
@@ -38,12 +39,17 @@ class Place:
 class Feed:
     """The source of a plan: the files or rows of the next batch, their keys, and their ids (-1: there is none)."""
 
+    stays = True  # on the stream of sources
+
     def __init__(self, pipeline: Any, place: Place, counts: bool = False) -> None:
         """counts: bad samples count when they are made; else whoever hands out batch n, from 1 on, takes them from bad[n]."""
         self.__name__ = "input"
         self.counts = counts
         self.bad: dict[int, list[tuple[int, str]]] = {}
         self._pipeline, self._source = pipeline, copy.copy(pipeline._source)  # which may be in the middle of batches elsewhere
+        self.meter = Meter() if pipeline._tuning is not None and not counts else None
+        if pipeline._tuning is not None:
+            pipeline._tuning.set_workers(self._source)
         self.start(place)
 
     def start(self, place: Place) -> None:
@@ -79,7 +85,10 @@ class Feed:
             raise StopIteration
         ids, keys, self._left = step
         size, self._steps = self._pipeline._size, self._steps + 1
+        begin, busy = time.perf_counter(), time.thread_time()
         arrays = self._source.read(ids, size)
+        if self.meter is not None:
+            self.meter.reads.append((time.perf_counter() - begin, time.thread_time() - busy, self._source.spent()))
         rows, bad = self._source.settled()
         if bad:
             self.bad[self._steps] = [(int(ids[row]), cause) for row, cause in bad]
@@ -115,16 +124,16 @@ class Errors:
 class Plan:
     """The pipeline as a graph of its own."""
 
-    def __init__(self, pipeline: Any, place: Place) -> None:
+    def __init__(self, pipeline: Any, place: Place, cores: int | None = None) -> None:
         from sluice.nn import Graph
 
         class Input(Graph):
             def build(self) -> Any:
-                return pipeline._traced(feed)
+                return pipeline._traced(feed, pipeline._metered())
 
         self.feed = feed = Feed(pipeline, place)
         self.graph = Input(name="input")
-        self.graph.config.set_cores(get_num_threads())  # the source computes next to nothing, and needs no core of its own
+        self.graph.config.set_cores(cores or pipeline._cores())  # the source computes next to nothing, and needs no core of its own
         self.flying: collections.deque[Any] = collections.deque()
 
     def start(self, place: Place) -> None:
@@ -135,6 +144,12 @@ class Plan:
             except Exception:  # noqa: BLE001, S110 told to whoever would have asked
                 pass
         self.feed.start(place)
+
+    def end(self) -> None:
+        """Waits for its steps, and ends workers; another plan takes its place."""
+        self.start(self.feed.place)
+        self.feed._source.begin(iter(()), "raise")
+        self.graph.close()
 
 
 class Iterator:
@@ -150,19 +165,35 @@ class Iterator:
         return self
 
     def __next__(self) -> Any:
-        p, flying = self._pipeline, self._plan.flying
+        p, meter = self._pipeline, self._plan.feed.meter
+        if meter is not None:
+            meter.asked()
         while True:
-            while not self.ended and len(flying) < p._depth + 1 and self._steps != 0:
+            flying = self._plan.flying
+            while not self.ended and len(flying) < p._ahead() + 1 and self._steps != 0:
                 flying.append(self._plan.graph())
                 self._steps = None if self._steps is None else self._steps - 1
             if self.ended or not flying:
                 raise StopIteration
             results = flying.popleft()
             self._handed_out += 1
+            epoch = p._place.epoch
             p._place = p._place.later(self._samples(), p._order.length)
             batch = self._handed(results)
+            if meter is not None:
+                meter.handed_out()
+                if p._place.epoch != epoch and self._steps != 0 and p._retuned():
+                    self._go_on()
             if batch is not None:
                 return batch
+
+    def _go_on(self) -> None:
+        """With another plan, from the place that the pipeline has now."""
+        p = self._pipeline
+        left = p._left(p._place)
+        self._plan, self._handed_out = p._plan, 0
+        self._steps = None if left is None else p._batches(left)
+        self._plan.start(p._place)
 
     def _samples(self) -> int:
         left = self._pipeline._left(self._pipeline._place)
@@ -184,5 +215,7 @@ class Iterator:
         if rows < p._size:
             values = [value[:rows] for value in values]
         if p._ragged and not p._stages:
-            values[0] = values[0][:, :max(int(values[1].max()), 1)]
+            longest = int(values[1].max())
+            p._longest = max(p._longest, longest)
+            values[0] = values[0][:, :max(longest, 1)]
         return values[0] if len(values) == 1 else tuple(values)

@@ -16,6 +16,7 @@ from sluice import _C
 from sluice._C import fn
 from sluice.data import _index, records as records_module
 from sluice.data._index import Texts
+from sluice.data._tuning import Spent
 
 _HEAD = 4  # int64 for each file: base/files/packed_files.h
 
@@ -49,6 +50,10 @@ class Source:
     def settled(self) -> tuple[Any, list[tuple[int, str]]]:
         """Of the last read(): which of its samples stand in the rows (None: all, in order), and which are bad, with causes."""
         return None, []
+
+    def spent(self) -> Spent:
+        """The time and memory that functions of Python have taken for the last read()."""
+        return Spent()
 
     def tables(self) -> dict[str, Any] | None:
         """Arrays from which gathered() makes batches inside of a plan; None where Python must make them."""

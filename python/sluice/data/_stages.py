@@ -21,6 +21,7 @@ class Batch:
     ids: Any
     status: Any = None
     source: Any = None
+    meter: int = 0  # under which decode counts what images take
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Decode:
         images, batch.status, batch.source = _C.ops.decode_image(
             files, None, None, batch.keys if random else None, count=labels.shape[0], height=self.height, width=self.width,
             channels=self.channels, dtype=self.dtype, mean=self.mean, std=self.std, crop=self.crop.kind if self.crop else "box",
-            crop_numbers=list(self.crop.numbers) if self.crop else [], flip_probability=self.flip, on_error=policy, max_scans=500, **self.limits)
+            crop_numbers=list(self.crop.numbers) if self.crop else [], flip_probability=self.flip, on_error=policy, max_scans=500, meter=batch.meter,
+            **self.limits)
         if policy != "raise":
             labels, *others = (v.index_select(0, batch.source.clamp(min=0)) for v in (labels, *others))
             batch.keys = batch.keys.index_select(0, batch.source.clamp(min=0))

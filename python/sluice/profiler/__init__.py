@@ -3,6 +3,7 @@
 from sluice._graph.recording import trace as trace
 from sluice.profiler.live import live as live
 from sluice.profiler._record import range_pop as range_pop, range_push as range_push, record_function as record_function
+from sluice.profiler.placement import Advice as Advice, Move as Move, advise_placement as advise_placement
 from sluice.profiler.overhead import Overhead as Overhead, overhead as overhead
 from sluice.profiler.profile import (
     ProfilerAction as ProfilerAction, ProfilerActivity as ProfilerActivity, kineto_available as kineto_available,
