@@ -60,7 +60,7 @@ class Server:
 
     def _serve(self, wire: Wire, connection: socket.socket) -> None:
         try:
-            hello, _ = wire.receive()
+            hello, _ = wire.receive(most_bytes=0)
             try:
                 pipeline = self._greeted(hello)
             except (ValueError, TypeError, KeyError) as error:
@@ -132,7 +132,7 @@ class _Client:
         self._wire.send({"version": _VERSION, "length": length, "size": p._size, "classes": p.classes, "state": p.state_dict(), "kinds": kinds})
         batches: Any = None
         while True:
-            asked, _ = self._wire.receive()
+            asked, _ = self._wire.receive(most_bytes=0)
             if "begin" in asked:
                 p._begins = asked["begin"] == "here"
                 batches = iter(p)

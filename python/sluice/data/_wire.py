@@ -43,8 +43,8 @@ class Wire:
         except OSError as error:
             raise Lost(str(error)) from None
 
-    def receive(self) -> tuple[dict[str, Any], list[Any]]:
-        """The next message. Raises Lost at the end, and ValueError where it is none."""
+    def receive(self, most_bytes: int = _MOST_BYTES) -> tuple[dict[str, Any], list[Any]]:
+        """The next message, with arrays of at most so many bytes. Raises Lost at the end, and ValueError where it is none."""
         (size,) = _HEAD.unpack(self._bytes(bytearray(_HEAD.size)))
         if size > _MOST_HEAD:
             raise ValueError(f"a head of {size} bytes; must be {_MOST_HEAD} at most")
@@ -58,8 +58,8 @@ class Wire:
             if dtype.hasobject or min(shape, default=0) < 0:
                 raise ValueError(f"an array of {dtype}{shape}; must be numbers, of a shape")
             total += dtype.itemsize * int(np.prod(shape, dtype=object))
-        if total > _MOST_BYTES:
-            raise ValueError(f"arrays of {total} bytes; must be {_MOST_BYTES} at most")
+        if total > most_bytes:
+            raise ValueError(f"arrays of {total} bytes; must be {most_bytes} at most")
         arrays = [np.empty(shape, dtype) for dtype, shape in kinds]
         for array in arrays:
             if array.nbytes:
