@@ -25,7 +25,7 @@ def is_foreign(cls: type) -> bool:
     return origin_of(cls).partition(".")[0] in ("sluice", "builtins")
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65536)
 def reads_grad(code: types.CodeType) -> int:
     """The line where code reads `.grad` of something that is not called autograd, func or torch; 0: it does not."""
     before, line = None, 0
@@ -59,7 +59,7 @@ _CELLS = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD", "IMPORT_FROM")
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65536)
 def _own_names_of(code: types.CodeType) -> Names:
     named: dict[str, set[str]] = {"read": set(), "cells": set(), "attributes": set(), "imported": set()}
     for i in dis.get_instructions(code):
