@@ -254,11 +254,11 @@ void apply(Arguments& args, const Texts& texts) {
   for (const auto& [option, names] :
        {std::pair("--enable-tensorrt", &texts.tensorrt), std::pair("--enable-openvino", &texts.openvino)})
     if (!names->empty())
-      refuse(fmt::format(
-          "{} {}: not built with {}: there is no adapter to it in this version, and no option of CMake that builds "
-          "one; "
-          "leave the option out, or serve a plan that a library of your own has compiled (--backend, docs/backends.md)",
-          option, names->front(), option == std::string("--enable-tensorrt") ? "TensorRT" : "OpenVINO"));
+      refuse(
+          fmt::format("{} {}: not built with {}: there is no adapter to it in this version; leave the option out, or "
+                      "build a library of your own with cmake -DSLUICE_FOREIGN_BACKENDS=NAME=SOURCE, and serve a plan "
+                      "that it has compiled by --backend (docs/backends.md)",
+                      option, names->front(), option == std::string("--enable-tensorrt") ? "TensorRT" : "OpenVINO"));
   if (!texts.backends.empty()) {  // the process has them, whichever engine runs the models
     sluice::api::Engine engine({.cores = 1});
     for (const std::string& backend : texts.backends) engine.load_backend(backend);

@@ -40,7 +40,9 @@ class Sums {
     if (info.kind != graph::ValueKind::kNode || uses_[value] != 1 || !is_floating(info.type.dtype)) return -1;
     const Node& node = graph_.nodes()[info.index];
     const std::string_view op = node.op->name;
-    const bool plain = op == "matmul" || (op == "linear" && attr_of(node, "activation") == Attr(std::string("none")));
+    // linear also takes a vector, which is no matrix.
+    const bool plain = op == "matmul" || (op == "linear" && graph_.type(node.inputs[0]).shape.rank() >= 2 &&
+                                          attr_of(node, "activation") == Attr(std::string("none")));
     const bool joins = plain && node.placement == add.placement && node.quota == add.quota && node.every == add.every &&
                        context_.target.has_kernel("fused_matmul", context_.device_of(node).kind);
     return joins ? info.index : -1;

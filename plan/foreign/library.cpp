@@ -25,8 +25,8 @@ struct Known {
   const char *name, *of, *missing;
 };
 constexpr const char* kNoAdapter =
-    "there is no adapter to it in this version, and no option of CMake that builds one; a library of your own for "
-    "sluice/offload.h, called so, takes its place (docs/backends.md)";
+    "there is no adapter to it in this version; a library of your own for sluice/offload.h, called so, takes its "
+    "place: build it beside Sluice with cmake -DSLUICE_FOREIGN_BACKENDS=NAME=SOURCE (docs/backends.md)";
 constexpr Known kKnown[] = {
     {"onnxruntime", "ONNX Runtime",
      "it is the target sluice_onnxruntime of the build, and needs no package there; name its folder in "

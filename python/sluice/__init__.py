@@ -25,8 +25,10 @@ from sluice._tensor.creation import (arange, as_tensor, bernoulli, default_gener
 from sluice._base.numbers import numpy as _numpy
 from sluice import sbp
 from sluice import _late
-from sluice._tensor import pickling, methods, state
+from sluice._tensor import pickling, methods, state, subclasses as _subclasses
 from sluice._tensor.global_tensors import placement
+from sluice._tensor.float8 import _scaled_mm as _scaled_mm
+from sluice._tensor.float8_dtypes import float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz
 from sluice._tensor.dtypes import TENSOR_CLASSES as _TENSOR_CLASSES
 from sluice._tensor.dtypes import can_cast, finfo, iinfo, result_type, set_default_tensor_type
 from sluice._base.memory_format import (channels_last, channels_last_3d, contiguous_format, layout, memory_format, preserve_format,
@@ -104,6 +106,7 @@ _LAZY_NAMES["repeat"] = "sluice._tensor.oneflow"
 _LAZY_NAMES["vmap"] = "sluice.func"
 _LAZY_NAMES["features"] = "sluice._names.features"
 _LAZY_NAMES["lower"] = "sluice._graph.lower"
+_LAZY_NAMES["export"] = "sluice._graph.export"
 _LAZY_NAMES.update({name: "sluice._graph.eager" for name in ("get_mode", "set_mode")})
 _LAZY_NAMES["eval"] = "sluice._graph.awaiting"
 _LAZY_NAMES["set_log"] = "sluice.info"

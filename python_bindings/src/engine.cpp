@@ -248,6 +248,21 @@ void bind_engine_memory(nb::module_& m) {
 // These functions tell which kernels were prepared, how they did in trials, and what images have taken.
 void bind_kernel_counts(nb::module_& m) {
   m.def("host_compiler", [] { return generated::host_compiler(); });
+  m.def(
+      "compile_extension",
+      [](const std::string& source) {
+        static auto* const kept = new std::vector<std::shared_ptr<const generated::Code>>;  // libraries stay loaded
+        std::shared_ptr<const generated::Code> code;
+        {
+          GilRelease release;
+          code = generated::compile(source);
+        }
+        kept->push_back(code);
+        return code->path();
+      },
+      nb::arg("source"),
+      "Compiles a C++ source, which may include include/sluice/extension.h. Returns the file of the library, which is "
+      "there as long as the process.");
   m.def("kernel_trial_stats", [] {
     const KernelTrials::Stats stats = default_eager().engine().kernel_trials().stats();
     nb::dict d;

@@ -32,8 +32,8 @@ def test_what_is_left_out_has_a_reason():
     assert left_out("add") is left_out("softmax") is None
     with pytest.raises(AttributeError, match="no attribute 'sparse_bsr_tensor': Sluice leaves out sparse layouts beyond COO, CSR and CSC; use"):
         sl.sparse_bsr_tensor
-    with pytest.raises(AttributeError, match="no attribute 'export': .*use sluice.nn.Graph"):
-        sl.export
+    with pytest.raises(AttributeError, match="no attribute 'import_ir_module': .*use sluice.nn.Graph"):
+        sl.import_ir_module
     with pytest.raises(AttributeError, match="^module 'sluice' has no attribute 'no_such_name'$"):
         sl.no_such_name
 

@@ -284,27 +284,59 @@ MISSING = {"enable_tensorrt": "TensorRT", "enable_openvino": "OpenVINO", "enable
 @pytest.mark.parametrize("method", MISSING)
 def test_what_is_not_built_is_refused_by_its_name(method):
     config = nn.Graph().config
-    with pytest.raises(NotImplementedError, match=f"not built with {MISSING[method]}: libsluice_.* is in no folder of SLUICE_BACKENDS"):
+    with pytest.raises(NotImplementedError, match=f"not built with {MISSING[method]}: libsluice_.* is in no folder of SLUICE_BACKENDS.*"
+                                                  "cmake -DSLUICE_FOREIGN_BACKENDS=NAME=SOURCE"):
         getattr(config, method)()
     getattr(config, method)(False)
     assert "backend" not in config.options
 
 
-def test_a_library_of_that_name_takes_the_place(net, x, tmp_path):
-    """The same clusters by any name: what a switch finds is a library called so."""
-    built(ROOT / "tests/python/faulty_backend.c", tmp_path / "libsluice_openvino.so", '-DNAME="openvino"')
-    code = """
+BY_NAME = """
 import sluice as sl
 class Graph(sl.nn.Graph):
     def build(self, x):
-        return (x + 1).relu()
+        return sl.nn.functional.conv2d(x, sl.ones(2, 2, 3, 3)).relu().mean()
 graph = Graph()
-graph.config.enable_openvino()
-graph(sl.zeros(3))
+graph.config.{method}()
+y = graph(sl.ones(1, 2, 5, 5))
+assert y.item() == 18, y
 print(sl.backends.offloaded(graph)["line"])
+sl.save(graph, "{folder}")
 """
-    out, err, status = run_python(code, SLUICE_BACKENDS=f"/nowhere:{tmp_path}")
-    assert status == 0 and out.startswith("openvino: 1 of 2 nodes, "), err
+
+
+@pytest.mark.parametrize("method", MISSING)
+def test_a_library_of_that_name_takes_the_place(method, tmp_path):
+    """The same clusters by any name: what a switch finds is a library called so. plan-viz shows them without running anything."""
+    name = method.removeprefix("enable_").removesuffix("_jit")
+    source = tmp_path / "named.c"
+    source.write_text((ROOT / "examples/backend/echo.c").read_text().replace('"echo",', f'"{name}",'))
+    built(source, tmp_path / f"libsluice_{name}.so")
+    folders = f"/nowhere:{tmp_path}"
+    out, err, status = run_python(BY_NAME.format(method=method, folder=tmp_path / "net"), SLUICE_BACKENDS=folders)
+    assert status == 0 and out.startswith(f"{name}: 2 of "), err
+    shown = subprocess.run([BUILD / "tools/plan-viz", "partition", tmp_path / "net", "--backend", name], capture_output=True, text=True,
+                           env={**os.environ, "SLUICE_BACKENDS": folders})
+    assert shown.returncode == 0 and shown.stdout.splitlines()[0] == out.strip() and shown.stdout.splitlines()[2].endswith("conv, relu"), shown.stderr
+
+
+def test_a_build_makes_backends_of_others(tmp_path):
+    """The option of CMake that the errors name, in a project that has nothing else."""
+    (tmp_path / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.20)\nproject(Backends C)\n"
+                                             f"include({ROOT}/cmake/SluiceForeignBackends.cmake)\n")
+
+    def configured(value):
+        return subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DSLUICE_FOREIGN_BACKENDS={value}"], capture_output=True,
+                              text=True)
+
+    for value, said in (("openvino", "must be NAME=SOURCE or NAME=FOLDER"), ("openvino=/no/such.c", "no such file"),
+                        (f"openvino={tmp_path.parent}", "CMakeLists.txt")):
+        done = configured(value)
+        assert done.returncode != 0 and said in " ".join(done.stderr.split()), done.stderr
+    assert configured(f"openvino={ROOT}/examples/backend/echo.c").returncode == 0
+    subprocess.run(["cmake", "--build", tmp_path / "build"], capture_output=True, check=True)
+    code = "import sluice as sl; sl.nn.Graph().config.enable_openvino()"
+    assert run_python(code, SLUICE_BACKENDS=str(tmp_path / "build"))[2] == 0
 
 
 def tool(name, *arguments):

@@ -98,6 +98,14 @@ def block(lib):
     return Block()
 
 
+def test_a_product_of_a_vector_stays_one():
+    """linear takes a vector, which no product of matrices does."""
+    x, residual = tensors((6,), (6,))
+    graph = Adds(lambda g, x: F.linear(x, g.weight, g.bias))
+    assert sl.allclose(run(graph, (x, residual)), F.linear(x, graph.weight, graph.bias) + residual, atol=1e-6)
+    assert adds(graph) == 1
+
+
 def test_training_is_torchs():
     """Forward and backward products take additions; what the gradient of a sum is, is nobody's to change."""
     ours, theirs = block(sl), block(torch)

@@ -113,7 +113,7 @@ class Loaded final : public Code {
       if (n <= 0) break;
       rest.remove_prefix(static_cast<size_t>(n));
     }
-    handle_ = dlopen(fmt::format("/proc/self/fd/{}", file_).c_str(), RTLD_NOW | RTLD_LOCAL);
+    handle_ = dlopen(path().c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ != nullptr) return;
     if (file_ >= 0) close(file_);
     fail(ErrorKind::kRuntime, "generated kernels: {}", dlerror());
@@ -129,6 +129,7 @@ class Loaded final : public Code {
     return at;
   }
   uint64_t bytes() const override { return bytes_; }
+  std::string path() const override { return fmt::format("/proc/self/fd/{}", file_); }
 
  private:
   const uint64_t bytes_;

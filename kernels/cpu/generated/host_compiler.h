@@ -17,6 +17,8 @@ class Code {
   // Throws kRuntime where there is no such function.
   virtual void* function(const char* name) const = 0;
   virtual uint64_t bytes() const = 0;
+  // A file of it, for as long as this is there.
+  virtual std::string path() const = 0;
 };
 
 // The compiler's path; "": there is none.

@@ -25,7 +25,7 @@ def is_foreign(cls: type) -> bool:
     return origin_of(cls).partition(".")[0] in ("sluice", "builtins")
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65536)
 def reads_grad(code: types.CodeType) -> int:
     """The line where code reads `.grad` of something that is not called autograd, func or torch; 0: it does not."""
     before, line = None, 0
@@ -65,7 +65,7 @@ def _is_name(constant: Any) -> bool:
     return isinstance(constant, str) and constant.isidentifier()
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65536)
 def _own_names_of(code: types.CodeType) -> Names:
     named: dict[str, set[Any]] = {kind: set() for kind in Names._fields}
     before = None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._base.arguments import typed
 from sluice._base.parts import has_parts
 from sluice._base.device import device as _device
+from sluice._tensor.float8_dtypes import is_float8
 from sluice._tensor.functions import broadcast_shapes
 from sluice._base.numbers import array_of, is_whole, numpy
 from sluice._base.size import sizes_of
@@ -87,6 +89,21 @@ def _laid(t: Any, memory_format: Any) -> Any:
     return t if plain else t.contiguous(memory_format=memory_format)
 
 
+float8_made: Any = None  # what these functions make of 8-bit floats; sluice._tensor.float8 sets it
+
+
+def _also_float8(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes tensors, of floats of 8 bits, too."""
+    @functools.wraps(make)
+    def made(*args: Any, dtype: Any = None, **options: Any) -> Any:
+        if dtype is not None and is_float8(dtype):
+            return float8_made(make, dtype, args, options)
+        return make(*args, dtype=dtype, **options)
+
+    return made
+
+
+@_also_float8
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
            pin_memory: bool = False) -> Tensor:
     """A tensor with a copy of `data`."""
@@ -160,6 +177,7 @@ def frombuffer(buffer: Any, *, dtype: Any, count: Any = -1, offset: Any = 0, req
     return _finish(_C.from_buffer(buffer, dtype, count, offset), None, requires_grad)
 
 
+@_also_float8
 def full(*size: Any, fill_value: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
     """A tensor of this shape, filled with `fill_value`. torch.full."""
@@ -179,6 +197,7 @@ def full(*size: Any, fill_value: Any = None, out: Any = None, dtype: Any = None,
     return _made(t, place, requires_grad, out)
 
 
+@_also_float8
 def empty(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, memory_format: Any = None,
           **options: Any) -> Tensor:
     """A tensor of this shape, whose content is undefined. torch.empty."""
@@ -199,6 +218,7 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = No
     return _finish(fn.as_strided(t, size, stride).detach(), device, requires_grad)
 
 
+@_also_float8
 def zeros(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
           **options: Any) -> Tensor:
     """A tensor of zeros. torch.zeros."""
@@ -206,6 +226,7 @@ def zeros(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, re
     return _made(fn.full(_sizes("zeros", size, options), 0.0, dtype or _dtype_of(out), place), place, requires_grad, out)
 
 
+@_also_float8
 def ones(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
     """A tensor of ones. torch.ones."""
@@ -239,6 +260,8 @@ def lay_alike_by(function: Any) -> None:
 
 def _like(make: Any) -> Any:
     def like(input, *args, dtype=None, device=None, requires_grad=False, memory_format=None, **options):
+        if has_parts(input) and is_float8(input.dtype):
+            return make(input._shape, *args, dtype=dtype or input.dtype, device=device or input._device, requires_grad=requires_grad, **options)
         if has_parts(input):
             raise _C.NotImplementedError(f"{make.__name__}_like: input: a sparse tensor; must be dense: use to_dense(), or values() for its "
                                          "elements")

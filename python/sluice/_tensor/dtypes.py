@@ -10,6 +10,7 @@ from sluice._tensor import creation
 from sluice._C import Tensor
 from sluice._tensor.creation import empty
 from sluice._base.size import Size
+from sluice._tensor.float8_dtypes import is_float8
 
 # Bits of the exponent and of the fraction, and decimal digits that survive.
 _FLOATS = {"float16": (5, 10, 3), "bfloat16": (8, 7, 2), "float32": (8, 23, 6), "float64": (11, 52, 15)}
@@ -31,11 +32,21 @@ class finfo:
         type = type.to_real()
         if not type.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type.name}'")
+        if is_float8(type):
+            self._of_8_bits(type)
+            return
         exponent, fraction, digits = _FLOATS[type.name]
         bias = 2 ** (exponent - 1) - 1
         self.bits, self.dtype, self.eps = 8 * type.itemsize, type.name, 2.0**-fraction
         self.max = (2 - self.eps) * 2.0**bias
         self.min, self.tiny, self.resolution = -self.max, 2.0 ** (1 - bias), float(f"1e-{digits}")
+        self.smallest_normal = self.tiny
+
+    def _of_8_bits(self, type: Any) -> None:
+        form = type.form
+        self.bits, self.dtype, self.eps, self.resolution = 8, type.name, 2.0**-form.fraction, 1.0
+        self.max = form.number(form.finite - 1)
+        self.min, self.tiny = -self.max, form.number(1 << form.fraction)
         self.smallest_normal = self.tiny
 
     def __eq__(self, other: Any) -> bool:

@@ -13,8 +13,10 @@ from sluice._tensor import creation
 from sluice._C import Tensor, fn
 from sluice._tensor.creation import _place_of, as_tensor, chances, check_probability, default_generator, full, in_memory_order, rand
 from sluice._base.device import device
+from sluice._base.parts import has_parts
 from sluice._base.size import Size
 from sluice._base.trace import hooked, running
+from sluice._tensor.float8_dtypes import is_float8
 
 if TYPE_CHECKING:
     import numpy
@@ -181,6 +183,9 @@ def parse_to(args, kwargs):
     return place, dtype
 
 
+float8_of: Any = None  # what makes a tensor one of 8-bit floats; sluice._tensor.float8 sets it
+
+
 @method
 def to(self, *args, **kwargs):
     copy, format = kwargs.get("copy", False), kwargs.get("memory_format")
@@ -189,7 +194,7 @@ def to(self, *args, **kwargs):
     if dtype is not None and dtype is not self.dtype:
         if self.dtype.is_complex and isinstance(dtype, _C.dtype) and not dtype.is_complex and dtype is not _C.bool:
             warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=3)
-        result = result._cast(dtype)
+        result = result._cast(dtype) if type(dtype) is _C.dtype or not is_float8(dtype) else float8_of(result, dtype)
     if place is not None:
         result = result._to_device(place)
     if format is not None and format != "preserve_format":
@@ -249,6 +254,8 @@ def copy_(self, src, non_blocking=False):
         src = as_tensor(src)
     if src is self:
         return self
+    if has_parts(src) and is_float8(src.dtype):
+        src = src.to(self.dtype)
     self._write(src if src._device == self._device or src._traced else src._to_device(self._device))
     return self
 

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from sluice import _C
-from sluice._C import fn
+from sluice._C import Tensor, fn
 from sluice._base.grad_mode import no_grad
 
 
@@ -127,7 +127,8 @@ def tensor_text(tensor: Any) -> str:
     """`repr` of a tensor."""
     if tensor._traced:
         return f"tensor(..., size={tuple(tensor._shape)}, dtype={tensor.dtype}, traced)"
-    text, notes = "tensor(", []
+    kind = type(tensor)
+    text, notes = "tensor(" if kind.__module__.startswith("sluice") else f"{kind.__name__}(", []
     if not tensor.is_cpu:
         notes.append(f"device='{tensor.device}'")
     own = (_C.get_default_dtype(),)
@@ -137,7 +138,7 @@ def tensor_text(tensor: Any) -> str:
         if tensor.is_meta:
             contents = "..."
         elif tensor.numel():
-            contents = contents_text((tensor._to_local() if tensor._global else tensor.detach()).cpu(), len(text))
+            contents = contents_text((tensor._to_local() if tensor._global else Tensor.detach(tensor)).cpu(), len(text))
         else:
             contents = "[]"
     if tensor.is_meta or (tensor.numel() == 0 and tensor.ndim != 1) or tensor._is_component:

@@ -21,7 +21,7 @@ _MODULES = ("sluice", "sluice.nn.functional", "sluice.nn._root_functions", "slui
             "sluice.fft", "sluice.sparse._products", "sluice._tensor.oneflow", "sluice._tensor.numerics", "sluice._tensor.detection",
             "sluice._tensor.lowrank", "sluice._tensor.histograms")
 # They ask or set something, and take no part in a graph.
-_PLAIN = {"is_tensor", "is_storage", "typename", "compile", "save", "load", "vmap", "set_default_device", "lower", "eval", "cond", "scan",
+_PLAIN = {"is_tensor", "is_storage", "typename", "compile", "save", "load", "vmap", "set_default_device", "lower", "export", "eval", "cond", "scan",
           "while_loop", "host_function"}
 
 

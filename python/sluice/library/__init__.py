@@ -9,7 +9,8 @@
         return sluice.empty_like(x)
 
 The function runs eagerly; in a graph it is a host function beside the compute stream, and the fake says what it returns.
-`register_autograd` gives it a gradient, `opcheck` tests all of it. Ops compiled from C++ come by `sluice.ops.load_library`.
+`register_autograd` gives it a gradient, `opcheck` tests all of it. Ops compiled from C++ come by `sluice.ops.load_library`, and kernels of C++ text
+by `cpp_kernel`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from typing import Any, Callable, Optional
 
 from sluice import _C
 from sluice.library._check import opcheck
+from sluice.library._cpp_kernel import CppKernel as CppKernel, cpp_kernel
 from sluice.library._op import CustomOpDef
 from sluice.library._schema import infer, parse, split_name
 
-__all__ = ["CustomOpDef", "Library", "custom_op", "define", "impl", "impl_abstract", "infer_schema", "opcheck",
+__all__ = ["CppKernel", "CustomOpDef", "Library", "cpp_kernel", "custom_op", "define", "impl", "impl_abstract", "infer_schema", "opcheck",
            "register_autocast", "register_autograd", "register_fake", "register_kernel", "register_vmap"]
 
 _ops: dict[str, CustomOpDef] = {}  # by qualified name

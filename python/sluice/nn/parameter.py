@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluice import _C
+from sluice._base.parts import has_parts
 from sluice._tensor import pickling
 from sluice._C import Tensor
 from sluice._tensor.creation import empty
@@ -16,6 +17,9 @@ def _data_of(data: Any, requires_grad: bool) -> Tensor:
         return empty(0)
     if not isinstance(data, Tensor):
         raise TypeError(f"Parameter: data is {type(data).__name__}; must be a Tensor: sluice.tensor(data)")
+    if has_parts(data):
+        raise TypeError(f"Parameter: data is of {data.dtype}, layout {data.layout}; must be a dense tensor that ops take: keep such a one "
+                        "with register_buffer()")
     if requires_grad and not data.is_floating_point() and not data.is_complex():
         raise RuntimeError(f"Only Tensors of floating point and complex dtype can require gradients: got {data.dtype}; say "
                            "requires_grad=False")

@@ -9,6 +9,7 @@ from typing import Any, Iterator
 from sluice import _C
 from sluice._base.device import device
 from sluice._base.size import Size
+from sluice._tensor.float8_dtypes import DTYPES as FLOAT8
 from sluice.errors import TypeError, ValueError  # noqa: A004
 from sluice.nn.parameter import Parameter
 from sluice.serialization._allowed import Allowed as Allowed
@@ -60,6 +61,7 @@ def _torch_names() -> dict[str, Any]:
     names: dict[str, Any] = {f"torch.{name}": StorageType(dtype) for name, dtype in DTYPES.items()}
     names.update({f"torch.{dtype.name}": dtype for dtype in STORAGES})
     names.update({f"torch.storage.{name}": StorageType(None) for name in ("UntypedStorage", "TypedStorage")})
+    names.update({f"torch.{name}": dtype for name, dtype in FLOAT8.items()})
     names["torch.device"], names["torch.Size"] = Allowed(device), Allowed(Size)
     names["torch.Tensor"] = _C.Tensor
     names["torch.nn.parameter.Parameter"] = names["torch.nn.Parameter"] = Parameter

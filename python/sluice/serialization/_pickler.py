@@ -11,6 +11,7 @@ from typing import Any
 from sluice import _C
 from sluice._base.device import device
 from sluice._base.parts import has_parts
+from sluice._tensor.float8_dtypes import DTYPES as FLOAT8, Float8Dtype, is_float8
 from sluice._tensor.pickling import address_range, check_concrete
 from sluice._base.size import Size
 from sluice.errors import TypeError  # noqa: A004
@@ -31,6 +32,7 @@ class _Name:
 
 
 _TENSOR = _Name("torch._utils", "_rebuild_tensor_v2")
+_OF_DTYPE, _UNTYPED = _Name("torch._utils", "_rebuild_tensor_v3"), _Name("torch.storage", "UntypedStorage")
 _PARAMETER = _Name("torch._utils", "_rebuild_parameter")
 _PARAMETER_WITH_STATE = _Name("torch._utils", "_rebuild_parameter_with_state")
 _SPARSE, _LAYOUT = _Name("torch._utils", "_rebuild_sparse_tensor"), _Name("torch.serialization", "_get_layout")
@@ -38,7 +40,7 @@ _FROM_TYPE = _Name("torch._tensor", "_rebuild_from_type_v2")
 _DEVICE, _SIZE = _Name("torch", "device"), _Name("torch", "Size")
 _TORCH_TYPES = {_C.Tensor: _Name("torch", "Tensor"), Parameter: _Name("torch.nn.parameter", "Parameter")}
 _STORAGES = {dtype: _Name("torch", name) for dtype, name in STORAGES.items()}
-_DTYPES = {dtype: _Name("torch", dtype.name) for dtype in STORAGES}
+_DTYPES = {dtype: _Name("torch", dtype.name) for dtype in (*STORAGES, *FLOAT8.values())}
 
 
 class Storage:
@@ -71,18 +73,19 @@ class Storages:
         self.all: list[Storage] = []
         self._copies: dict[int, tuple[Any, Any]] = {}
 
-    def of(self, t: Any) -> tuple[Storage, Any]:
-        """The storage of a tensor, and the tensor on the CPU that lies there."""
+    def of(self, t: Any, dtype: Any = None) -> tuple[Storage, Any]:
+        """The storage of a tensor, and the tensor on the CPU that lies there. dtype: that of its elements, where its own is that of bits."""
         if id(t) in self._copies:
             t_cpu = self._copies[id(t)][1]
         else:
             check_concrete("save", t)
             t_cpu = t.detach() if t.is_cpu else t.detach().cpu()
             self._copies[id(t)] = (t, t_cpu)
-        place = (address_range(t_cpu)[0], t_cpu.dtype) if t_cpu.numel() else (id(t), None)
+        dtype = dtype or t_cpu.dtype
+        place = (address_range(t_cpu)[0], dtype) if t_cpu.numel() else (id(t), None)
         storage = self._by_place.get(place)
         if storage is None:
-            storage = self._by_place[place] = Storage(str(len(self.all)), t_cpu.dtype, str(t.device))
+            storage = self._by_place[place] = Storage(str(len(self.all)), dtype, str(t.device))
             self.all.append(storage)
         return storage, t_cpu
 
@@ -95,11 +98,12 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
     def persistent_id(self, obj: Any) -> Any:
         if not isinstance(obj, Storage):
             return None
-        return ("storage", _STORAGES[obj.dtype], obj.key, obj.location, obj.nbytes // obj.dtype.itemsize)
+        kind = _UNTYPED if is_float8(obj.dtype) else _STORAGES[obj.dtype]
+        return ("storage", kind, obj.key, obj.location, obj.nbytes // obj.dtype.itemsize)
 
     def reducer_override(self, obj: Any) -> Any:
         if has_parts(obj):
-            return _reduced_sparse(obj.detach())
+            return self._reduced_float8(obj.detach()) if is_float8(obj.dtype) else _reduced_sparse(obj.detach())
         if isinstance(obj, _C.Tensor):
             return self._reduced(obj)
         if isinstance(obj, Graph):
@@ -127,6 +131,13 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
             return _TENSOR, args
         return _FROM_TYPE, (_TENSOR, _TORCH_TYPES.get(type(t), type(t)), args, state or {})
 
+    def _reduced_float8(self, t: Any) -> Any:
+        storage, data = self._storages.of(t._bits, t.dtype)
+        if self._collecting:
+            storage.add(data)
+        offset = data.data_ptr() - storage.start if data.numel() else 0
+        return _OF_DTYPE, (storage, offset, tuple(data._shape), tuple(data._strides()), False, collections.OrderedDict(), t.dtype)
+
     def _save_name(self, obj: _Name) -> None:
         self.write(pickle.GLOBAL + f"{obj.module}\n{obj.name}\n".encode())
         self.memoize(obj)
@@ -137,7 +148,7 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
     def _save_reduced(self, obj: Any) -> None:
         self.save_reduce(obj.function, obj.args)
 
-    dispatch = {**pickle._Pickler.dispatch, _Name: _save_name, _C.dtype: _save_dtype}  # type: ignore[attr-defined]
+    dispatch = {**pickle._Pickler.dispatch, _Name: _save_name, _C.dtype: _save_dtype, Float8Dtype: _save_dtype}  # type: ignore[attr-defined]
 
 
 def _reduced_sparse(t: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._tensor.creation import empty, frombuffer
+from sluice._tensor.float8_dtypes import is_float8
 from sluice._tensor.pickling import bytes_of, view_of
 from sluice.errors import ValueError  # noqa: A004
 from sluice.nn.parameter import Parameter
@@ -37,6 +38,10 @@ def rebuild_tensor_of_dtype(storage: Any, storage_offset: Any, size: Any, stride
     """A view of a storage of bytes."""
     if not isinstance(storage, Storage) or storage.values.dtype is not _C.uint8:
         raise ValueError("a tensor with a dtype must be of an untyped storage")
+    if is_float8(dtype):
+        if requires_grad:
+            raise ValueError(f"a tensor of {dtype} that requires grad; must be one that does not")
+        return view_of(storage.values, storage_offset, size, stride).view(dtype)
     data = bytes_of(storage.values)
     typed = frombuffer(data, dtype=dtype) if len(data) else empty(0, dtype=dtype)
     return rebuild_tensor(Storage(typed), storage_offset, size, stride, requires_grad)

@@ -11,12 +11,13 @@ from typing import Any, Iterator
 from sluice import _C
 from sluice._C import Tensor
 from sluice._tensor.creation import empty
+from sluice._tensor.float8_dtypes import float8_e4m3fn, float8_e5m2, is_float8
 from sluice._tensor.pickling import bytes_of, check_concrete
 from sluice._base.replaced_file import replaced
 from sluice.errors import TypeError, ValueError  # noqa: A004
 
 _DTYPES = {"F64": _C.float64, "F32": _C.float32, "F16": _C.float16, "BF16": _C.bfloat16, "I64": _C.int64, "I32": _C.int32,
-           "I16": _C.int16, "I8": _C.int8, "U8": _C.uint8, "BOOL": _C.bool}
+           "I16": _C.int16, "I8": _C.int8, "U8": _C.uint8, "BOOL": _C.bool, "F8_E4M3": float8_e4m3fn, "F8_E5M2": float8_e5m2}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _LONGEST_HEADER = 100_000_000
 
@@ -49,12 +50,18 @@ def _encoded(tensors: Any, metadata: Any) -> tuple[bytes, list[Any]]:
         if not isinstance(name, str) or not isinstance(t, Tensor):
             raise TypeError(f"safetensors: {name!r} is {type(t).__name__}; must be tensors by names, which are text")
         check_concrete("safetensors", t)
+        if t.dtype not in _NAMES:
+            raise TypeError(f"safetensors: {name!r} has dtype {t.dtype}; must be one of {', '.join(d.name for d in _NAMES)}")
     if not all(isinstance(text, str) for item in (metadata or {}).items() for text in item):
         raise TypeError(f"safetensors: metadata is {metadata!r:.200}; must be texts by name")
     if "__metadata__" in tensors:
         raise ValueError("safetensors: a tensor has the name '__metadata__', which the format has for something else")
     header, order = header_of({name: (t.dtype, tuple(t.shape)) for name, t in tensors.items()}, metadata)
-    return header, [tensors[name].detach().cpu().contiguous() for name in order]
+    return header, [_bits_of(tensors[name].detach().cpu().contiguous()) for name in order]
+
+
+def _bits_of(t: Any) -> Any:
+    return t.view(_C.uint8) if is_float8(t.dtype) else t
 
 
 def header_of(shapes: dict[str, tuple[Any, tuple[int, ...]]], metadata: dict[str, str] | None = None) -> tuple[bytes, list[str]]:
@@ -164,7 +171,7 @@ class safe_open:  # noqa: N801  # the name of the library that the format is fro
         if name not in self._entries:
             raise KeyError(f"safetensors: {self._name}: no tensor {name!r}; there are {self.keys()!r:.400}")
         dtype, shape, begin, _ = self._entries[name]
-        t = empty(shape, dtype=dtype)
+        t = empty(shape, dtype=_C.uint8 if is_float8(dtype) else dtype)
         self._file.seek(self._base + begin)
         target = bytes_of(t)
         done = 0
@@ -173,7 +180,8 @@ class safe_open:  # noqa: N801  # the name of the library that the format is fro
             if not count:
                 raise self._wrong(f"tensor {name!r} ends after {done} of {len(target)} bytes")
             done += count
-        return t.to(self._device)
+        t = t.to(self._device)
+        return t.view(dtype) if is_float8(dtype) else t
 
     def close(self) -> None:
         if self._own:

@@ -16,7 +16,7 @@ from sluice._tensor import creation
 from sluice.distributions import Dirichlet, _sampling, transforms
 from sluice.distributions.utils import sum_rightmost
 from sluice.sparse._parts import begins_of, rows_of
-from sluice.mock_torch._private import datapipes, devices, dtypes, files, ops, parallel, tracers
+from sluice.mock_torch._private import datapipes, devices, dtypes, exports, files, ops, parallel, tracers
 from sluice.mock_torch._private.bases import ALSO as ALSO, BASES as BASES, PLACES
 from sluice.mock_torch._private.made import module
 from sluice.mock_torch._private.pytree import PYTREE
@@ -80,7 +80,7 @@ def _ntuple(n: int) -> Any:
 
 # Modules that Sluice has not, or by another name.
 PRIVATE: dict[str, Any] = {
-    **PLACES, **files.MODULES, **devices.MODULES, **tracers.MODULES, **parallel.MODULES, **datapipes.MODULES,
+    **PLACES, **files.MODULES, **devices.MODULES, **tracers.MODULES, **exports.MODULES, **parallel.MODULES, **datapipes.MODULES,
     "torch.utils._pytree": PYTREE,
     "torch.futures": refused_module("torch.futures"),
     "torch.nn.modules.utils": module("torch.nn.modules.utils", _ntuple=_ntuple, _single=_ntuple(1), _pair=_ntuple(2), _triple=_ntuple(3),

@@ -56,6 +56,8 @@ MODULES.update({
     "torch.cuda.random": module("torch.cuda.random", **_RANDOM, get_rng_state_all=lambda: [], set_rng_state_all=lambda states: None),
     "torch.cuda.nvtx": module("torch.cuda.nvtx", range=Nothing, range_push=lambda text: 0, range_pop=lambda: 0, mark=lambda text: None),
     "torch.cuda.profiler": refused_module("torch.cuda.profiler"),
+    # "DEFAULT": no function here has a form for bytes that a processor's instructions would choose, which packages ask this for.
+    "torch.backends.cpu": module("torch.backends.cpu", get_cpu_capability=lambda: "DEFAULT"),
     "torch.cpu": module("torch.cpu", is_available=lambda: True, device_count=lambda: 1, synchronize=lambda device=None: None),
 })
 MEMBERS = {"torch.cuda": {**REFUSED["torch.cuda"], "get_rng_state_all": lambda: [], "set_rng_state_all": lambda states: None,

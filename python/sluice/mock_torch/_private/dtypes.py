@@ -39,13 +39,11 @@ def named(name: str, itemsize: int, is_floating_point: bool) -> NamedDtype:
 
 
 # The largest and the least value, the step above 1, the least normal value, as their definitions say.
-_FLOATS = {"float8_e4m3fn": (448.0, -448.0, 2.0**-3, 2.0**-6), "float8_e5m2": (57344.0, -57344.0, 2.0**-2, 2.0**-14),
-           "float8_e4m3fnuz": (240.0, -240.0, 2.0**-3, 2.0**-7), "float8_e5m2fnuz": (57344.0, -57344.0, 2.0**-2, 2.0**-15),
-           "float8_e8m0fnu": (2.0**127, 2.0**-127, 1.0, 2.0**-127)}
+_FLOATS = {"float8_e8m0fnu": (2.0**127, 2.0**-127, 1.0, 2.0**-127)}
 
 
 class finfo(dtypes.finfo):
-    """sluice.finfo, and the range of floats of 8 bits."""
+    """sluice.finfo, and the range of a float of 8 bits that is a scale."""
 
     def __init__(self, type: Any = None) -> None:
         if not isinstance(type, NamedDtype):

@@ -14,7 +14,7 @@ torch.fx._pytree: register_pytree_flatten_spec tree_flatten_spec
 torch.fx.experimental.proxy_tensor: get_proxy_mode make_fx
 torch.fx.experimental.symbolic_shapes: GuardOnDataDependentSymNode ShapeEnv free_symbols free_unbacked_symbols
 torch.fx.passes.infra.pass_base: PassBase PassResult
-torch.export: Dim ExportedProgram export load save
+torch.export: UnflattenedModule export_for_inference export_for_training register_dataclass unflatten
 torch.export.decomp_utils: CustomDecompTable
 torch.jit: RecursiveScriptModule ScriptFunction ScriptModule TopLevelTracedModule trace_module
 torch.jit.mobile: _load_for_lite_interpreter

@@ -9,6 +9,7 @@ from sluice import compiler
 from sluice._C import fn
 from sluice._base.device import device
 from sluice._tensor.methods import parse_to
+from sluice._tensor.subclasses import DisableTorchFunctionSubclass, plain
 from sluice.fx import _symbolic_trace, graph_module
 from sluice.mock_torch._private.made import Nothing, marks, module, same
 from sluice.mock_torch._private.pytree import PYTREE
@@ -46,11 +47,6 @@ def _parse_to(*args: Any, **kwargs: Any) -> Any:
     """The device, dtype, non_blocking and memory format that arguments of to() say."""
     place, dtype = parse_to(args, dict(kwargs))
     return None if place is None else device(place), dtype, bool(kwargs.get("non_blocking", False)), kwargs.get("memory_format")
-
-
-def _plain(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """The call as it is: what torch runs for classes that take no notice of functions."""
-    return func(*args, **(kwargs or {}))
 
 
 def _associative_scan(combine_fn: Any, xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise") -> Any:
@@ -95,9 +91,9 @@ MODULES.update({
     "torch._dynamo._trace_wrapped_higher_order_op": module("torch._dynamo._trace_wrapped_higher_order_op",
                                                            TransformGetItemToIndex=Nothing),
     "torch._dynamo.utils": module("torch._dynamo.utils", is_compile_supported=lambda device: False),
-    "torch._C": module("torch._C", **REFUSED["torch._C"], DisableTorchFunctionSubclass=Nothing, _ExcludeDispatchKeyGuard=Nothing,
+    "torch._C": module("torch._C", **REFUSED["torch._C"], DisableTorchFunctionSubclass=DisableTorchFunctionSubclass, _ExcludeDispatchKeyGuard=Nothing,
                        DispatchKey=_Keys(), DispatchKeySet=_Keys, _log_api_usage_once=lambda name: None, _get_tracing_state=lambda: None,
-                       _are_functorch_transforms_active=lambda: False, _disabled_torch_function_impl=_plain),
+                       _are_functorch_transforms_active=lambda: False, _disabled_torch_function_impl=plain),
     "torch._jit_internal": module("torch._jit_internal", _copy_to_script_wrapper=same, _overload=same,
                                   _overload_method=same),
     "torch._C._nn": module("torch._C._nn", _parse_to=_parse_to),

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator
 from sluice import _C
 from sluice._C import Tensor
 from sluice._tensor.creation import empty_like
+from sluice._tensor.float8_dtypes import is_float8
 from sluice._tensor.global_tensors import place
 from sluice._tensor.methods import parse_to
 from sluice._base.trace import checkpoint_scope, module_scope, running
@@ -397,6 +398,9 @@ class Module(StateOfModule):
         device, dtype = parse_to(args, kwargs)
         if dtype is not None and not (_dtype(dtype).is_floating_point or _dtype(dtype).is_complex):
             raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
+        if is_float8(dtype):
+            raise TypeError(f"nn.Module.to: dtype: {dtype}; must be one that ops compute in: keep the module so, and store "
+                            f"{{k: v.to({dtype}) for k, v in state_dict().items()}}")
 
         def convert(t):
             return t.to(device=device, dtype=dtype if dtype is not None and (t.is_floating_point() or t.is_complex()) else None)
