@@ -1,7 +1,8 @@
 // Which actor runs which task. An actor's program is cut only where tasks run less often (once a step), and where one
 // depends, through another stream, on what the actor itself emits; so actors depend on each other without cycles. A
 // collective is an actor of its own: it needs what its tasks on all ranks need, and nothing more; so is a source, whose
-// firing does not happen when its data has ended.
+// firing does not happen when its data has ended; and so is a function of the program that reads what another stream
+// makes, since with others it would wait for what they read.
 #include <algorithm>
 #include <map>
 
@@ -144,13 +145,19 @@ Programs make_programs(const Lowered& lowered, Granularity granularity) {
     Grouping grouping(lowered.streams.size());
     const std::vector<std::vector<int>> before = predecessors(lowered);
     std::vector<int> groups;
+    const auto is_alone = [&](size_t t) {
+      const Task& task = lowered.tasks[t];
+      const auto elsewhere = [&](int p) { return lowered.tasks[p].stream != task.stream; };
+      return task.meeting >= 0 || task.source ||
+             (task.op == "host_function" && std::any_of(before[t].begin(), before[t].end(), elsewhere));
+    };
     for (size_t t = 0; t < num_tasks; ++t) {
       groups.clear();
       for (int p : before[t]) groups.push_back(programs.actor_of[p]);
       std::sort(groups.begin(), groups.end());
       groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
       const Task& task = lowered.tasks[t];
-      programs.actor_of[t] = grouping.place(task.stream, groups, task.meeting >= 0 || task.source, task.every);
+      programs.actor_of[t] = grouping.place(task.stream, groups, is_alone(t), task.every);
     }
     for (int g = 0; g < grouping.count(); ++g) programs.stream_of.push_back(grouping.stream(g));
   }

@@ -1,5 +1,7 @@
 """DistributedDataParallel and DistributedSampler: ranks with parts of a batch against one process with all of it."""
 
+import json
+
 import pytest
 
 import sluice as sl
@@ -398,3 +400,118 @@ def test_wrong_samplers_are_errors(arguments, text):
     with pytest.raises(ValueError) as error:
         DistributedSampler(*arguments)
     assert f"DistributedSampler: {text}" in str(error.value)
+
+
+COMPILED = """
+dist.init()
+from sluice import nn
+DDP = nn.parallel.DistributedDataParallel
+averaged = []
+given = DDP._averaged_by
+DDP._averaged_by = lambda self, averages: (averaged.append(1), given(self, averages))[1]
+
+def net():
+    sl.manual_seed(0)
+    return nn.Sequential(*[m for _ in range(6) for m in (nn.Linear(32, 32), nn.Tanh())], nn.Linear(32, 3))
+
+def batch(step):
+    random = np.random.default_rng(10 * step + rank)
+    return sl.from_numpy(random.normal(size=(16, 32)).astype(np.float32)), sl.from_numpy(random.integers(0, 3, 16))
+
+def train(model, call, steps, accumulate=1):
+    optimizer = sl.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        for part in range(accumulate):
+            x, y = batch(step * accumulate + part)
+            with model.no_sync() if part + 1 < accumulate else contextlib.nullcontext():
+                loss = nn.functional.cross_entropy(call(x), y)
+                loss.backward()
+        losses.append(loss.item())
+        optimizer.step()
+    return losses, [p.detach().numpy() for p in model.parameters()]
+
+def same(a, b):
+    assert np.allclose(a[0], b[0], atol=1e-6), (a[0], b[0])
+    assert all(np.allclose(p, q, atol=1e-6) for p, q in zip(a[1], b[1]))
+import contextlib
+"""
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_compiled_modules_average_in_the_plan_of_the_backward_pass(ranks, n):
+    """They train as eager ones do, also when one rank is compiled and the others are not, and when gradients add up before."""
+    out = ranks(n, COMPILED + """
+eager = DDP(net(), bucket_cap_mb=8 / 1024)
+expected = train(eager, eager, 4)
+assert len(eager._buckets) > 2 and not averaged
+model = DDP(net(), bucket_cap_mb=8 / 1024)
+same(train(model, sl.compile(model), 4), expected)
+assert len(averaged) == 4, averaged
+model = DDP(net(), bucket_cap_mb=8 / 1024)
+same(train(model, sl.compile(model) if rank == 1 else model, 4), expected)
+assert len(averaged) == (8 if rank == 1 else 4), averaged
+eager = DDP(net(), bucket_cap_mb=8 / 1024)
+model = DDP(net(), bucket_cap_mb=8 / 1024)
+same(train(model, sl.compile(model), 3, accumulate=2), train(eager, eager, 3, accumulate=2))
+print("ok")
+""")
+    assert out == [["ok"]] * n
+
+
+def test_compiled_gradients_travel_while_others_are_computed(ranks, tmp_path, count):
+    """In some step the first bucket is on its way before the last gradient is there."""
+    ranks(2, COMPILED + """
+from sluice._compile.backward import Backward
+from sluice._compile.settings import Settings
+configure, made = Settings.configure, []
+Settings.configure = lambda self, graph, *args, **more: (configure(self, graph, *args, **more), graph.config.enable_trace())
+init = Backward.__init__
+Backward.__init__ = lambda self, *args: (made.append(self), init(self, *args))[1]
+model = DDP(nn.Sequential(*[nn.Linear(256, 256) for _ in range(8)]), bucket_cap_mb=1 / 4)
+call = sl.compile(model)
+for step in range(8):
+    dist.barrier()
+    call(sl.ones(64, 256)).square().mean().backward()
+    for p in model.parameters():
+        p.grad = None
+[plan] = made
+assert plan.averages is not None
+plan.graph.save_trace(f"rank{rank}.json")
+""")
+    shares = []
+    for rank in range(2):
+        events = json.loads((tmp_path / f"rank{rank}.json").read_text())["traceEvents"]
+        lanes = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        for step in {e["args"]["step"] for e in events if e.get("cat") == "kernel"}:
+            spans = {"host": [], "compute": []}
+            for e in events:
+                if e.get("cat") == "kernel" and e["args"]["step"] == step:
+                    spans["host" if "/host" in lanes[e["tid"]] else "compute"].append((e["ts"], e["ts"] + e["dur"]))
+            sent = sum(end - begin for begin, end in spans["host"])
+            hidden = sum(max(0, min(end, e) - max(begin, b)) for begin, end in spans["host"] for b, e in spans["compute"])
+            shares.append(hidden / sent)
+    count("the time in which averages travel while a compiled backward pass computes", round(100 * max(shares)), "percent")
+    assert max(shares) > 0, shares
+
+
+def test_a_rank_whose_compiled_backward_fails_is_named(start):
+    """Nobody waits for buckets that it has not sent."""
+    job = start(2, COMPILED + """
+from sluice._compile.averages import Averages
+average = Averages._average
+def fails(self, *args):
+    if rank == 1 and self.sent == 1:
+        raise ValueError("no more")
+    return average(self, *args)
+Averages._average = fails
+model = DDP(net(), bucket_cap_mb=8 / 1024)
+try:
+    train(model, sl.compile(model), 1)
+except Exception as error:
+    print("told:", type(error).__name__, error)
+""")
+    status, out, err = job.output()
+    told = [next((line for line in out.splitlines() if line.startswith(f"[{r}] told:")), "") for r in range(2)]
+    assert "no more" in told[1] and "its backward() has failed" in told[0], out + err

@@ -9,7 +9,7 @@
 #include "base/mutex.h"
 #include "kernels/cpu/onednn/library_defects.h"
 #include "kernels/cpu/onednn/relu_in_place.h"
-#include "kernels/cpu/product/row_product.h"
+#include "kernels/cpu/onednn/row_product.h"
 #include "kernels/cpu/strides/strided.h"
 
 namespace sluice::cpu {

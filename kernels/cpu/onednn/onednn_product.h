@@ -29,7 +29,7 @@ bool onednn_reads(const TensorSpec& spec);
 // with AVX-512. Its kernels for AVX2 take six rows at a time and add up the products of one to three rows left over in
 // another order; and their threads, where there are few columns, share out rows, or even parts of a sum. So there the
 // rows are shared out here, in sixes, and those left over are multiplied as four. One row of float32 is multiplied by
-// own code (product/row_product.h), which reads b as it lies, where that is known to sum up as oneDNN does.
+// own code (row_product.h), which reads b as it lies, where that is known to sum up as oneDNN does.
 // Thread safety: run() may be called from several threads at once.
 class OnednnProduct {
  public:

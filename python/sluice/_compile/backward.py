@@ -10,6 +10,7 @@ from sluice._base.trace import tracing_lock, within
 from sluice.autograd.passes import retains_graph
 from sluice._graph.families import Example
 
+from sluice._compile.averages import Averages
 from sluice._compile.breaks import refusing
 from sluice._compile.capture import Traced
 
@@ -25,14 +26,15 @@ def example_of(t: Any) -> Example:
 
 
 class Backward:
-    """The plan of a program's gradients, where `mask` says which of its outputs have one."""
+    """The plan of a program's gradients, where `mask` says which of its outputs have one. wrapper: whose averages they are to be."""
 
-    def __init__(self, program: Any, mask: tuple[bool, ...]) -> None:
+    def __init__(self, program: Any, mask: tuple[bool, ...], wrapper: Any = None) -> None:
         run, distinct = program.run, program.distinct
         outs = [t for t, o in zip(run.results.tensors, run.outputs) if o.kind == "plan" and o.grad]
         outs = [t for t, given in zip(outs, mask) if given]
         leaves = [t for t in run.inputs if t.requires_grad] + program.leaves
         self._fed = [i for i, saved in enumerate(distinct) if saved.kind != "object"]
+        self.averages = None if wrapper is None else Averages(wrapper, leaves)
         given: list[Tensor] = []
 
         def unpack(number: int) -> Tensor:
@@ -47,6 +49,10 @@ class Backward:
             run.unpack = unpack
             grads = gradients(outs, leaves, list(inputs[:len(outs)]))
             self._there = [g is not None for g in grads]
+            if self.averages is not None and not self.averages.covered(self._there):
+                self.averages = None  # the wrapper sends what there is
+            if self.averages is not None:
+                grads = self.averages.traced(grads)
             return [g for g in grads if g is not None]
 
         self.graph = Traced(f"{program.name}_backward", program.reached, program.outer, build, program.environment)

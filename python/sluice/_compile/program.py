@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from typing import Any
 
 from sluice import _C
@@ -13,6 +14,7 @@ from sluice.autograd.passes import wants_inputs
 from sluice.nn.modules.module import Module
 
 from sluice._compile import autotune, debugging, guards
+from sluice._compile.averages import wrapper_of
 from sluice._compile.backends import CompiledGraph, given_to
 from sluice._compile.backward import Backward, example_of, gradients
 from sluice._compile.breaks import Break
@@ -259,7 +261,11 @@ class Program:
             if _C.is_grad_enabled():
                 raise _C.NotImplementedError(f"compile: '{self.name}': gradients of gradients (create_graph=True) were asked for; compiled "
                                              "code has first ones only: call it without compile, or with backend='eager'")
-            found = self._backward(tuple(g is not None for g in grads))([g for g in grads if g is not None], saved)
+            wrapper = wrapper_of(leaves) if self.settings.backend == "plan" and not wants_inputs() else None
+            plan = self._backward(tuple(g is not None for g in grads), wrapper)
+            if plan.averages is not None:
+                wrapper._averaged_by(plan.averages)
+            found = plan([g for g in grads if g is not None], saved)
             return found if wants_inputs() else _given(leaves, found)
 
         results = list(made[:self.num_results])
@@ -267,14 +273,15 @@ class Program:
             results[place] = t
         return results
 
-    def _backward(self, mask: tuple[bool, ...]) -> Backward:
-        found = self._backwards.get(mask)
+    def _backward(self, mask: tuple[bool, ...], wrapper: Any) -> Backward:
+        key = mask if wrapper is None else (mask, weakref.ref(wrapper))
+        found = self._backwards.get(key)
         if found is not None:
             return found
         with tracing_lock:
-            if mask not in self._backwards:
-                self._backwards[mask] = Backward(self, mask)
-            return self._backwards[mask]
+            if key not in self._backwards:
+                self._backwards[key] = Backward(self, mask, wrapper)
+            return self._backwards[key]
 
     def saved_shape(self, number: int) -> tuple[int, ...]:
         """The shape of a result of the forward plan, as the plan gives it."""

@@ -17,6 +17,14 @@ from sluice.errors import TypeError, ValueError  # noqa: A004
 from sluice.nn.modules.module import Module
 
 
+_wrappers: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+
+
+def wrappers() -> list[DistributedDataParallel]:
+    """All wrappers that there are."""
+    return list(_wrappers)
+
+
 class _Bucket:
     """Parameters of one dtype whose gradients travel together, and the memory they travel in."""
 
@@ -88,13 +96,15 @@ class DistributedDataParallel(Module):
         self._wanted = False  # averages, by the latest forward pass
         self._awaited = 0  # forward passes that want averages, less backward passes that gave them
         self._sent: int | None = None  # buckets, in the backward pass under way
+        self._averages: Any = None  # of a plan that averages in the backward pass under way
+        _wrappers.add(self)
         this = weakref.ref(self)  # parameters hold the hooks, and this holds the parameters
         for b, bucket in enumerate(self._buckets):
             for i, p in enumerate(bucket.params):
                 p.register_post_accumulate_grad_hook(lambda _, b=b, i=i: this() and this()._arrived(this()._buckets[b], i))
 
     def __getstate__(self) -> Any:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_buckets", "_wanted", "_awaited", "_sent")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_buckets", "_wanted", "_awaited", "_sent", "_averages")}
 
     def __setstate__(self, state: Any) -> None:
         self.__dict__.update(state)
@@ -129,8 +139,38 @@ class DistributedDataParallel(Module):
                         dist.broadcast(buffer, 0)
         return self.module(*args, **kwargs)
 
+    def _takes_averages(self) -> bool:
+        """Whether a plan may average the gradients of a backward pass that begins: these will be all that there are."""
+        return ((self._wanted or self._awaited > 0) and self._sent is None and not self.gradient_as_bucket_view
+                and not any(any(bucket.fresh) for bucket in self._buckets)
+                and all(p.grad is None for bucket in self._buckets for p in bucket.params))
+
+    def _averaged_by(self, averages: Any) -> None:
+        """Gradients that arrive in this backward pass are averages already. averages.sent: how many buckets the plan has sent."""
+        averages.sent, self._averages, self._sent = 0, averages, len(self._buckets)
+        _C.queue_callback(self._finish_plan)
+
+    def _finish_plan(self, succeeded: bool) -> None:
+        """The end of a backward pass whose plan averages: waits for it, and tells the others where it has failed."""
+        averages, failure = self._averages, None
+        try:
+            for p in itertools.chain.from_iterable(bucket.params for bucket in self._buckets):
+                if p.grad is not None:
+                    try:
+                        p.grad.data_ptr()
+                    except Exception as error:  # noqa: BLE001 the others are told first
+                        failure = failure or error
+            for _ in range(len(self._buckets) - averages.sent):
+                state.run("DistributedDataParallel", False, lambda world: world.miss("its backward() has failed"))
+            if succeeded and failure is not None:
+                raise failure
+        finally:
+            self._sent, self._averages, self._awaited = None, None, max(0, self._awaited - 1)
+
     def _arrived(self, bucket: _Bucket, i: int) -> None:
         """Parameter i's gradient is complete. Buckets are sent in their order, which is the same on all ranks."""
+        if self._averages is not None:
+            return
         bucket.fresh[i] = True
         if not self._wanted and self._awaited == 0:
             return

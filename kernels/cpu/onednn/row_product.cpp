@@ -1,7 +1,7 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/product/row_product.cpp"
+#define HWY_TARGET_INCLUDE "kernels/cpu/onednn/row_product.cpp"
 
-#include "kernels/cpu/product/row_product.h"
+#include "kernels/cpu/onednn/row_product.h"
 
 #include <algorithm>
 
