@@ -72,7 +72,7 @@ bench: build
 docs:
 	@tools/setup.sh docs
 	@test -d $(BUILD)/python/sluice || { cmake --preset $(PRESET) -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
-	  cmake --build --preset $(PRESET) -j $(JOBS) --target sluice_python; }
+	  cmake --build --preset $(PRESET) -j $(JOBS) --target sluice_python plan-viz; }
 	$(PYTHON) tools/docs/build.py
 
 check: build

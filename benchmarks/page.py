@@ -1,5 +1,6 @@
 """page.N: the page of a plan of N actors: seconds until plan-viz has written it, bytes, seconds until Chromium shows it and answers, and the
-milliseconds of a frame while it is moved (95th percentile). Nothing else draws such pages, so there is no peer."""
+milliseconds of a frame while it is moved (95th percentile). page.events: the same of a recorded run of a million events. Nothing else draws
+such pages, so there is no peer."""
 import json
 import pathlib
 import statistics
@@ -28,8 +29,19 @@ PAN = """(() => { const s = planViz.state, pen = document.querySelector('#canvas
 
 
 def measure(actors: int, folder: pathlib.Path) -> None:
-    name, plan, page = f"page.{actors}", folder / f"{actors}.json", folder / f"{actors}.html"
+    plan = folder / f"{actors}.json"
     plan.write_text(json.dumps(synthetic_plan(actors)))
+    measure_page(f"page.{actors}", plan, folder / f"{actors}.html")
+
+
+def measure_events(folder: pathlib.Path) -> None:
+    plan, run = folder / "events.json", folder / "events.slt"
+    plan.write_text(json.dumps(synthetic_plan(100)))
+    subprocess.run([find_tool("plan-viz"), "simulate", plan, "--steps", "5100", "-o", run], check=True, capture_output=True)
+    measure_page("page.events", run, folder / "events.html")
+
+
+def measure_page(name: str, plan: pathlib.Path, page: pathlib.Path) -> None:
     written, opened, frames = [], [], []
     for _ in range(ROUNDS):
         begin = time.perf_counter()
@@ -51,3 +63,5 @@ if __name__ == "__main__":
         for count in (1_000, 10_000, 100_000):
             if wanted(f"page.{count}"):
                 measure(count, pathlib.Path(work))
+        if wanted("page.events"):
+            measure_events(pathlib.Path(work))

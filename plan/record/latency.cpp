@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
+
 namespace sluice::plan {
 namespace {
 
@@ -30,7 +32,62 @@ int64_t at_share(const std::vector<int64_t>& sorted, double share) {
   return sorted[at];
 }
 
+double share_of(std::vector<int64_t>& times, double share) {
+  std::ranges::sort(times);
+  return times.empty() ? 0 : static_cast<double>(at_share(times, share));
+}
+
+// What an actor did between two of its firings besides waiting for others: messages, and threads that wake.
+std::vector<int64_t> wakes_of(const std::vector<Segment>& segments, const std::vector<Fired>& firings) {
+  std::vector<int64_t> times;
+  auto segment = segments.begin();
+  for (const Fired& fired : firings) {
+    int64_t ns = 0;
+    for (; segment != segments.end() && segment->begin_ns < fired.begin_ns; ++segment) {
+      const bool own = segment->spent == Spent::kHost || segment->spent == Spent::kDevice;
+      ns += own ? segment->end_ns - segment->begin_ns : 0;
+    }
+    times.push_back(ns);
+    while (segment != segments.end() && segment->begin_ns < fired.end_ns) ++segment;
+  }
+  return times;
+}
+
+// When the program had started each step here, since it began at `from`.
+std::vector<int64_t> starts_of(const Timeline& timeline, int actor, const std::map<uint64_t, int64_t>& begins) {
+  std::vector<int64_t> times;
+  const std::vector<Segment>& segments = timeline.actors[actor];
+  for (const Fired& fired : timeline.firings[actor]) {
+    const auto begin = begins.find(fired.step);
+    if (begin == begins.end()) continue;
+    auto segment = std::ranges::lower_bound(segments, fired.begin_ns, {}, &Segment::begin_ns);
+    while (segment != segments.begin()) {  // back to the wait for a step, if there was one
+      --segment;
+      if (segment->spent == Spent::kRun || (segment->spent == Spent::kInput && segment->who < 0)) break;
+    }
+    const bool waited = segment != segments.end() && segment->spent == Spent::kInput && segment->who < 0;
+    times.push_back(waited ? std::max<int64_t>(0, segment->end_ns - begin->second) : 0);
+  }
+  return times;
+}
+
 }  // namespace
+
+FiringLimits measured_limits(const Plan& plan, const Timeline& timeline, int from, double quantile) {
+  SLUICE_CHECK(quantile > 0 && quantile <= 1, "latency: quantile: {}; must be above 0 and at most 1", quantile);
+  std::map<uint64_t, int64_t> begins;
+  for (const Fired& f : timeline.firings[from]) begins.try_emplace(f.step, f.begin_ns);
+  FiringLimits limits;
+  for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
+    std::vector<int64_t> times, wakes = wakes_of(timeline.actors[a], timeline.firings[a]), starts;
+    for (const Fired& f : timeline.firings[a]) times.push_back(f.end_ns - f.begin_ns);
+    if (is_started(plan.actors[a]) && a != from) starts = starts_of(timeline, a, begins);
+    limits.firing_ns.push_back(share_of(times, quantile));
+    limits.wake_ns.push_back(share_of(wakes, quantile));
+    limits.start_ns.push_back(share_of(starts, quantile));
+  }
+  return limits;
+}
 
 std::vector<PathLatency> latencies_of(const Plan& plan, const Timeline& timeline) {
   const Adjacency adjacency(plan);

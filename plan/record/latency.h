@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plan/record/timeline.h"
+#include "plan/time/latency_bound.h"
 
 namespace sluice::plan {
 
@@ -13,6 +14,10 @@ struct PathLatency {
   int64_t min_ns = 0, p50_ns = 0, p99_ns = 0, max_ns = 0;
   double mean_ns = 0;
 };
+
+// What firings of a recorded run took, and what passed before they began: of each actor the `quantile` (1: the most).
+// `from`: where steps begin.
+FiringLimits measured_limits(const Plan& plan, const Timeline& timeline, int from, double quantile);
 
 // From the begin of the first firing of a step at one end to the end of the step's last firing at the other.
 std::vector<PathLatency> latencies_of(const Plan& plan, const Timeline& timeline);

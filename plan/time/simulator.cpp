@@ -199,7 +199,8 @@ class Simulator {
         --actor.pc;
         return;
       }
-      const double cost = plan_.kernels[i.index].cost_ns;
+      const double cost =
+          options_.cost ? options_.cost(i.index, result_.firings[actor.firing].firing) : plan_.kernels[i.index].cost_ns;
       result_.kernels.push_back({i.index, actor.firing, now_, now_ + cost, now_});
       if (plan_.kernels[i.index].collective >= 0) {
         meet(a, plan_.kernels[i.index].collective);

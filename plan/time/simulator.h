@@ -5,6 +5,7 @@
 // Collectives wait for all ranks of their group and then take the largest cost_ns of the calls that meet. A plan with
 // registers between ranks is simulated through what the ranks do with them: side_by_side() of plan/ranks.h.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct SimulateOptions {
   double message_ns = 0;  // latency of a message that crosses streams
   int in_flight = 0;      // steps submitted and not yet at all sinks: 0 = no limit
   int cores = 0;          // of the host of each rank, which its streams share while kernels run: 0 = no limit
+  // What a kernel takes in a firing of its actor, where that is not the same each time; else it is cost_ns.
+  std::function<double(int kernel, uint64_t firing)> cost = nullptr;
 };
 
 // One hop of the critical cycle: `actor` could not fire before `reason`.

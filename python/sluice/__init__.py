@@ -73,9 +73,9 @@ contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneF
 
 # Imported when they are first used.
 _MODULES = {"_dynamo", "accelerator", "amp", "backends", "cache", "comm", "compiler", "cuda", "data", "debug", "distributed", "distributions", "env",
-            "errors", "fft", "func", "fx", "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing",
-            "nn", "onnx", "optim", "parallel", "prims", "profiler", "quantization", "return_types", "serialization", "sparse", "special", "testing",
-            "tiny", "trainer", "utils", "version", "vision"}
+            "errors", "fft", "flow", "func", "fx", "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch",
+            "multiprocessing", "nn", "onnx", "optim", "parallel", "prims", "profiler", "quantization", "return_types", "serialization",
+            "sparse", "special", "testing", "tiny", "trainer", "utils", "version", "vision"}
 _LAZY_NAMES = {"load_graph": "sluice._graph.bundle", "save_graph": "sluice._graph.bundle",
                "save": "sluice.serialization", "load": "sluice.serialization"}
 _LAZY_NAMES.update({name: "sluice._tensor.host_function" for name in ("extent", "host_function")})

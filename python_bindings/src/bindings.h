@@ -104,6 +104,7 @@ void bind_autograd(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_distributed(nb::module_& m);
 void bind_onnx(nb::module_& m);
+void bind_flow(nb::module_& m);
 
 }  // namespace sluice::python
 

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "graph/executor.h"
 #include "graph/graph.h"
@@ -13,6 +15,7 @@
 #include "include/sluice/extension.h"
 #include "include/sluice/sluice.h"
 #include "include/sluice/sluice.hpp"
+#include "plan/json/json.h"
 #include "runtime/bundle/bundle.h"
 #include "runtime/session/engine.h"
 #include "tensor/eager.h"
@@ -131,6 +134,45 @@ TEST_F(ExtensionTest, LibrariesThatAreWrongAreRefused) {
   // Refused as a whole: the good op beside the bad one is not there.
   EXPECT_EQ(eager_.ops().find("good"), nullptr);
   EXPECT_TRUE(engine_.extensions().empty());
+}
+
+// MPP-01: a graph as text, with actors of ops that a library registers by its macro, and a part, `squared_distance`,
+// that is defined once as a graph of other ops and stands in the plan as often as it is named.
+TEST_F(ExtensionTest, AGraphInTextHasRegisteredActorsAndReusesItsParts) {
+  constexpr const char* kText = R"(graph "configured" {
+  %0 = input "a" : float32(2,)
+  %1 = input "b" : float32(2,)
+  %2 = scaled_softsign(%0) {slope = 2.0} : float32(2,)
+  %3 = squared_distance(%2, %1) : float32(2,)
+  %4 = squared_distance(%3, %0) : float32(2,)
+  output "first" = %3
+  output "second" = %4
+}
+)";
+  api::Engine engine({.cores = 1});
+  engine.load_extension(EXAMPLE_OPS);
+  api::compile(engine, kText, {}, dir_.string(), {.one_actor_per_op = true, .disabled_passes = {"fuse_elementwise"}});
+  const api::Plan plan = api::Plan::load(dir_.string());
+  std::map<std::string, int> kernels;
+  for (const plan::Kernel& kernel : plan::load_plan(dir_.string()).kernels) ++kernels[kernel.op];
+  EXPECT_EQ(kernels["scaled_softsign"], 1);
+  EXPECT_EQ(kernels["sub"], 2) << "once for each use of the part";
+  EXPECT_EQ(kernels["mul"], 2);
+  const std::vector<std::string> names = plan.actors();
+  EXPECT_EQ(std::ranges::count_if(names, [](const std::string& name) { return name.find("softsign") != name.npos; }),
+            1);
+  api::Session session = api::Session::load(engine, dir_.string());
+  const auto results = session.run({api::Tensor::from<float>({1, 3}, {2}), api::Tensor::from<float>({0, 1}, {2})});
+  const float *first = results[0].data<float>(), *second = results[1].data<float>();
+  EXPECT_FLOAT_EQ(first[0], 1);  // 2 * 1 / (1 + 1) = 1, and (1 - 0)^2
+  EXPECT_FLOAT_EQ(first[1], 0.25f);
+  EXPECT_FLOAT_EQ(second[0], 0);
+  EXPECT_FLOAT_EQ(second[1], 2.75f * 2.75f);
+  // What is not registered, and a text that is wrong, say where.
+  std::string unknown = kText;
+  unknown.replace(unknown.find("scaled_softsign"), 15, "no_such_actor");
+  EXPECT_NE(error_of([&] { api::compile(engine, unknown, {}, dir_.string()); }).find("no_such_actor"),
+            std::string::npos);
 }
 
 TEST_F(ExtensionTest, WhatAnOpThrowsReachesTheCaller) {

@@ -54,6 +54,12 @@ def test_pictures_are_shown(site):
             assert "://" in source or (page.parent / source).exists(), (page, source)
 
 
+def test_a_page_has_a_plan_to_try(site):
+    html = (site / "slots-by-trying.html").read_text()
+    source = re.search(r'<iframe src="([^"]+)"', html)[1]
+    assert '"name":"three actors"' in (site / source).read_text(), "tests/python/test_slots_page.py clicks through it"
+
+
 def test_links_within_the_site_lead_somewhere(site):
     ids = {}
     for page in site.rglob("*.html"):

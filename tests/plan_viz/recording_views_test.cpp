@@ -49,12 +49,12 @@ TEST(RecordingViews, MissingEventsAreSaid) {
   EXPECT_THAT(trace_text(recording, {}), Not(HasSubstr("missing")));
   recording.trace.lost = 17;
   for (const std::string& text :
-       {trace_text(recording, {}), blame_text(recording, BlameBy::kActor, {}), latency_text(recording, {})})
+       {trace_text(recording, {}), blame_text(recording, BlameBy::kActor, {}), latency_text(recording, 1, {})})
     EXPECT_THAT(text, HasSubstr("17 events are missing: they came too fast"));
 }
 
 TEST(RecordingViews, LatencyAndTraceCount) {
-  EXPECT_THAT(latency_text(input_bound(), {.width = 100}), ::testing::ContainsRegex("feed +sink +10 "));
+  EXPECT_THAT(latency_text(input_bound(), 1, {.width = 100}), ::testing::ContainsRegex("feed +sink +10 "));
   EXPECT_THAT(trace_text(input_bound(), {.width = 100}), ::testing::ContainsRegex("cpu:0/compute0 +10 +20 "));
   const boost::json::value json = boost::json::parse(trace_json(input_bound()));
   EXPECT_EQ(json.at("recorded_ns").as_int64(), 31'000'000);
@@ -65,10 +65,21 @@ TEST(RecordingViews, LatencyAndTraceCount) {
               ::testing::ContainsRegex("\nkernel,cpu:0/host0,prepare,prepare/shift,1,[0-9]+,[0-9]+,[0-9]+\n"));
 }
 
+TEST(RecordingViews, ABoundStandsBesideWhatStepsTook) {
+  const boost::json::value json = boost::json::parse(latency_json(input_bound(), 1));
+  const boost::json::value& path = json.at("paths").at(0);
+  EXPECT_GE(path.at("bound_ns").to_number<double>(), path.at("max_ns").to_number<double>());
+  EXPECT_EQ(path.at("why").as_string(), "");
+  const std::string text = latency_text(input_bound(), 0.5, {.width = 100});
+  EXPECT_THAT(text, HasSubstr("if no firing takes longer than 50 % of those recorded of its actor"));
+  EXPECT_THAT(text, HasSubstr("feed to sink: at most "));
+  EXPECT_THAT(text, HasSubstr("what cpu:0/host0 can do meanwhile "));
+}
+
 TEST(RecordingViews, AnEmptyRecordingIsShown) {
   const plan::Recording empty{two_stage_plan(), {}, -1};
   EXPECT_THAT(blame_text(empty, BlameBy::kActor, {}), HasSubstr("0 ms recorded; no kernel ran next to a sink"));
-  EXPECT_THAT(latency_text(empty, {}), ::testing::ContainsRegex("feed +sink +0"));
+  EXPECT_THAT(latency_text(empty, 1, {}), ::testing::ContainsRegex("feed +sink +0"));
   boost::json::parse(blame_json(empty, BlameBy::kModule));
 }
 

@@ -144,6 +144,48 @@ def test_ten_thousand_actors_are_at_most_three_megabytes(pages):
     assert (pages / "synthetic.html").stat().st_size <= 3_000_000
 
 
+# Moves a window over the run, as a drag does. Tells how much each frame has looked at, and how much it has drawn.
+FRAMES = """(() => {
+  const s = planViz.state, proto = CanvasRenderingContext2D.prototype, kept = {}, most = {visited: 0, drawn: 0}, all = s.t1;
+  let drawn = 0;
+  for (const name of ['fillRect', 'fillText', 'strokeRect', 'stroke', 'fill']) { kept[name] = proto[name]; proto[name] = function (...a) { ++drawn; return kept[name].apply(this, a); }; }
+  for (const share of [1, .3, 1 / 8, .01]) for (let i = 0; i < 8; ++i) {
+    s.t0 = i / 8 * (1 - share) * all; s.t1 = s.t0 + share * all;
+    drawn = 0; planViz.draw();
+    most.visited = Math.max(most.visited, planViz.lanes().visited); most.drawn = Math.max(most.drawn, drawn);
+  }
+  Object.assign(proto, kept);
+  return {...most, lanes: planViz.lanes().rows.rows.filter(r => r.run).length, width: document.querySelector('#canvas').clientWidth};
+})()"""
+
+
+def recorded_page(folder, steps):
+    """The page of a run of 100 actors, and how many events it has."""
+    (folder / "plan.json").write_text(json.dumps(synthetic_plan(100)))
+    run, page = folder / f"{steps}.slt", folder / f"{steps}.html"
+    plan_viz("simulate", folder / "plan.json", "--steps", steps, "-o", run)
+    plan_viz("html", run, "-o", page)
+    return page, json.loads(plan_viz("trace", run, "--json"))["events"]
+
+
+def test_a_million_events_are_drawn_with_the_work_of_a_few(browser, tmp_path):
+    """Time would tell of the machine, so work is counted: a frame costs by its width. `page.events` of the benchmarks has the times."""
+    counts = {}
+    for steps in (500, 5_100):
+        page, events = recorded_page(tmp_path, steps)
+        browser.open(page)
+        assert browser.run("planViz.state.plan.runs[1].measured && planViz.state.plan.runs[1].spanBegin.length") == 98 * steps
+        counts[events] = work = browser.run(FRAMES)
+        print(f"count: {events} events; a frame looks at {work['visited']} and draws {work['drawn']}")
+        assert work["visited"] <= 20 * work["lanes"] * work["width"], work
+        assert work["drawn"] <= 4 * work["lanes"] * work["width"], work
+        browser.run("planViz.state.t0 = 0; planViz.state.t1 = 1.2e6; planViz.draw()")
+        browser.click_at(*on_canvas(browser, span_of("/op50$/")))
+        assert browser.text("#details h2").endswith(".op50") and browser.requests() == ([], [])
+    few, many = counts.values()
+    assert max(counts) >= 1_000_000 and many["visited"] <= 2 * few["visited"] and many["drawn"] <= 2 * few["drawn"]
+
+
 def test_the_lanes_are_by_rank(pages, browser):
     browser.open(pages / "gpt.html")
     rows = browser.run("planViz.lanes().rows.rows.map(r => r.header).filter(Boolean)")

@@ -14,6 +14,7 @@ import sluice as sl
 from sluice import nn
 from sluice._base.tools import find_tool
 from sluice.profiler.query import main as query_program, query
+from sluice.utils.capture import capture
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "recordings.md"
 STEPS = 30
@@ -194,6 +195,10 @@ def test_a_wrong_query_is_one_line(tmp_path, capsys):
                                   for line in block.splitlines()])
 def test_lines_of_the_page_run(line, tmp_path):
     run_program(tmp_path, "run.slt")
+    if re.search(r" work\b", line):  # what the block of Python on the page has captured
+        net = Net()
+        with capture(tmp_path / "work"):
+            net(sl.ones(8, 16))
     tools = os.path.dirname(find_tool("plan-viz"))
     path = os.pathsep.join([tools, os.path.dirname(sys.executable), os.environ["PATH"]])
     package = os.pathsep.join([os.path.dirname(os.path.dirname(sl.__file__)), *sys.path])

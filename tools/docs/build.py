@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import headers
 import reference
@@ -73,8 +74,21 @@ def write(folder, name, content):
         path.write_bytes(data)
 
 
+def page_to_try():
+    """The page of plan-viz in docs/slots-by-trying.md: of the plan that stands there, with a choice of slots."""
+    from sluice._base.tools import find_tool
+
+    text = re.search(r"^```json\n(.*?)^```", (ROOT / "docs/slots-by-trying.md").read_text(), re.S | re.M)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        plan, page = pathlib.Path(folder, "three.json"), pathlib.Path(folder, "three.html")
+        plan.write_text(text)
+        subprocess.run([find_tool("plan-viz"), "html", plan, "--slots", "3", "-o", page], check=True, stdout=subprocess.DEVNULL)
+        return page.read_bytes()
+
+
 def lay_out(source):
     files = pages()
+    files["site/static/three-actors.html"] = page_to_try()
     files |= headers.pages(ROOT / "include/sluice")
     files |= reference.pages(ROOT)
     for folder in ("docs/images", "docs/site"):

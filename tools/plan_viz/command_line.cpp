@@ -88,6 +88,8 @@ class CommandLine {
           ->check(CLI::Range(0.0, 1e9));
     }
     simulate->add_flag("--all", args_.text.all, "every lane and register");
+    simulate->add_option("-o,--output", args_.output,
+                         "write the forecast as a recorded run (run.slt), which other views read");
     add_links(simulate);
     add_links(bottleneck);
     add_links(svg);
@@ -117,8 +119,13 @@ class CommandLine {
         "-o,--output", args_.output,
         "write the events instead: for Perfetto where the name ends in .perfetto-trace, as a table where it "
         "ends in .csv, the kernels one by one where it ends in .tasks.json, else as Chrome's JSON");
-    view_of(run, "latency", "How long steps took, from where they begin to where they end");
-    CLI::App* item = view_of("a recorded run, or a plan, which is run in virtual time", "item",
+    const char* const either = "a recorded run, or a plan, which is run in virtual time";
+    view_of(either, "latency", "How long steps took, from where they begin to where they end, and what they can take")
+        ->add_option("--quantile", args_.quantile,
+                     "of the times of each actor's firings that the bound grants: 1 is the longest")
+        ->check(CLI::Range(0.01, 1.0))
+        ->capture_default_str();
+    CLI::App* item = view_of(either, "item",
                              "The way of one step through the graph: where it waited and for whom, and where it ran");
     item->add_option("step", args_.step, "which step, from 0 on")->required();
     item->add_option("--to", args_.name, "a sink (default: the one that the step reaches last)");
@@ -195,6 +202,10 @@ class CommandLine {
     html->add_option("--trace", args_.trace,
                      "a server's trace file: lanes of what ran for its requests, and these above");
     html->add_option("--beside", args_.other, "another plan or recorded run, to compare with");
+    html->add_option(
+            "--slots", args_.slots,
+            "the page also has a forecast for each choice of up to so many slots of each register, to try them")
+        ->check(CLI::Range(1, 16));
     add_requested_model(html);
     add_links(html);
     html->add_option("--source", args_.source, "directory of the program, where the plan's source files lie");

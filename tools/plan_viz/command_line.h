@@ -25,6 +25,8 @@ struct Arguments {
   double firing_us = 0, message_us = 0;
   int cores = -1;
   uint64_t step = 0;
+  double quantile = 1;
+  int slots = 0;
   LiveOptions live;
   DebugOptions debug;
   PartitionOptions partition;

@@ -29,13 +29,15 @@ uint64_t hash_of(std::string_view text) {
 
 // Only the page's own style and script have its nonce: nothing else runs, and nothing is loaded but what a live page
 // asks its own server.
-std::string html_page(const std::vector<Page>& pages) {
+std::string html_page(const std::vector<Page>& pages, const std::vector<Page>& choices) {
   SLUICE_CHECK_KIND(
       kUnsupported, *kPageScript != '\0',
       "html: this plan-viz was built without its page: there was no esbuild; install it (Debian's package "
       "esbuild) and build again");
   std::string data;
   for (const Page& page : pages) data += (data.empty() ? "[" : ",\n") + page_json(page);
+  if (!choices.empty() && pages.size() == 1) data += ",\nnull";
+  for (const Page& page : choices) data += ",\n" + page_json(page);
   data = safe_in_script(data + "]");
   const std::string nonce = fmt::format("{:016x}", hash_of(data));
   const std::map<std::string_view, std::string> parts = {{"title", escaped(pages[0].plan->name)},

@@ -17,6 +17,8 @@
 #include "plan/verify.h"
 #include "sluice/version.h"
 #include "tools/plan_viz/command_line.h"
+#include "tools/plan_viz/kernels_here.h"
+#include "tools/plan_viz/slots.h"
 #include "tools/plan_viz/views.h"
 
 namespace {
@@ -26,6 +28,7 @@ using namespace sluice;
 using plan_viz::Arguments;
 
 constexpr uint64_t kMostSimulated = 100'000;  // steps
+constexpr int kStepsOfLatency = 200;          // of a plan
 
 int terminal_width() {
   winsize size{};
@@ -156,8 +159,6 @@ int show_recording(const std::string& view, const Arguments& args) {
   }
   std::string text;
   if (view == "trace") text = args.json ? plan_viz::trace_json(recording) : plan_viz::trace_text(recording, args.text);
-  if (view == "latency")
-    text = args.json ? plan_viz::latency_json(recording) : plan_viz::latency_text(recording, args.text);
   if (view == "blame") {
     const auto* const by = std::ranges::find(plan::kBlameBy, args.by);
     const auto key = static_cast<plan::BlameBy>(by - std::begin(plan::kBlameBy));
@@ -167,23 +168,30 @@ int show_recording(const std::string& view, const Arguments& args) {
   return 0;
 }
 
-// The way of a step, of a run that was recorded or else in virtual time.
+// A run that was recorded, or else so many steps of a plan in virtual time.
+plan::Recording recording_of(const Arguments& args, int steps) {
+  if (plan_viz::is_recording(args.path)) return plan::load_recording(args.path);
+  const plan::Plan plan = plan::load_plan(args.path);
+  check_structure(plan, args.path);
+  const plan::VerifyReport report = plan::verify(plan);
+  SLUICE_CHECK(report.ok(), "{}: the plan is refused: {}; `plan-viz verify` lists all faults", args.path,
+               report.problems[0].text);
+  return plan::simulated_recording(simulated(plan, args),
+                                   {.steps = steps, .cores = plan::cores_of_target(plan.target)});
+}
+
+// How long steps took, and what they can take at most.
+std::string latency_view(const Arguments& args) {
+  const plan::Recording recording = recording_of(args, kStepsOfLatency);
+  return args.json ? plan_viz::latency_json(recording, args.quantile)
+                   : plan_viz::latency_text(recording, args.quantile, args.text);
+}
+
+// The way of a step.
 std::string item_view(const Arguments& args) {
-  plan::Recording recording;
-  if (plan_viz::is_recording(args.path)) {
-    recording = plan::load_recording(args.path);
-  } else {
-    const plan::Plan plan = plan::load_plan(args.path);
-    check_structure(plan, args.path);
-    const plan::VerifyReport report = plan::verify(plan);
-    SLUICE_CHECK(report.ok(), "{}: the plan is refused: {}; `plan-viz verify` lists all faults", args.path,
-                 report.problems[0].text);
-    SLUICE_CHECK(args.step < kMostSimulated, "item: step {}: of a plan; must be less than {}", args.step,
-                 kMostSimulated);
-    const int steps = static_cast<int>(args.step) + 1;
-    recording =
-        plan::simulated_recording(simulated(plan, args), {.steps = steps, .cores = plan::cores_of_target(plan.target)});
-  }
+  SLUICE_CHECK(args.step < kMostSimulated || plan_viz::is_recording(args.path),
+               "item: step {}: of a plan; must be less than {}", args.step, kMostSimulated);
+  const plan::Recording recording = recording_of(args, static_cast<int>(args.step) + 1);
   return args.json ? plan_viz::item_json(recording, args.step, args.name)
                    : plan_viz::item_text(recording, args.step, args.name, args.text);
 }
@@ -229,6 +237,10 @@ std::string forecast(const std::string& view, const plan::Plan& plan, Arguments&
   }
   if (view == "simulate") {
     const plan::Plan all = simulated(plan, args);
+    if (!args.output.empty()) {
+      write_file(args.output, plan::recording_of(plan::simulated_recording(all, args.simulate)));
+      return "";
+    }
     return args.json ? plan_viz::simulate_json(all, args.simulate)
                      : plan_viz::simulate_text(all, args.simulate, args.text);
   }
@@ -285,7 +297,12 @@ int write_page(Arguments& args) {
     std::cout << plan_viz::page_json(pages[0]) << "\n";
     return 0;
   }
-  write_file(args.output.empty() ? "plan.html" : args.output, plan_viz::html_page(pages));
+  std::vector<plan::Plan> plans, simulated;
+  if (args.slots > 0) plans = plan_viz::plans_with_slots(first.plan, args.slots);
+  for (const plan::Plan& plan : plans) simulated.push_back(plan::verify(plan).ok() ? ::simulated(plan, args) : plan);
+  std::vector<plan_viz::Page> choices;
+  for (size_t i = 0; i < plans.size(); ++i) choices.push_back({&plans[i], &simulated[i], first.page.source_root});
+  write_file(args.output.empty() ? "plan.html" : args.output, plan_viz::html_page(pages, choices));
   return 0;
 }
 
@@ -309,15 +326,15 @@ int show_view(const std::string& view, Arguments& args) {
     std::cout << (args.json ? plan_viz::compare_json(found) : plan_viz::compare_text(found, args.text));
     return found.differing.empty() ? 0 : 1;
   }
-  if (view == "item") {
-    std::cout << item_view(args);
+  if (view == "item" || view == "latency") {
+    std::cout << (view == "item" ? item_view(args) : latency_view(args));
     return 0;
   }
   if (view == "debug") return plan_viz::debug_bundle(args.debug);
   if (view == "top") return plan_viz::show_top(args.live);
   if (view == "energy") return plan_viz::show_energy(args.live, args.counters);
   if (view == "live") return plan_viz::serve_page(args.live);
-  if (view == "blame" || view == "trace" || view == "latency") return show_recording(view, args);
+  if (view == "blame" || view == "trace") return show_recording(view, args);
   if (view == "diff") return show_difference(args);
   const plan::Plan plan = load(args.path);
   if (view == "verify") {
@@ -341,7 +358,8 @@ int show_view(const std::string& view, Arguments& args) {
   if (view == "stats" || view == "bound") text = runs_view(view, plan, args);
   if (view == "mem") text = args.json ? plan_viz::mem_json(plan) : plan_viz::mem_text(plan, args.text);
   if (view == "why")
-    text = args.json ? plan_viz::why_json(plan, args.name) : plan_viz::why_text(plan, args.name, args.text);
+    text = args.json ? plan_viz::why_json(plan, args.name, plan_viz::kernel_here)
+                     : plan_viz::why_text(plan, args.name, args.text, plan_viz::kernel_here);
   if (view == "dot")
     text = args.json ? fmt::format("{{\"dot\": {}}}\n", plan::quoted_json(plan_viz::dot_text(plan)))
                      : plan_viz::dot_text(plan);

@@ -1,10 +1,9 @@
-// blame, trace, latency: what a recorded run did, and who made whom wait.
+// blame, trace: what a recorded run did, and who made whom wait.
 #include <fstream>
 
 #include "plan/json/json.h"
 #include "plan/query.h"
 #include "plan/record/blame.h"
-#include "plan/record/latency.h"
 #include "plan/time/costs.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
@@ -34,12 +33,12 @@ std::string waits_str(const Plan& plan, const BlameRow& row, const TextOptions& 
   return text;
 }
 
+}  // namespace
+
 std::string lost_str(const Recording& recording) {
   if (recording.trace.lost == 0) return "";
   return fmt::format("  {} events are missing: they came too fast\n", recording.trace.lost);
 }
-
-}  // namespace
 
 bool is_recording(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -205,33 +204,6 @@ std::string csv_text(const Recording& recording) {
                      e.kernel < 0 ? "" : cell(plan.kernels[e.kernel].name), e.kernel < 0 ? 0 : e.kernels, e.step,
                      e.begin_ns, e.end_ns);
   return s;
-}
-
-std::string latency_text(const Recording& recording, const TextOptions& options) {
-  std::vector<std::vector<std::string>> rows = {{"from", "to", "steps", "min", "mean", "p50", "p99", "max"}};
-  for (const PathLatency& path : latencies_of(recording.plan, timeline_of(recording))) {
-    std::vector<std::string>& row = rows.emplace_back();
-    row = {recording.plan.actors[path.from].name, recording.plan.actors[path.to].name, std::to_string(path.steps)};
-    for (const double ns : {static_cast<double>(path.min_ns), path.mean_ns, static_cast<double>(path.p50_ns),
-                            static_cast<double>(path.p99_ns), static_cast<double>(path.max_ns)})
-      row.push_back(path.steps > 0 ? time_str(ns) : "");
-  }
-  return paint(fmt::format("plan '{}': from the begin of a step to its end", recording.plan.name), Color::kBold,
-               options) +
-         "\n" + lost_str(recording) + table(rows, {false, false, true, true, true, true, true, true}, options.width);
-}
-
-std::string latency_json(const Recording& recording) {
-  std::string s =
-      fmt::format("{{\"name\": {}, \"lost\": {}, \"paths\": [", quoted_json(recording.plan.name), recording.trace.lost);
-  const char* comma = "";
-  for (const PathLatency& p : latencies_of(recording.plan, timeline_of(recording)))
-    s += fmt::format(
-        "{}\n  {{\"from\": {}, \"to\": {}, \"steps\": {}, \"min_ns\": {}, \"mean_ns\": {}, \"p50_ns\": {}, "
-        "\"p99_ns\": {}, \"max_ns\": {}}}",
-        std::exchange(comma, ","), quoted_json(recording.plan.actors[p.from].name),
-        quoted_json(recording.plan.actors[p.to].name), p.steps, p.min_ns, p.mean_ns, p.p50_ns, p.p99_ns, p.max_ns);
-  return s + "]}\n";
 }
 
 }  // namespace sluice::plan_viz

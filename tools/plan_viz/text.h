@@ -27,6 +27,9 @@ std::string time_str(double ns);                    // "1.25 ms"
 std::string count_str(size_t n, const char* noun);  // "1 actor", "3 actors"
 std::string short_bytes(uint64_t bytes);            // "1.5 MiB", "640 B"
 
+// A line that says how many events a recording lacks; "" where it has all.
+std::string lost_str(const plan::Recording& recording);
+
 // Rows as columns with two blanks between; numbers right-aligned where `right` says so.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right, int width);
 

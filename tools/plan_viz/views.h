@@ -1,6 +1,8 @@
 #pragma once
 // The views of plan-viz: each view of a plan as text and as JSON. Pure functions.
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/plan.h"
@@ -106,9 +108,10 @@ std::string csv_text(const plan::Recording& recording);
 std::string tasks_json(const plan::Recording& recording);
 // The same in Perfetto's own format: lanes of streams and actors, flows of tokens, counters of slots and memory.
 std::string perfetto_trace(const plan::Recording& recording);
-// How long its steps took, from each actor that begins them to each sink.
-std::string latency_text(const plan::Recording& recording, const TextOptions& options);
-std::string latency_json(const plan::Recording& recording);
+// How long its steps took, from each actor that begins them to each sink, and what they can take at most.
+// `quantile`: of the times of each actor's firings that the bound of a step grants.
+std::string latency_text(const plan::Recording& recording, double quantile, const TextOptions& options);
+std::string latency_json(const plan::Recording& recording, double quantile);
 
 // The way of one step of a run to a sink ("": the one that ended last): where it waited and where it was worked on, hop
 // by hop. Throws kValue where the step was not recorded, and for a sink that the plan has not.
@@ -134,8 +137,11 @@ std::string diff_json(const PlanDifference& difference);
 
 // What is known of an actor, a kernel or a register by that name: where it comes from, why it is where it is, what it
 // waits for. Throws kValue naming what is alike where the plan has none such.
-std::string why_text(const plan::Plan& plan, const std::string& name, const TextOptions& options);
-std::string why_json(const plan::Plan& plan, const std::string& name);
+// `here`: adds what a machine says of a kernel (kernels_here.h).
+using KernelFacts = std::function<std::vector<std::pair<std::string, std::string>>(const plan::Plan& plan, int kernel)>;
+std::string why_text(const plan::Plan& plan, const std::string& name, const TextOptions& options,
+                     const KernelFacts& here = nullptr);
+std::string why_json(const plan::Plan& plan, const std::string& name, const KernelFacts& here = nullptr);
 
 // A picture of the plan in virtual time: a lane for each stream.
 std::string lanes_svg(const plan::Plan& plan, const plan::SimulateOptions& simulate);
@@ -164,8 +170,9 @@ std::string runs_summary_json(const Page& page);
 // nothing to say how long kernels take.
 std::string bound_text(const Page& page, const TextOptions& options);
 std::string bound_json(const Page& page);
-// One page without any other file, of one plan or of two side by side. Throws kUnsupported where plan-viz was built
+// One page without any other file, of one plan or of two side by side, and of forecasts of the first with other numbers
+// of slots, among which its reader can choose. Throws kUnsupported where plan-viz was built
 // without the page.
-std::string html_page(const std::vector<Page>& pages);
+std::string html_page(const std::vector<Page>& pages, const std::vector<Page>& choices = {});
 
 }  // namespace sluice::plan_viz

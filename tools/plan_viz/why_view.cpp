@@ -30,7 +30,7 @@ int actor_of(const Plan& plan, int kernel) {
   return -1;
 }
 
-Answer why_kernel(const Plan& plan, int index) {
+Answer why_kernel(const Plan& plan, int index, const KernelFacts& here) {
   const Kernel& k = plan.kernels[index];
   Answer answer{"kernel", k.name, {}};
   auto& facts = answer.facts;
@@ -53,6 +53,8 @@ Answer why_kernel(const Plan& plan, int index) {
   facts.emplace_back("takes", k.cost_ns > 0 ? time_str(k.cost_ns) + ", predicted" : "nothing says how long");
   if (const std::string way = beside<std::string>(k.attrs, kImplementation, ""); !way.empty())
     facts.emplace_back("implementation", way + ": the fastest of those that were tried");
+  if (here)
+    for (auto& fact : here(plan, index)) facts.push_back(std::move(fact));
   return answer;
 }
 
@@ -135,12 +137,12 @@ Answer why_register(const Plan& plan, int index) {
 }
 
 // Every answer to the name, which an actor and a kernel may share.
-std::vector<Answer> answers(const Plan& plan, const std::string& name) {
+std::vector<Answer> answers(const Plan& plan, const std::string& name, const KernelFacts& here) {
   std::vector<Answer> found;
   for (size_t a = 0; a < plan.actors.size(); ++a)
     if (plan.actors[a].name == name) found.push_back(why_actor(plan, static_cast<int>(a)));
   for (size_t k = 0; k < plan.kernels.size(); ++k)
-    if (plan.kernels[k].name == name) found.push_back(why_kernel(plan, static_cast<int>(k)));
+    if (plan.kernels[k].name == name) found.push_back(why_kernel(plan, static_cast<int>(k), here));
   for (size_t r = 0; r < plan.registers.size(); ++r)
     if (plan.registers[r].name == name) found.push_back(why_register(plan, static_cast<int>(r)));
   if (!found.empty()) return found;
@@ -157,9 +159,9 @@ std::vector<Answer> answers(const Plan& plan, const std::string& name) {
 
 }  // namespace
 
-std::string why_text(const Plan& plan, const std::string& name, const TextOptions& options) {
+std::string why_text(const Plan& plan, const std::string& name, const TextOptions& options, const KernelFacts& here) {
   std::string s;
-  for (const Answer& answer : answers(plan, name)) {
+  for (const Answer& answer : answers(plan, name, here)) {
     s +=
         (s.empty() ? "" : "\n") + paint(fmt::format("{} '{}'", answer.what, answer.name), Color::kBold, options) + "\n";
     size_t width = 0;
@@ -169,10 +171,10 @@ std::string why_text(const Plan& plan, const std::string& name, const TextOption
   return s;
 }
 
-std::string why_json(const Plan& plan, const std::string& name) {
+std::string why_json(const Plan& plan, const std::string& name, const KernelFacts& here) {
   std::string s = "[";
   const char* comma = "";
-  for (const Answer& answer : answers(plan, name)) {
+  for (const Answer& answer : answers(plan, name, here)) {
     s += fmt::format("{}\n  {{\"what\": \"{}\", \"name\": {}, \"facts\": [", std::exchange(comma, ","), answer.what,
                      quoted_json(answer.name));
     const char* inner = "";

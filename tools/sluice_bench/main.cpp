@@ -12,6 +12,7 @@
 #include "include/sluice/sluice.hpp"
 #include "tools/sluice_bench/measure.h"
 #include "tools/sluice_bench/report.h"
+#include "tools/sluice_run/capture.h"
 #include "tools/sluice_run/values.h"
 
 namespace {
@@ -25,7 +26,9 @@ constexpr const char* kAbout =
     "  sluice-bench out/digits --benchmark_filter=run         calls one after another: their latency\n"
     "  sluice-bench out/digits --in-flight=1 --in-flight=4    calls that overlap: steps per second\n"
     "  sluice-bench out/digits --cores=2 --benchmark_repetitions=9\n"
-    "  sluice-bench before after --benchmark_out=times.json   two bundles, and a file for compare.py\n\n"
+    "  sluice-bench before after --benchmark_out=times.json   two bundles, and a file for compare.py\n"
+    "  sluice-bench work                                      a capture of sluice-run, with its inputs in their "
+    "order\n\n"
     "BUNDLE/load loads a bundle and lets go of it. BUNDLE/run is one call after another, from inputs to results. "
     "BUNDLE/in_flight:N keeps N calls under way. CPU is the time of all threads of the process; items are steps. "
     "Inputs "
@@ -47,14 +50,14 @@ std::string name_of(const std::string& bundle) {
 }
 
 // Keeps `depth` steps under way until `n` are done.
-void run_overlapping(api::Session& session, const std::vector<api::Tensor>& inputs, int64_t n, int depth) {
+void run_overlapping(api::Session& session, const std::vector<std::vector<api::Tensor>>& inputs, int64_t n, int depth) {
   std::deque<api::Result> under_way;
   for (int64_t i = 0; i < n; ++i) {
     if (static_cast<int>(under_way.size()) == depth) {
       under_way.front().get();
       under_way.pop_front();
     }
-    under_way.push_back(session.submit(inputs));
+    under_way.push_back(session.submit(inputs[static_cast<size_t>(i) % inputs.size()]));
   }
   for (api::Result& step : under_way) step.get();
 }
@@ -100,13 +103,24 @@ class Program {
   // Bundles are loaded when they are first measured, so that each is alone in memory as long as may be.
   struct Loaded {
     api::Session session;
-    std::vector<api::Tensor> inputs;
+    std::vector<std::vector<api::Tensor>> inputs;  // of steps, in turn
   };
+  static std::string path_of(const std::string& bundle) {
+    return run::is_capture(bundle) ? run::read_capture(bundle).bundle() : bundle;
+  }
+  std::vector<std::vector<api::Tensor>> inputs_for(const std::string& bundle,
+                                                   const std::vector<api::Port>& ports) const {
+    if (!run::is_capture(bundle)) return {run::make_inputs(ports, args_.input)};
+    const run::Capture capture = run::read_capture(bundle);
+    std::vector<std::vector<api::Tensor>> inputs;
+    for (int64_t step = 0; step < capture.steps(); ++step) inputs.push_back(run::inputs_of(capture, ports, step));
+    return inputs;
+  }
   Loaded& loaded(const std::string& bundle) {
     if (current_ == nullptr || current_name_ != bundle) {
       current_.reset();
-      api::Session session = api::Session::load(engine_, bundle, {.max_in_flight = deepest()});
-      std::vector<api::Tensor> inputs = run::make_inputs(session.inputs(), args_.input);
+      api::Session session = api::Session::load(engine_, path_of(bundle), {.max_in_flight = deepest()});
+      std::vector<std::vector<api::Tensor>> inputs = inputs_for(bundle, session.inputs());
       current_ = std::make_unique<Loaded>(Loaded{std::move(session), std::move(inputs)});
       current_name_ = bundle;
     }
@@ -128,11 +142,11 @@ class Program {
       const std::string name = name_of(bundle);
       add(name + "/load", [this, bundle](int64_t n) {
         current_.reset();
-        for (int64_t i = 0; i < n; ++i) api::Session::load(engine_, bundle);
+        for (int64_t i = 0; i < n; ++i) api::Session::load(engine_, path_of(bundle));
       });
       add(name + "/run", [this, bundle](int64_t n) {
         Loaded& on = loaded(bundle);
-        for (int64_t i = 0; i < n; ++i) on.session.run(on.inputs);
+        for (int64_t i = 0; i < n; ++i) on.session.run(on.inputs[static_cast<size_t>(i) % on.inputs.size()]);
       });
       for (const int depth : args_.in_flight.empty() ? std::vector<int>{2} : args_.in_flight)
         add(fmt::format("{}/in_flight:{}", name, depth), [this, bundle, depth](int64_t n) {
@@ -170,7 +184,8 @@ class Program {
 
 void add_options(CLI::App& app, Arguments& args) {
   const CLI::IsMember formats({"console", "json", "csv"});
-  app.add_option("bundles", args.bundles, "directories that sluice.save wrote, or tar archives of such")->required();
+  app.add_option("bundles", args.bundles, "directories that sluice.save wrote, tar archives of such, or captures")
+      ->required();
   app.add_option("--in-flight", args.in_flight, "calls under way at once; once for each number to measure (default 2)")
       ->check(CLI::Range(1, 65536))
       ->take_all();

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "include/sluice/sluice.hpp"
 #include "tools/sluice_run/audit.h"
+#include "tools/sluice_run/capture.h"
 #include "tools/sluice_run/npy.h"
 #include "tools/sluice_run/values.h"
 
@@ -34,7 +35,9 @@ constexpr const char* kAbout =
     "  sluice-run out/net --fill=random --shuffle=7        actors get their messages in an order that 7 chooses\n"
     "  sluice-run out/net --fill=random --audit=run.json   a record of the run, and run.slm, the order of its "
     "messages\n"
-    "  sluice-run --verify=run.json                        runs it again, and says what is not as it was";
+    "  sluice-run --verify=run.json                        runs it again, and says what is not as it was\n"
+    "  sluice-run out/net --fill=random --steps=9 --capture=work   the bundle, the inputs and digests of the results\n"
+    "  sluice-run work                                     runs all steps of a capture, and compares, bit for bit";
 
 struct Arguments {
   std::string bundle;
@@ -43,7 +46,7 @@ struct Arguments {
   double tolerance = 1e-5;
   int cores = 0;
   int64_t steps = 1;
-  std::string record, replay, audit, verify, key;
+  std::string record, replay, audit, verify, key, capture;
   std::optional<uint64_t> shuffle;
   bool info = false, quiet = false, hash = false;
 };
@@ -102,11 +105,16 @@ Ran run_steps(const Arguments& args, bool audited) {
   const std::map<size_t, std::string> files = run::by_port(session.outputs(), args.outputs, "--output");
   const std::vector<api::Tensor> inputs = run::make_inputs(session.inputs(), args.input);
   Ran ran{run::ResultDigest(args.steps), {}, {}};
+  std::optional<run::CaptureWriter> capture;
+  if (!args.capture.empty()) capture.emplace(args.capture, args.bundle);
   std::vector<api::Tensor> results;
   for (int64_t step = 0; step < args.steps; ++step) {
+    if (capture) capture->begin_step(inputs);
     results = session.run(inputs);
+    if (capture) capture->end_step(results);
     if (args.hash || audited) ran.digest.add(results);
   }
+  if (capture) capture->end();
   if (audited) ran.inputs = run::digests_of(session.inputs(), inputs);
   if (audited) ran.outputs = run::digests_of(session.outputs(), results);
   if (args.hash) fmt::print("{}\n", ran.digest.text());
@@ -200,6 +208,43 @@ int verify(Arguments args) {
   return lines.empty() ? 0 : kDiffers;
 }
 
+// Runs the steps of a capture, and says which results are others.
+int run_capture(const Arguments& args) {
+  const run::Capture capture = run::read_capture(args.bundle);
+  api::Engine engine({.cores = args.cores,
+                      .record_messages = args.record,
+                      .replay_messages = args.replay,
+                      .shuffle_messages = args.shuffle});
+  load_code(engine, args);
+  api::Session session = api::Session::load(engine, capture.bundle());
+  run::ResultDigest all(capture.steps());
+  int64_t differ = 0, first = -1;
+  for (int64_t step = 0; step < capture.steps(); ++step) {
+    const std::vector<api::Tensor> results = session.run(run::inputs_of(capture, session.inputs(), step));
+    if (args.hash) all.add(results);
+    if (run::digest_of_step(results) == capture.digests[static_cast<size_t>(step)]) continue;
+    if (differ++ == 0) first = step;
+  }
+  if (args.hash) fmt::print("{}\n", all.text());
+  if (!args.quiet && !args.hash)
+    fmt::print("{}: {} of Sluice {}: {}\n", args.bundle,
+               capture.steps() == 1 ? "a step" : fmt::format("{} steps", capture.steps()), capture.version,
+               differ == 0 ? "the results are the same, bit for bit"
+                           : fmt::format("the results of {} are others, first of step {}", differ, first));
+  return differ == 0 ? 0 : kDiffers;
+}
+
+// Options that say what a capture says itself.
+void check_options_of_capture(const Arguments& args) {
+  const bool given = !args.input.inputs.empty() || !args.input.dims.empty() || !args.input.fill.empty() ||
+                     !args.outputs.empty() || !args.expected.empty() || args.steps != 1;
+  SLUICE_CHECK(
+      !given && args.audit.empty() && args.capture.empty() && !args.info,
+      "{}: this is a capture, which has its inputs and steps; only --cores, --hash, --quiet, --record, --replay, "
+      "--shuffle, --extension and --backend go with it. {}/bundle is its bundle",
+      args.bundle, args.bundle);
+}
+
 void add_run_options(CLI::App& app, Arguments& args) {
   app.add_option("--input", args.input.inputs,
                  "[NAME=]VALUE: @FILE.npy, zeros, random, or numbers with commas between; once for each input")
@@ -224,6 +269,8 @@ void add_run_options(CLI::App& app, Arguments& args) {
   app.add_option("--record", args.record, "FILE: write the order in which actors get their messages, to --replay it");
   app.add_option("--shuffle", args.shuffle, "SEED: it chooses the order of messages; results are the same")
       ->excludes(replay);
+  app.add_option("--capture", args.capture, "FOLDER: write what runs the same steps again, alone: sluice-run FOLDER")
+      ->excludes(replay);
   app.add_option("--audit", args.audit, "FILE.json: write what was run, on what, and digests of all results");
 }
 
@@ -233,7 +280,7 @@ int main(int argc, char** argv) {
   Arguments args;
   CLI::App app(kAbout, "sluice-run");
   app.set_version_flag("--version", std::string(api::version()));
-  app.add_option("bundle", args.bundle, "a directory that sluice.save wrote, or a tar archive of one");
+  app.add_option("bundle", args.bundle, "a directory that sluice.save wrote, a tar archive of one, or a capture");
   add_run_options(app, args);
   const std::vector<CLI::Option*> of_a_run = app.get_options();
   CLI::Option* const verified = app.add_option(
@@ -246,11 +293,16 @@ int main(int argc, char** argv) {
   app.add_option("--backend", args.backends, "a library with a device of your own, or a foreign backend")->take_all();
   app.add_flag("--quiet", args.quiet, "show no results");
   app.footer(
-      "Exit status: 0; 1 after an error; 2 where results differ from those expected, or --verify finds a difference.");
+      "Exit status: 0; 1 after an error; 2 where results differ from those expected or captured, or --verify finds a "
+      "difference.");
   CLI11_PARSE(app, argc, argv);
   try {
     if (!args.verify.empty()) return verify(args);
     SLUICE_CHECK(!args.bundle.empty(), "BUNDLE is not given; it must be a directory that sluice.save wrote");
+    if (run::is_capture(args.bundle)) {
+      check_options_of_capture(args);
+      return run_capture(args);
+    }
     if (!args.info) return run_bundle(args);
     print_info(args);
     return 0;

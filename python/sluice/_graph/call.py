@@ -40,7 +40,10 @@ class GraphCall:
     def submit(self, inputs: Any) -> Any:
         """The results of a step, as a list."""
         recording.runs(self)
-        outputs = self.session.call(inputs, self.timeout_s)
+        if recording.capturing():
+            outputs = recording.captured(self, inputs, lambda: self.session.call(inputs, self.timeout_s))
+        else:
+            outputs = self.session.call(inputs, self.timeout_s)
         first, self.first_steps = self.first_steps, None
         if first is not None and first.called():
             self.first_steps = first
@@ -50,7 +53,10 @@ class GraphCall:
         """None, and nothing submitted, where a call would block."""
         inputs = self.check(given)
         recording.runs(self)
-        outputs = self.session.try_call(inputs)
+        if recording.capturing():
+            outputs = recording.captured(self, inputs, lambda: self.session.try_call(inputs))
+        else:
+            outputs = self.session.try_call(inputs)
         return None if outputs is None else self.results.build(iter(outputs))
 
     def check(self, given: Given) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from sluice import _C
 
 _running: trace | None = None
+_capture: Any = None  # sluice.utils.capture
 
 
 class trace:
@@ -90,6 +91,29 @@ def runs(call: Any) -> None:
     """Told of each call of a graph before it submits a step."""
     if _running is not None:
         _running.watch(call)
+
+
+def capture_with(capture: Any) -> None:
+    """From now on `capture` is told of each step (None: nobody is)."""
+    global _capture
+    if capture is not None and _capture is not None:
+        raise RuntimeError("capture: one runs already; end it first")
+    _capture = capture
+
+
+def capturing() -> bool:
+    """Whether somebody is told."""
+    return _capture is not None
+
+
+def captured(call: Any, inputs: Any, submit: Any) -> Any:
+    """The results of submit(), a step of a call; None where it gave none. REQUIRES: capturing()."""
+    capture = _capture
+    capture.begin_step(call, inputs)
+    outputs = submit()
+    if outputs is not None:
+        capture.end_step(outputs)
+    return outputs
 
 
 def running() -> bool:

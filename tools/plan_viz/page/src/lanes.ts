@@ -33,7 +33,9 @@ export class LanesView {
   private rows: Rows = { rows: [], height: 0, requestRows: [], requestY: 0 };
   private of: Run[] = [];
   private scale: Scale = scale(LEFT, LEFT + 1, 0, 1);
-  arrows = 0;  // that were drawn last
+  private columns = { from: 0, to: -1, top: 0, height: 0, fill: "", alpha: 1 };  // that look alike, to be drawn as one
+  arrows = 0;   // that were drawn last
+  visited = 0;  // firings and kernels that the last drawing has looked at
   constructor(readonly canvas: HTMLCanvasElement, readonly plan: Plan) {}
 
   private layout(runs: Run[]): void {
@@ -54,6 +56,7 @@ export class LanesView {
 
   draw(runs: Run[], width: number, least: number, top: number, visible: number, bright: Bright): void {
     this.layout(runs);
+    this.visited = 0;
     const colors = theme(), height = Math.max(this.rows.height, least), pen = sized(this.canvas, width, height);
     this.scale = scale(LEFT, width - 8, state.t0, state.t1);
     pen.fillStyle = colors.panel;
@@ -144,6 +147,7 @@ export class LanesView {
     };
     for (let i = lowerBound(list, f => run.end[f], s.t0); i < list.length; ++i) {
       const f = list[i], actor = run.actor[f];
+      ++this.visited;
       if (run.begin[f] > s.t1) break;
       const a = s.x(run.begin[f]), b = s.x(run.end[f]), on = state.selected?.kind === "actor" && state.selected.index === actor;
       if (b < painted && !on) {  // nothing of it would be seen: on to the next pixel
@@ -173,6 +177,7 @@ export class LanesView {
     const s = this.scale, ending = (i: number): number => run.spanEnd[i];
     for (let i = lowerBound(list, ending, s.t0); i < list.length; ++i) {
       const v = list[i];
+      ++this.visited;
       if (run.spanBegin[v] > s.t1) break;
       const a = s.x(run.spanBegin[v]), b = s.x(run.spanEnd[v]), kernel = run.kernel[v];
       const on = state.selected?.kind === "kernel" && state.selected.index === kernel;
@@ -182,6 +187,7 @@ export class LanesView {
         if (run.spanEnd[list[next - 1]] > s.t(column + 1.5)) --next;  // it is to be seen itself
         if (next - i > 1) { this.drawColumn(pen, run, list, i, next, column, y, bright); i = next - 1; continue; }
       }
+      this.drawColumns(pen);
       const off = !this.lit(run, run.firing[v]) || bright.kernels && !bright.kernels[kernel];
       const fill = color(this.plan.op(kernel)), met = Math.min(b, s.x(run.met[v]));  // faint while a collective waits for other ranks
       pen.fillStyle = fill;
@@ -193,19 +199,32 @@ export class LanesView {
       const from = Math.max(met, s.left);
       if (!off) label(pen, this.plan.op(kernel), from, y + KERNEL / 2, b - from, inkOn(fill));
     }
+    this.drawColumns(pen);
   }
   private drawColumn(pen: CanvasRenderingContext2D, run: Run, list: Int32Array, from: number, to: number, column: number, y: number, bright: Bright): void {
     const sum = sumsOf(run, list), s = this.scale, share = Math.min(1, (sum[to] - sum[from]) / (s.t(column + 1) - s.t(column)));
     let longest = from, dim = bright.kernels !== null;
-    for (let i = from, step = Math.max(1, (to - from) >> 4); i < to; i += step) {
+    for (let i = from, step = Math.max(1, (to - from) >> 3); i < to; i += step) {
+      ++this.visited;
       if (run.spanEnd[list[i]] - run.spanBegin[list[i]] > run.spanEnd[list[longest]] - run.spanBegin[list[longest]]) longest = i;
       if (bright.kernels && bright.kernels[run.kernel[list[i]]]) dim = false;
     }
-    pen.globalAlpha = dim ? .18 : 1;
-    pen.fillStyle = color(this.plan.op(run.kernel[list[longest]]));
-    const h = Math.max(2, share * KERNEL);
-    pen.fillRect(column, y + KERNEL - h, 1, h);
+    const height = Math.max(2, Math.round(share * KERNEL)), top = y + KERNEL - height, fill = color(this.plan.op(run.kernel[list[longest]])), alpha = dim ? .18 : 1;
+    const c = this.columns;
+    if (c.to !== column || c.height !== height || c.fill !== fill || c.alpha !== alpha) {
+      this.drawColumns(pen);
+      Object.assign(c, { from: column, top, height, fill, alpha });
+    }
+    c.to = column + 1;
+  }
+  private drawColumns(pen: CanvasRenderingContext2D): void {
+    const c = this.columns;
+    if (c.to < 0) return;
+    pen.globalAlpha = c.alpha;
+    pen.fillStyle = c.fill;
+    pen.fillRect(c.from, c.top, c.to - c.from, c.height);
     pen.globalAlpha = 1;
+    c.to = -1;
   }
 
   pick(x: number, y: number): Hit | null {

@@ -13,6 +13,7 @@ import { colorOps, dark } from "./palette";
 import { drawPlayer, startPlayer, stepReplay, toggle } from "./player";
 import { startPointer } from "./pointer";
 import { requestEdges } from "./rows";
+import { Choices, drawChoices } from "./slots";
 import { change, FOLDS, Kind, onChange, readHash, setWindow, shownRun, shownRuns, State, state, totalTime, ViewName } from "./state";
 import { Tables } from "./tables";
 import { moments, tokensOf } from "./tokens";
@@ -91,6 +92,7 @@ function drawBar(): void {
     press("Fit", "Show all (f)", fit);
   }
   if (state.view === "memory") bar.append(choice("Space", plan.data.spaces.map((s, i) => [String(i), s]), String(state.space), v => change({ space: +v })));
+  if (state.view !== "compare") drawChoices(bar, plan, state.choices, choose);
   if (state.view === "compare") press("Only the other", "Leave the first plan", () => show(state.other!.data));
 }
 
@@ -163,6 +165,13 @@ function drawFrame(): void {
   scroll.classList.toggle("fixed", state.view !== "lanes");
   const most = innerHeight * .62, height = state.view === "lanes" ? Math.min(most, Math.max(270, lanes.height(shownRuns()) + 130)) : most;
   document.documentElement.style.setProperty("--stage-height", height + "px");
+}
+
+// Another number of slots: the same plan otherwise, so what is looked at stays.
+function choose(data: PlanData): void {
+  const { view, fold, space } = state;
+  show(data, state.other && state.other.data);
+  change({ view, fold, space });
 }
 
 function show(data: PlanData, other: PlanData | null = null): void {
@@ -239,7 +248,8 @@ function start(): void {
   startOverview();
   startDrop();
   startPointer(canvas, { redraw, fit, views: () => ({ lanes, graph, memory }) });
-  const [first, second] = JSON.parse($("data").textContent!) as PlanData[];
+  const [first, second, ...choices] = JSON.parse($("data").textContent!) as PlanData[];
+  state.choices = new Choices(choices);
   show(first, second ?? null);
   readHash();
   startLive();

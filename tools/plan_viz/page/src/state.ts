@@ -1,6 +1,7 @@
 // What the page shows. All of it that matters to others stands in the address.
 import { Live } from "./live";
 import { Plan, Run } from "./model";
+import { Choices } from "./slots";
 import { lastItem } from "./way";
 
 export type Kind = "kernel" | "actor" | "register" | "request" | "buffer" | "item";  // an item is a step of the plan
@@ -23,11 +24,12 @@ export interface State {
   tab: string;
   space: number;               // of the memory view
   live: Live | null;           // the process that runs the plan right now
+  choices: Choices;            // of numbers of slots
 }
 
 export const state: State = {
   plan: null as unknown as Plan, other: null, run: 0, view: "lanes", selected: null, words: [], t0: 0, t1: 1, at: -1, cycle: false,
-  fold: "module", open: new Set(), tab: "", space: 0, live: null,
+  fold: "module", open: new Set(), tab: "", space: 0, live: null, choices: new Choices([]),
 };
 
 // The run whose time the views share; of several, the measured one.

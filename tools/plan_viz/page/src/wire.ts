@@ -13,10 +13,7 @@ export interface PlanData {
     n: string[]; op: number[]; attrs: number[]; source: number[]; module: number[]; role: number[]; why: number[];
     cost: number[]; group: number[]; workspace: number[]; inputs: number[]; outputs: number[]; base: number[]; type: number[];
   };
-  registers: {
-    n: string[]; producer: number[]; quota: number[]; bytes: number[]; emit: number[]; initial: number[]; inPlace: number[];
-    peak: number[]; events: number[]; slots: number[];
-  };
+  registers: RegisterColumns;
   edges: { count: number; reg: number[]; consumer: number[]; take: number[]; hold: number[] };
   budget: number; spaces: string[]; arenas: { n: string; space: number; bytes: number }[];
   buffers: { n: string[]; arena: number[]; offset: number[]; bytes: number[] };
@@ -26,6 +23,11 @@ export interface PlanData {
   sources: Record<string, { line: number; first: number; lines: string[] }>;
   strings: string[];
   runs: RunData[];
+}
+
+export interface RegisterColumns {
+  n: string[]; producer: number[]; quota: number[]; bytes: number[]; emit: number[]; initial: number[]; inPlace: number[];
+  peak: number[]; events: number[]; slots: number[];
 }
 
 export interface StreamData { n: string; d: string; r: number; k: string; c: number }
