@@ -90,7 +90,7 @@ def test_a_slow_function_is_as_fast_as_set_by_hand_within_the_budget(repetitions
         best = min(Ticks(costs, s, cores).rate() for s in by_hand if chooser.bytes(costs, s) <= memory)
         chosen = Ticks(costs, choice.setting, cores).rate()
         assert chosen <= best / 0.9, (seed, str(choice), chosen, best)
-        assert choice.seconds == pytest.approx(chosen, rel=0.15), (seed, str(choice), chosen)
+        assert choice.seconds == pytest.approx(chosen, rel=0.25), (seed, str(choice), chosen)
         worst = max(worst, chosen / best)
     count(f"autotuned input, at worst {1 / worst:.2f} of the best by hand", rounds, "pipelines")
 
