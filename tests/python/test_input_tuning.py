@@ -1,5 +1,6 @@
 """Pipelines that choose workers, cores and batches in work by themselves, within a budget of memory."""
 
+import gc
 import random
 import re
 import threading
@@ -14,6 +15,13 @@ from sluice.data._tuning import Chooser, Costs, Setting, forecast
 pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes:UserWarning")
 MIB = 1 << 20
 TICK = 0.05e-3  # seconds
+
+
+@pytest.fixture(autouse=True)
+def workers_end():
+    """Those of pipelines that a test has left, before other tests count what a process has open."""
+    yield
+    gc.collect()
 
 
 class Ticks:
