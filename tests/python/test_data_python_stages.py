@@ -1,5 +1,6 @@
 """sluice.data: functions of Python in processes that are slow, fail, die or do not end."""
 
+import gc
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -159,6 +161,20 @@ def test_samples_say_what_they_are_like():
     assert calls == []
     first_fails = samples().map(lambda s: s // min(s, 1), workers=1).batch(6).on_error("skip")
     assert plain(first_fails)[0] == [1, 2, 3, 4, 5]
+
+
+def test_a_pipeline_that_nobody_has_any_more_ends_its_workers():
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    pipeline, before = samples().map(busy, workers=2, timeout=LIMIT).batch(4), descriptors()
+    batches = iter(pipeline)
+    next(batches)
+    assert descriptors() > before
+    gone = weakref.ref(pipeline)
+    del pipeline, batches
+    gc.collect()
+    assert gone() is None and descriptors() <= before + 2  # of the engine's own
 
 
 LEFT = """

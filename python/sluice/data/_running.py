@@ -6,6 +6,7 @@ import collections
 import copy
 import dataclasses
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -122,16 +123,19 @@ class Errors:
 
 
 class Plan:
-    """The pipeline as a graph of its own."""
+    """The pipeline as a graph of its own. It belongs to the pipeline and does not keep it: the session has the source, and no collector of
+    garbage looks into sessions."""
 
     def __init__(self, pipeline: Any, place: Place, cores: int | None = None) -> None:
         from sluice.nn import Graph
 
+        owner = weakref.proxy(pipeline)
+
         class Input(Graph):
             def build(self) -> Any:
-                return pipeline._traced(feed, pipeline._metered())
+                return owner._traced(feed, owner._metered())
 
-        self.feed = feed = Feed(pipeline, place)
+        self.feed = feed = Feed(owner, place)
         self.graph = Input(name="input")
         self.graph.config.set_cores(cores or pipeline._cores())  # the source computes next to nothing, and needs no core of its own
         self.flying: collections.deque[Any] = collections.deque()
