@@ -13,14 +13,14 @@ from typing import Any, Iterator
 
 from sluice._C import Tensor
 from sluice.data import _combined, _layouts, _sources, augment as augment, records as _records
+from sluice.data._disk_table import DiskTable as DiskTable
 from sluice.data._order import Interleaved
 from sluice.data._pipeline import Errors as Errors, Pipeline as Pipeline
 from sluice.data._stages import Crop as Crop, central_crop as central_crop, random_resized_crop as random_resized_crop
 from sluice.data.records import Writer as RecordWriter
 
-__all__ = ["Crop", "Errors", "Pipeline", "RecordWriter", "arrays", "augment", "central_crop", "cifar", "coco", "csv", "dataset", "images",
-           "interleave", "lines", "mnist", "parquet", "random_resized_crop", "read_records", "records", "tar", "torch_iter",
-           "voc", "zip"]
+__all__ = ["Crop", "DiskTable", "Errors", "Pipeline", "RecordWriter", "arrays", "augment", "central_crop", "cifar", "coco", "csv", "dataset",
+           "images", "interleave", "lines", "mnist", "parquet", "random_resized_crop", "read_records", "records", "tar", "torch_iter", "voc", "zip"]
 
 read_records = _records.read
 
