@@ -113,8 +113,6 @@ LEFT_OUT = [
             "several shapes", _words("enable_shared share_from"), where="nn.Graph$"),
     LeftOut("switches that say what a graph is for", "a graph trains when build() has a backward pass and it has an optimizer",
             _words("training"), where="Graph(.config)?$"),
-    LeftOut("a search of placements that is switched on", "the compiler chooses the SBP of every value that you leave open",
-            r"^(enable_auto_parallel|set_auto_parallel)", where="config$"),
 ]
 
 
