@@ -46,6 +46,7 @@ void check_option(const OptionFacts& facts, const T& value, const T& initial) {
 // A value as a plan keeps it.
 inline Attr option_attr(bool value) { return value; }
 inline Attr option_attr(int value) { return int64_t{value}; }
+inline Attr option_attr(double value) { return value; }
 inline Attr option_attr(uint64_t value) { return static_cast<int64_t>(value); }
 inline Attr option_attr(const std::string& value) { return value; }
 inline Attr option_attr(const DeviceId& value) { return value.str(); }

@@ -29,9 +29,31 @@ struct Boxing {
   std::string from, to;  // "P on sim:0-1"
   double bytes = 0;      // that travel between devices
 };
+// What a choice of layouts costs a step: bytes that travel between devices, in how many conversions, and what the first
+// device computes.
+struct LayoutCost {
+  double bytes = 0, flops = 0;
+  int conversions = 0;
+};
+// A way for a value to lie, with what the whole graph costs then, where all others lie as they were chosen.
+struct LayoutCandidate {
+  std::string value;  // a variable, or the user's line of a to_global; of values that are alike, the first
+  int alike = 1;      // values that lie in the same way
+  std::string type, sbp;
+  LayoutCost cost;
+  double total = 0;  // as the options weigh the cost
+  bool chosen = false;
+};
+// What was looked at to find the cheapest layouts (compiler/sbp_search.h).
+struct LayoutSearch {
+  std::vector<LayoutCandidate> candidates;  // value by value
+  LayoutCost greedy, found;
+  int tried = 0;  // whole plans of layouts; 0: there was no search
+};
 struct Partition {
   std::vector<plan::Shard> inputs, outputs, shards;  // each in the order of the plan's graph; `shards` are variables
   std::vector<Boxing> boxings;                       // in program order
+  LayoutSearch search;
 };
 
 // The part of a graph that a foreign backend takes (pass "offload").

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "compiler/compiler.h"
@@ -31,6 +32,10 @@ void check_together(const CompileOptions& options) {
                     options.concurrency, options.ranks > 1 ? fmt::format(" with {} ranks", options.ranks) : ""),
         {{"option", std::string("concurrency")}, {"value", int64_t{0}}});
   }
+  for (const auto& [name, weight] :
+       {std::pair("sbp_compute_ratio", options.sbp_compute_ratio), std::pair("sbp_wait_bytes", options.sbp_wait_bytes)})
+    SLUICE_CHECK(std::isfinite(weight) && weight >= 0, "{}: {}; must be a finite number, and not negative", name,
+                 weight);
   SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
   for (const std::string& name : options.disabled_passes) {
     const std::vector<std::string> known = pass_names();
@@ -57,6 +62,7 @@ void add_value(Key& key, Granularity value) { key.add(value); }
 void add_value(Key& key, bool value) { key.add(value); }
 void add_value(Key& key, int value) { key.add(value); }
 void add_value(Key& key, uint64_t value) { key.add(value); }
+void add_value(Key& key, double value) { key.add(value); }
 void add_value(Key& key, const std::string& value) { key.add(value); }
 void add_value(Key& key, const DeviceId& value) { key.add(value); }
 void add_value(Key& key, const plan::Machine& value) { key.add(plan::to_json(value)); }

@@ -50,6 +50,7 @@ class Inference final : public graph::GraphBuilder {
   // The places in which the outputs of the next top-level call have to be in the end; a call with a wish is not taken
   // apart.
   std::vector<std::optional<Lay>> wishes;
+  const NdSbp* asked = nullptr;  // of the next call of to_global, in place of what it says
 
   void add(const Lay& lay) { plan_.values.push_back(lay); }
   void reside(ValueId variable, const Residence& residence) {
@@ -69,7 +70,7 @@ class Inference final : public graph::GraphBuilder {
     if (is_to_global(op)) {
       const auto [mesh, sbp] = ops::placement_of(attrs);
       next_ = {index_of(plan_, mesh), {}};
-      for (const Sbp& along : sbp.axes()) next_.rows.push_back({{along}, {along}});
+      for (const Sbp& along : (asked != nullptr ? *asked : sbp).axes()) next_.rows.push_back({{along}, {along}});
     } else if (&op == &ops::global_like_op()) {
       next_ = like(lay(node.inputs[0]), lay(node.inputs[1]));
     } else {
@@ -285,7 +286,8 @@ class Inference final : public graph::GraphBuilder {
 };
 
 // The places in which variables may lie: on the mesh on which all their readers are.
-std::vector<Residence> residences(const graph::Graph& graph, SbpPlan& plan, const Components* components) {
+std::vector<Residence> residences(const graph::Graph& graph, SbpPlan& plan, const Components* components,
+                                  const SbpChoices* choices) {
   // The mesh of every node, were all variables outside.
   std::vector<int> mesh(graph.values().size(), Lay::kOff);
   std::vector<Residence> homes(graph.variables().size());
@@ -321,6 +323,10 @@ std::vector<Residence> residences(const graph::Graph& graph, SbpPlan& plan, cons
                    ? Residence{}
                    : Residence{index_of(plan, component->second.mesh), true, component->second.sbp};
   }
+  for (size_t v = 0; choices != nullptr && v < homes.size(); ++v) {
+    const auto choice = choices->variables.find(graph.variables()[v].name);
+    if (choice != choices->variables.end() && homes[v].mesh >= 0) homes[v] = {homes[v].mesh, true, choice->second};
+  }
   for (size_t v = 0; v < homes.size(); ++v)
     SLUICE_CHECK(homes[v].mesh < 0 || !homes[v].sbp.any(Sbp::Kind::kPartialSum),
                  "to_global: variable '{}' is asked to lie as {}; a variable must lie as S or B",
@@ -334,12 +340,12 @@ bool is_global(const graph::Graph& graph) {
   return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& n) { return is_to_global(*n.op); });
 }
 
-SbpPlan infer_sbp(graph::Graph source, const Components* components) {
+SbpPlan infer_sbp(graph::Graph source, const Components* components, const SbpChoices* choices) {
   SbpPlan plan;
   graph::Rewriter rewriter(source);
   Inference inference(plan, rewriter.target(), 0, std::make_shared<Inference::Prices>());
   const ExecutorScope scope(inference);
-  const std::vector<Residence> homes = residences(source, plan, components);
+  const std::vector<Residence> homes = residences(source, plan, components, choices);
   plan.values.assign(rewriter.target().values().size(), Lay{});
   for (const graph::Input& input : rewriter.target().inputs()) {
     if (components == nullptr || !components->contains(input.name)) continue;
@@ -350,7 +356,11 @@ SbpPlan infer_sbp(graph::Graph source, const Components* components) {
   std::vector<int> update_of(source.values().size(), -1);
   for (size_t v = 0; v < homes.size(); ++v)
     if (source.variables()[v].update != kNoValue) update_of[source.variables()[v].update] = static_cast<int>(v);
-  for (const Node& node : source.nodes()) {
+  for (size_t n = 0; n < source.nodes().size(); ++n) {
+    const Node& node = source.nodes()[n];
+    inference.asked = nullptr;
+    if (choices != nullptr && choices->moves.contains(static_cast<int>(n)))
+      inference.asked = &choices->moves.at(static_cast<int>(n));
     inference.context = graph::Rewriter::context_of(node);
     inference.wishes.clear();
     for (size_t o = 0; o < node.outputs.size(); ++o) {

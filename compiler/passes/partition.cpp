@@ -3,8 +3,10 @@
 #include <tuple>
 
 #include "compiler/boxing_path.h"
+#include "compiler/collective_buckets.h"
 #include "compiler/pass.h"
 #include "compiler/sbp_infer.h"
+#include "compiler/sbp_search.h"
 #include "graph/ops/global.h"
 #include "graph/rewriter.h"
 
@@ -237,10 +239,12 @@ class Partitioner {
 
 int partition(graph::Graph& graph, PassContext& context) {
   if (!is_global(graph)) return 0;
-  SbpPlan plan = infer_sbp(graph, context.options.ranks > 1 ? &context.options.components : nullptr);
+  SbpPlan plan = choose_sbp(graph, context.options, &context.partition.search);
   int split = 0;
   for (const SplitCall& call : plan.calls) split += call.mesh >= 0;
   graph = Partitioner(std::move(plan), context).run();
+  if (context.options.collective_bytes > 0 && context.options.ranks > 1)
+    split += fuse_collectives(graph, context.options.collective_bytes, context.options.collective_ops);
   return split;
 }
 

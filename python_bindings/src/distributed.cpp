@@ -21,7 +21,7 @@ struct PyWorld {
 };
 
 void make_world(PyWorld* self, int rank, int size, const std::string& host, int port, const std::string& token,
-                double timeout, double heartbeat, int local_rank) {
+                double timeout, double heartbeat, int local_rank, const std::string& carrier) {
   const auto limit = [](double seconds, const char* name) {
     SLUICE_CHECK(seconds > 0 && seconds < 1e6, "distributed.init: {} is {} s; it must be positive, at most 1000000",
                  name, seconds);
@@ -34,6 +34,7 @@ void make_world(PyWorld* self, int rank, int size, const std::string& host, int 
   options.token = token;
   options.timeout = limit(timeout, "timeout");
   options.heartbeat = limit(heartbeat, "heartbeat");
+  options.carrier = carrier;
   std::shared_ptr<World> world;
   std::vector<int> local_ranks(size);
   {
@@ -99,7 +100,8 @@ Tensor scaled(const Tensor& t, int64_t times, int64_t by, const char* what) {
 void bind_distributed(nb::module_& m) {
   nb::class_<PyWorld>(m, "World", "The ranks of a job, as one of them sees it; sluice.distributed makes it.")
       .def("__init__", &make_world, nb::arg("rank"), nb::arg("size"), nb::arg("host"), nb::arg("port"),
-           nb::arg("token"), nb::arg("timeout"), nb::arg("heartbeat"), nb::arg("local_rank"))
+           nb::arg("token"), nb::arg("timeout"), nb::arg("heartbeat"), nb::arg("local_rank"),
+           nb::arg("carrier") = kGloo)
       .def_prop_ro("rank", [](const PyWorld& self) { return self.world->rank(); })
       .def_prop_ro("size", [](const PyWorld& self) { return self.world->size(); })
       .def_prop_ro(

@@ -59,6 +59,7 @@ nb::list inputs_of(GraphSession& session);
 nb::list passes_of(const CompileResult& result);
 nb::list layouts_of(const GraphSession& session);
 nb::list conversions_of(const GraphSession& session);
+nb::tuple layout_search_of(const GraphSession& session);
 nb::list sources_of(const GraphSession& session);
 
 void bind_bound_call(nb::module_& m);

@@ -57,6 +57,7 @@ template <class T>
 const char* kind_of() {
   if constexpr (std::is_same_v<T, bool>) return "bool";
   if constexpr (std::is_same_v<T, int> || std::is_same_v<T, uint64_t>) return "int";
+  if constexpr (std::is_same_v<T, double>) return "float";
   if constexpr (std::is_same_v<T, Timeout>) return "seconds";
   if constexpr (std::is_same_v<T, plan::Machine>) return "file";
   if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, Granularity>) return "str";

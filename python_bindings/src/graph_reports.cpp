@@ -126,6 +126,17 @@ nb::list conversions_of(const GraphSession& session) {
   return list;
 }
 
+// What the search for layouts has looked at: (what the greedy ones cost, what those found do, plans tried, candidates),
+// a cost being (bytes, conversions, flops) and a candidate (value, alike, type, sbp, cost, total, chosen).
+nb::tuple layout_search_of(const GraphSession& session) {
+  const auto tuple_of = [](const LayoutCost& c) { return nb::make_tuple(c.bytes, c.conversions, c.flops); };
+  const LayoutSearch& search = session.compiled().partition.search;
+  nb::list candidates;
+  for (const LayoutCandidate& c : search.candidates)
+    candidates.append(nb::make_tuple(c.value, c.alike, c.type, c.sbp, tuple_of(c.cost), c.total, c.chosen));
+  return nb::make_tuple(tuple_of(search.greedy), tuple_of(search.found), search.tried, candidates);
+}
+
 // The layout of each traced node's first output: ("S(0)", its devices), without devices where it is on one.
 nb::list layouts_of(const GraphSession& session) {
   const compiler::SbpPlan plan = session.layouts();

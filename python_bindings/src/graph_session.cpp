@@ -190,6 +190,7 @@ void bind_graph_plan(nb::class_<PyGraph>& graph) {
           "running_plan_json", [](PyGraph& g) { return plan::to_json(g.get()->running_plan()); }, Release())
       .def("ledger", [](PyGraph& g) { return ledger_of(g.get()->running_plan()); })
       .def("layouts", [](PyGraph& g) { return layouts_of(*g.get()); })
+      .def("layout_search", [](PyGraph& g) { return layout_search_of(*g.get()); })
       .def("conversions", [](PyGraph& g) { return conversions_of(*g.get()); })
       .def("sources", [](PyGraph& g) { return sources_of(*g.get()); })
       .def("offload", [](PyGraph& g) { return offload_of(g.get()->compiled()); })

@@ -13,6 +13,7 @@
 namespace sluice::collective {
 
 inline constexpr size_t kMaxToken = 64;
+inline constexpr const char* kGloo = "gloo";
 
 struct WorldOptions {
   int rank = 0;
@@ -23,6 +24,9 @@ struct WorldOptions {
   std::chrono::milliseconds timeout{300000};
   // A rank not heard of for so long counts as hung: stopped, or cut off from the network.
   std::chrono::milliseconds heartbeat{10000};
+  // What carries messages: Gloo over connections of our own, or what register_carrier() has (carrier.h), which then
+  // finds the ranks, too.
+  std::string carrier = kGloo;
 };
 
 // Connections to all ranks, by rank (none to itself). Throws kValue for options that cannot be or differ between ranks

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "streams/collective/carrier.h"
 #include "streams/collective/gloo.h"
 #include "streams/collective/links.h"
 
@@ -19,13 +20,20 @@ std::vector<int> all_ranks(const WorldOptions& options) {
 
 }  // namespace
 
-World::World(const WorldOptions& options) : World(options, meet(options)) {}
+World::World(const WorldOptions& options)
+    : World(options, options.carrier == kGloo ? meet(options) : std::vector<Socket>()) {}
 
 World::World(const WorldOptions& options, std::vector<Socket> sockets)
     : options_(options),
-      links_(std::make_shared<Links>(options.rank, std::move(sockets), options.heartbeat)),
-      all_(make_gloo_communicator(links_, all_ranks(options), 0, options.timeout)),
-      control_(make_gloo_communicator(links_, all_ranks(options), 1, options.timeout)) {}
+      carrier_(options.carrier == kGloo ? nullptr : make_carrier(options)),
+      links_(carrier_ ? nullptr : std::make_shared<Links>(options.rank, std::move(sockets), options.heartbeat)),
+      all_(make(all_ranks(options), 0)),
+      control_(make(all_ranks(options), 1)) {}
+
+std::unique_ptr<Communicator> World::make(const std::vector<int>& ranks, uint32_t channel) const {
+  if (carrier_) return make_message_communicator(carrier_, options_, ranks, channel);
+  return make_gloo_communicator(links_, ranks, channel, options_.timeout);
+}
 
 std::vector<std::shared_ptr<World>> World::in_one_process(int size) {
   std::vector<std::vector<Socket>> sockets(size);
@@ -54,13 +62,15 @@ std::unique_ptr<Communicator> World::communicator(const std::vector<int>& ranks,
                fmt::join(ranks, ", "), size(), rank());
   SLUICE_CHECK(channel >= kFirstChannel && channel < kEndOfChannels,
                "distributed: channel {}; it must be from {} to {}", channel, kFirstChannel, kEndOfChannels - 1);
-  return make_gloo_communicator(links_, ranks, channel, options_.timeout);
+  return make(ranks, channel);
 }
 
-void World::forbid_looks() { links_->forbid_looks(); }
-void World::fail(const std::string& text) noexcept { links_->fail(text); }
-void World::leave(const std::string& failure) noexcept { links_->leave(failure); }
-Status World::failure() const { return links_->failure(); }
-int World::failed_rank() const { return links_->failed_rank(); }
+void World::forbid_looks() {
+  if (links_) links_->forbid_looks();
+}
+void World::fail(const std::string& text) noexcept { carrier_ ? carrier_->fail(text) : links_->fail(text); }
+void World::leave(const std::string& failure) noexcept { carrier_ ? carrier_->leave(failure) : links_->leave(failure); }
+Status World::failure() const { return carrier_ ? carrier_->failure() : links_->failure(); }
+int World::failed_rank() const { return carrier_ ? carrier_->failed_rank() : links_->failed_rank(); }
 
 }  // namespace sluice::collective

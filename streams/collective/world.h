@@ -12,6 +12,7 @@
 
 namespace sluice::collective {
 
+class Carrier;
 class Links;
 
 inline constexpr uint32_t kFirstChannel = 16;  // those below are the world's own
@@ -55,7 +56,9 @@ class World {
 
  private:
   World(const WorldOptions& options, std::vector<Socket> sockets);
+  std::unique_ptr<Communicator> make(const std::vector<int>& ranks, uint32_t channel) const;
   const WorldOptions options_;
+  const std::shared_ptr<Carrier> carrier_;  // null: links_
   const std::shared_ptr<Links> links_;
   const std::unique_ptr<Communicator> all_, control_;
   std::atomic<uint32_t> next_channel_{kFirstChannel};

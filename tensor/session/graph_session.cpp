@@ -10,6 +10,7 @@
 #include "base/fix.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "compiler/sbp_search.h"
 #include "graph/ops/global.h"
 #include "graph/tape.h"
 #include "kernels/target.h"
@@ -426,8 +427,7 @@ void GraphSession::synchronize() { impl_->session.wait_all(impl_->options.sessio
 const CompileResult& GraphSession::compiled() const { return impl_->result; }
 const CapturedGraph& GraphSession::captured() const { return impl_->captured; }
 compiler::SbpPlan GraphSession::layouts() const {
-  return compiler::infer_sbp(impl_->captured.graph,
-                             impl_->world != nullptr ? &impl_->options.compile.components : nullptr);
+  return compiler::choose_sbp(impl_->captured.graph, impl_->options.compile);
 }
 bool GraphSession::of_ranks() const { return impl_->world != nullptr; }
 

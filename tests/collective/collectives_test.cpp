@@ -3,16 +3,23 @@
 #include <cstring>
 
 #include "collective/ranks.h"
+#include "support/memory_carrier.h"
 
 namespace sluice::test {
 namespace {
 
 using Ints = std::vector<int64_t>;
 
-class Collectives : public testing::TestWithParam<int> {
+// Over connections, or over what a test registers.
+class Collectives : public testing::TestWithParam<std::tuple<int, std::string>> {
  protected:
   void run(const std::function<void(World&, Communicator&)>& f) {
-    EXPECT_THAT(in_world(GetParam(), f), Each("no error"));
+    const auto& [ranks, carrier] = GetParam();
+    const auto box = std::make_shared<Mailbox>();
+    const std::string name = carrier == kGloo ? carrier : carrier_over(box);
+    EXPECT_THAT(in_world(ranks, f, [&](WorldOptions& options) { options.carrier = name; }), Each("no error"));
+    EXPECT_EQ(box->sent > 0, carrier != kGloo && ranks > 1);
+    for (const auto& [key, messages] : box->messages) EXPECT_TRUE(messages.empty());
   }
 };
 
@@ -117,7 +124,11 @@ TEST_P(Collectives, PointToPointInAnyOrder) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(1, 2, 3, 4, 5));
+INSTANTIATE_TEST_SUITE_P(Ranks, Collectives,
+                         testing::Combine(testing::Values(1, 2, 3, 4, 5), testing::Values(kGloo, "memory")),
+                         [](const auto& info) {
+                           return std::to_string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                         });
 
 // One of those who wait for a rank reads its connection, for all.
 TEST(PointToPoint, ManyThreadsWaitForOneRank) {

@@ -14,6 +14,7 @@ namespace {
 void change(bool& value) { value = !value; }
 void change(int& value) { ++value; }
 void change(uint64_t& value) { ++value; }
+void change(double& value) { value += 1; }
 void change(std::string& value) { value += "x"; }
 void change(Granularity& value) { value = Granularity::kOp; }
 void change(DeviceId& value) { value = {0, DeviceKind::kSim, 1}; }

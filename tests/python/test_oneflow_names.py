@@ -469,8 +469,8 @@ def test_tensors_and_graphs_may_have_attributes_of_users():
     x.idx = 3
     assert x.idx == 3
     with pytest.raises(AttributeError,
-                       match="graph.config has no option 'enable_auto_parallel': Sluice leaves out a search of placements"):
-        sl.nn.Graph().config.enable_auto_parallel
+                       match="graph.config has no option 'training': Sluice leaves out switches that say what a graph is for"):
+        sl.nn.Graph().config.training
     with pytest.raises(AttributeError, match="graph.config has no option 'nothing'$"):
         sl.nn.Graph().config.nothing
 

@@ -16,7 +16,7 @@ NONE = ""
 
 def written_setters() -> Iterator[tuple[str, str]]:
     """(option, method) of the methods of graph.config that are written by hand, by what they set."""
-    for file in ("config.py", "pass_options.py"):
+    for file in ("config.py", "pass_options.py", "auto_parallel.py"):
         for method in ast.walk(ast.parse((CONFIG / file).read_text())):
             if not isinstance(method, ast.FunctionDef) or method.name.startswith("_"):
                 continue

@@ -62,6 +62,14 @@ class CommandLine {
     partition->add_flag("--why", args_.partition.why, "also the nodes that it does not take, each with the reason");
     partition->add_flag("--dot", args_.partition.dot,
                         "a graph for graphviz instead, each cluster in a colour of its own");
+    CLI::App* sbp = view("sbp", "How values may lie over several devices, and the bytes that each way moves");
+    sbp->add_flag("--ignore-user-sbp", args_.sbp.ignore_user, "what to_global says is free, too");
+    sbp->add_option("--compute-ratio", args_.sbp.compute_ratio, "bytes that a floating-point operation counts")
+        ->check(CLI::Range(0.0, 1e9))
+        ->capture_default_str();
+    sbp->add_option("--wait-bytes", args_.sbp.wait_bytes, "bytes that a conversion counts besides its own")
+        ->check(CLI::Range(0.0, 1e18))
+        ->capture_default_str();
     view("json", "The plan itself, in its canonical form");
     view("ir", "The graph the plan was compiled from (graph.txt beside it)");
   }

@@ -10,6 +10,7 @@
 #include "tools/plan_viz/debug/shell.h"
 #include "tools/plan_viz/live.h"
 #include "tools/plan_viz/partition.h"
+#include "tools/plan_viz/sbp_view.h"
 #include "tools/plan_viz/views.h"
 
 namespace sluice::plan_viz {
@@ -30,6 +31,7 @@ struct Arguments {
   LiveOptions live;
   DebugOptions debug;
   PartitionOptions partition;
+  SbpViewOptions sbp;
 };
 
 // Adds the commands and their options, which write to `args`.

@@ -316,6 +316,10 @@ int show_view(const std::string& view, Arguments& args) {
     std::cout << plan_viz::partition_view(graph_of(args), args.partition, args.text, args.json);
     return 0;
   }
+  if (view == "sbp") {
+    std::cout << plan_viz::sbp_view(graph_of(args), args.sbp, args.text, args.json);
+    return 0;
+  }
   if (view == "cost") {
     std::cout << cost_view(args);
     return 0;
@@ -378,6 +382,7 @@ int main(int argc, char** argv) {
       "  plan-viz show PLAN                 devices, streams, actors, kernels, registers\n"
       "  plan-viz devices PLAN              which device runs each kernel, and why\n"
       "  plan-viz partition PLAN --backend B --why    what a foreign backend would take, and why not the rest\n"
+      "  plan-viz sbp PLAN                  how values may lie over several devices, and the bytes that moves\n"
       "  plan-viz mem PLAN                  every byte, per memory space and arena\n"
       "  plan-viz simulate PLAN --steps 6   the predicted period and what limits it\n"
       "  plan-viz bottleneck PLAN           what one more slot or a faster kernel would gain\n"

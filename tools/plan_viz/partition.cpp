@@ -6,25 +6,11 @@
 #include "base/log.h"
 #include "compiler/compiler.h"
 #include "plan/json/json.h"
+#include "tools/plan_viz/any_machine.h"
 #include "tools/plan_viz/text.h"
 
 namespace sluice::plan_viz {
 namespace {
-
-// A machine that has every kernel: which nodes a backend takes does not depend on it.
-class AnyMachine final : public plan::Target {
- public:
-  std::vector<plan::DeviceDesc> devices() const override { return std::vector<plan::DeviceDesc>(1); }
-  bool has_kernel(const std::string&, DeviceKind) const override { return true; }
-  plan::LayoutPreference layouts(const plan::KernelQuery& q) const override {
-    return {std::vector(q.inputs.size(), plan::Layout::kAny), std::vector(q.outputs.size(), plan::Layout::kAny)};
-  }
-  uint64_t workspace_bytes(const plan::KernelQuery&) const override { return 0; }
-  std::vector<plan::InPlacePair> in_place(const plan::KernelQuery&) const override { return {}; }
-  bool can_fuse(const plan::KernelQuery&) const override { return false; }
-  double cost_ns(const plan::KernelQuery&) const override { return 1; }
-  std::string fingerprint() const override { return "any"; }
-};
 
 std::string where_of(const Offload::Node& node) {
   return node.module.empty() ? node.source : node.source.empty() ? node.module : node.module + "  " + node.source;

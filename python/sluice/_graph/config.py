@@ -16,6 +16,7 @@ from sluice._base.json_file import read_json
 from sluice._base.precision import check_precision, precisions
 from sluice.amp.autocast_mode import autocast, get_autocast_dtype
 from sluice._graph import setters
+from sluice._graph.auto_parallel import AutoParallelOptions
 from sluice._graph.foreign import ForeignOptions
 from sluice._graph.micro_batches import MicroBatches
 from sluice._graph.pass_options import PassOptions
@@ -51,7 +52,7 @@ def bytes_of(what: str, given: Any) -> int:
     return int(number * _UNITS[unit])
 
 
-class GraphConfig(setters.Setters, PassOptions, ForeignOptions):
+class GraphConfig(setters.Setters, PassOptions, AutoParallelOptions, ForeignOptions):
     """Set before the first call."""
 
     def __init__(self) -> None:

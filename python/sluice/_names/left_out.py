@@ -98,8 +98,8 @@ LEFT_OUT = [
     LeftOut("memory that is computed again by itself", "use utils.checkpoint, or graph.config.set_memory_budget()",
             _words("remat"),
             where="^sluice$"),
-    LeftOut("embedding tables on disks", "use nn.Embedding with a weight that is split by to_global()", _words("one_embedding"),
-            where="^sluice$"),
+    LeftOut("embedding tables on disks", "use sluice.data.DiskTable, or nn.Embedding with a weight that is split by to_global()",
+            _words("one_embedding"), where="^sluice$"),
     LeftOut("a device's own tensor classes", "use device='cuda'",
             r"^(Bool|Byte|Char|Double|Float|Half|Int|Long|Complex\w+)Tensor$", where="cuda$"),
     LeftOut("answers about GPUs", "sluice.info describes the devices; streams and events are the runtime's",
@@ -112,8 +112,6 @@ LEFT_OUT = [
             "several shapes", _words("enable_shared share_from"), where="nn.Graph$"),
     LeftOut("switches that say what a graph is for", "a graph trains when build() has a backward pass and it has an optimizer",
             _words("training"), where="Graph(.config)?$"),
-    LeftOut("a search of placements that is switched on", "the compiler chooses the SBP of every value that you leave open",
-            r"^(enable_auto_parallel|set_auto_parallel)", where="config$"),
 ]
 
 

@@ -13,6 +13,7 @@ from typing import Any, Iterator
 
 from sluice._C import Tensor
 from sluice.data import _combined, _layouts, _sources, augment as augment, records as _records
+from sluice.data._disk_table import DiskTable as DiskTable
 from sluice.data._limiter import Limiter as Limiter
 from sluice.data._order import Interleaved
 from sluice.data._pipeline import Errors as Errors, Pipeline as Pipeline
@@ -21,9 +22,10 @@ from sluice.data._stages import Crop as Crop, central_crop as central_crop, rand
 from sluice.data._statistics import StageUse as StageUse, Statistics as Statistics
 from sluice.data.records import Writer as RecordWriter
 
-__all__ = ["Crop", "Errors", "Limiter", "Pipeline", "RecordWriter", "Remote", "Server", "StageUse", "Statistics", "arrays", "augment",
-           "central_crop", "cifar", "coco", "csv", "dataset", "images", "interleave", "lines", "mnist", "parquet",
-           "random_resized_crop", "read_records", "records", "remote", "serve", "tar", "torch_iter", "voc", "zip"]
+__all__ = ["Crop", "DiskTable", "Errors", "Limiter", "Pipeline", "RecordWriter", "Remote", "Server", "StageUse",
+           "Statistics", "arrays", "augment", "central_crop", "cifar", "coco", "csv", "dataset", "images", "interleave",
+           "lines", "mnist", "parquet", "random_resized_crop", "read_records", "records", "remote", "serve", "tar",
+           "torch_iter", "voc", "zip"]
 
 read_records = _records.read
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import atexit as _atexit
 import dataclasses as _dataclasses
 import datetime as _datetime
+from typing import Any as _Any, Callable as _Callable
 
 from sluice import _C
 from sluice.distributed import _environment, _failure
@@ -31,13 +32,13 @@ from sluice.errors import RuntimeError, ValueError  # noqa: A004
 __all__ = ["Place", "ReduceOp", "Work", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",
            "broadcast", "default_pg_timeout", "destroy", "gather", "get_local_rank", "get_rank", "get_world_size", "init",
            "is_available", "is_initialized", "recv",
-           "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send"]
+           "reduce", "reduce_scatter", "reduce_scatter_tensor", "register_carrier", "scatter", "send"]
 
 default_pg_timeout = _datetime.timedelta(seconds=300)
 
 
 def init(*, rank: int | None = None, world_size: int | None = None, master: str | None = None, token: str | None = None,
-         timeout: float = default_pg_timeout.total_seconds(), heartbeat: float = 10.0) -> Place:
+         timeout: float = default_pg_timeout.total_seconds(), heartbeat: float = 10.0, carrier: str = "gloo") -> Place:
     """Meets the other ranks of this job; returns the Place of this one, which says where it was read.
 
     Without arguments the place comes from the environment, see `Place.source`. `rank`, `world_size` and `master`
@@ -45,12 +46,16 @@ def init(*, rank: int | None = None, world_size: int | None = None, master: str 
 
     timeout: seconds to wait for the others, here and in each collective.
     heartbeat: seconds after which a rank that shows no sign of life counts as hung. A killed one is noticed at once.
+    carrier: what carries messages between the ranks: "gloo", connections of Sluice's own, or a name of register_carrier(), which then
+        finds the other ranks, too; `master` may be left out.
 
     Raises ValueError for variables that are wrong (by name) or differ between ranks, TimeoutError that names the ranks
     that did not come, OSError when the master's port is taken.
     """
     if _state.world is not None:
         raise RuntimeError("distributed.init: called twice; call destroy() first")
+    if carrier != "gloo" and rank is not None and world_size is not None and master is None:
+        master = "127.0.0.1:0"
     given = [rank is not None, world_size is not None, master is not None]
     if any(given) and not all(given):
         raise ValueError(f"distributed.init: rank is {rank}, world_size is {world_size}, master is {master!r}; give all three, or none "
@@ -68,10 +73,27 @@ def init(*, rank: int | None = None, world_size: int | None = None, master: str 
             place = _dataclasses.replace(place, token=token)
     host, _, port = place.master.rpartition(":")
     _state.world = _C.World(place.rank, place.world_size, host or "127.0.0.1", int(port or 0), place.token, timeout, heartbeat,
-                            place.local_rank)
+                            place.local_rank, carrier)
     _state.place = place
     _failure.watch()
     return place
+
+
+def register_carrier(name: str, make: _Callable[[int, int, float], _Any]) -> None:
+    """Registers what carries messages between ranks instead of Sluice's own connections: a library's, such as MPI's, or those of another
+    network. `init(carrier=name)` asks for it; then all collectives go that way, those of this module and those of plans.
+
+    make(rank, world_size, timeout) returns an object with these methods. They are called from several threads.
+
+    send(to, key, data): takes a message, bytes, for rank `to`; does not wait until that receives it.
+    receive(source, key): the next message of rank `source` with this key, an int, in the order in which they were sent; TimeoutError when
+        none has come in `timeout` seconds.
+    fail(text): from now on receive() raises RuntimeError(text), in every rank, those that wait included.
+    close(): this rank leaves.
+    """
+    if not callable(make) or not isinstance(name, str):
+        raise ValueError(f"distributed.register_carrier: got {name!r} and {make!r}; must be a name, and what makes a carrier")
+    _C.register_carrier(name, make)
 
 
 def destroy() -> None:

@@ -45,6 +45,33 @@ def conversions(graph: Any) -> str:
     rows = [("kind", "module", "from", "to", "bytes")]
     rows += [(kind, module or "(graph)", old, new, f"{bytes:,.0f}") for kind, module, old, new, bytes in found]
     rows.append(("all", "", "", "", f"{sum(bytes for *_, bytes in found):,.0f}"))
-    widths = [max(len(row[i]) for row in rows) for i in range(5)]
-    return "\n".join("  ".join(cell.rjust(w) if i == 4 else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip()
+    return _table(rows, right=1)
+
+
+def _table(rows: list[tuple[str, ...]], right: int) -> str:
+    """Columns, of which the last ones, so many, end at their right."""
+    left = len(rows[0]) - right
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip()
                      for row in rows)
+
+
+def layout_costs(graph: Any) -> str:
+    """A table of what `graph.config.enable_auto_parallel()` has looked at in a compiled graph: for each value that may lie in several
+    ways what a step is predicted to cost then, where all other values lie as they were chosen (`*`). First what the layouts
+    cost that are chosen node by node, and those found."""
+    greedy, found, tried, candidates = graph._call.session.layout_search()
+    if not tried:
+        raise RuntimeError("layout_costs: the graph was compiled without a search; call graph.config.enable_auto_parallel() first")
+
+    def costs(bytes: float, conversions: int, flops: float) -> tuple[str, ...]:
+        return f"{bytes:,.0f}", str(conversions), f"{flops:,.0f}"
+
+    rows = [("value", "type", "sbp", "", "bytes", "conversions", "flops", "cost")]
+    rows += [("node by node", "", "", "", *costs(*greedy), ""), (f"the best of {tried}", "", "", "", *costs(*found), "")]
+    last = None
+    for value, alike, type, sbp, cost, total, chosen in candidates:
+        name = "" if value == last else value if alike == 1 else f"{value} and {alike - 1} alike"
+        rows.append((name, type, sbp, "*" if chosen else "", *costs(*cost), f"{total:,.0f}"))
+        last = value
+    return _table(rows, right=4)

@@ -8,6 +8,7 @@
 #include "plan/verify.h"
 #include "runtime/fixture.h"
 #include "support/alloc_counter.h"
+#include "support/memory_carrier.h"
 #include "support/processes.h"
 #include "support/soak.h"
 
@@ -115,6 +116,22 @@ TEST_P(OnRanks, AllReduceOfManySteps) {  // RAY-09
                              EXPECT_EQ(settled_firings(session, "meet" + std::to_string(world.rank()), 200), 200u);
                            }),
               Each("no error"));
+}
+
+TEST_P(OnRanks, MessagesGoByTheCarrierThatTheJobNames) {  // RAY-10
+  const int n = GetParam();
+  const auto box = std::make_shared<Mailbox>();
+  const auto job = [name = carrier_over(box)](WorldOptions& options) { options.carrier = name; };
+  const auto run = [n](Engine& engine, World& world) {
+    Session session = Session::load(engine, all_reduce_plan(n), {}, with_functions());
+    for (int step = 0; step < 20; ++step) {
+      Floats expected(kN, static_cast<float>(n * (2 * step + 1000 * (n - 1))));
+      for (int64_t i = 0; i < kN; ++i) expected[i] += static_cast<float>(2 * n * i);
+      ASSERT_EQ(result(submit(session, ramp(static_cast<float>(step + 1000 * world.rank())))), expected);
+    }
+  };
+  EXPECT_THAT(with_engines(n, run, job), Each("no error"));
+  EXPECT_GE(box->sent, static_cast<uint64_t>(20 * n * (n - 1)));
 }
 
 TEST_P(OnRanks, EveryCollective) {
