@@ -214,7 +214,7 @@ def package_lines():
     lines += [f"from sluice import {name} as {name}" for name in sorted(sluice._MODULES)] + ["from sluice._C import ops as ops"]
     lines += [f"from {module} import {name} as {name}" for name, module in sluice._LAZY_NAMES.items()]
     for name, member in vars(sluice).items():
-        if isinstance(member, _C.dtype) and name not in vars(_C):
+        if type(member) is _C.dtype and name not in vars(_C):
             lines.append(f"{name}: _DType")
         elif isinstance(member, float):
             lines.append(f"{name}: builtins.float")

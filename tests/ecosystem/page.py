@@ -51,8 +51,8 @@ def _packages(results: dict[str, Any]) -> list[str]:
 
 
 _OF = {"generation": "Texts that models of transformers go on with, each in several ways; the words must be torch's.",
-       "transformers": f"Model types, each from its own config with two layers, few heads and small images, with weights that are drawn anew. "
-                       f"All of the package's {TYPES} types have an answer, many of them about results and gradients alone."}
+       "transformers": "Model types, each from its own config with two layers, few heads and small images, with weights that are drawn anew. "
+                       f"All of the package's {TYPES} types have an answer."}
 _OF_MODELS = "Each against torch with the same state: results, gradients of all parameters, results as a graph, a step of SGD as a graph."
 
 
@@ -61,6 +61,9 @@ def _zoo(name: str, all_cases: dict[str, dict[str, str]]) -> list[str]:
     known = {step: sum(found.get(step) != UNTRIED for found in cases.values()) for step in ZOOS[name][2]}
     right = {step: sum(step not in found and "all" not in found for found in cases.values()) for step in ZOOS[name][2]}
     said = " ".join([*([_OF[name]] if name in _OF else []), *([_OF_MODELS] if ZOOS[name][2] == STEPS else [])])
+    unasked = {step: len(cases) - n for step, n in known.items() if n < len(cases)}
+    if unasked:
+        said += f" Not asked yet: {', '.join(f'{n} about {step}' for step, n in unasked.items())}."
     lines = ["", f"## Models: {name}", "", said, "", "| asked | right |", "|---|---|"]
     lines += [f"| {step} | {n} of {known[step]} |" for step, n in right.items()]
     if excluded := {case: found["excluded"] for case, found in sorted(all_cases.items()) if "excluded" in found}:

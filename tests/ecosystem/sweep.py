@@ -1,13 +1,15 @@
-"""python -m ecosystem.sweep ZOO [--cases WORDS] [--steps WORDS] [--workers N] [--seconds S] [--again TEXT] [--gather]: tries a zoo.
+"""python -m ecosystem.sweep ZOO [--cases WORDS] [--steps WORDS] [--workers N] [--seconds S] [--known] [--again TEXT] [--gather]: tries a zoo.
 
 Each answer is a file of its own, so that programs may share the work, and what has an answer is not tried again. A case that ends its
 process, or takes too long, costs that process only.
---again TEXT: what has an answer with this regular expression in it is tried again.  --gather: writes the answers into results.json.
+--known: begins with the answers of results.json.  --again TEXT: what has an answer with this regular expression in it is tried again.
+--gather: writes the answers into results.json.  Cases are tried in an order that mixes them: what is known early is a sample of all.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import os
@@ -17,14 +19,16 @@ import subprocess
 import sys
 import time
 import warnings
+import zlib
 from pathlib import Path
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Iterable, Iterator, Optional, Sequence
 
 from ecosystem.beside import ROOT
 from ecosystem.compare import STEPS, UNTRIED
 
 FOLDER = ROOT / "build/ecosystem"
 MEMORY = 4 << 30  # resident bytes with which a worker makes room for the next
+CASES = 40  # after which it does so, too
 MORE = 75  # a worker's exit status where others may go on
 WALL = 30  # times the processors' time that a case may take, on a machine with other work
 
@@ -43,6 +47,20 @@ def answered(zoo: str, case: str, steps: Sequence[str]) -> bool:
     file = answer_file(zoo, case)
     found = json.loads(file.read_text()) if file.exists() else dict.fromkeys(steps, UNTRIED)
     return not any(found.get(step) == UNTRIED for step in steps)
+
+
+def begin(zoo: str) -> None:
+    """Takes the answers of results.json for those cases that have none here."""
+    from ecosystem.results import read
+
+    for case, found in read()["zoos"].get(zoo, {}).items():
+        if not answer_file(zoo, case).exists():
+            answer_file(zoo, case).write_text(json.dumps(found, indent=1) + "\n")
+
+
+def mixed(cases: Iterable[str]) -> list[str]:
+    """The cases in an order that has nothing to do with their names, the same each time."""
+    return sorted(cases, key=lambda case: zlib.crc32(case.encode()))
 
 
 def write(zoo: str, case: str, found: Any, steps: Sequence[str]) -> None:
@@ -86,6 +104,27 @@ def claimed(zoo: str, cases: list[str], steps: Sequence[str]) -> Iterator[str]:
             mine.unlink()
 
 
+def unwatched() -> None:
+    """Graphs do not watch for changes after their first call, of which a sweep makes no other: to find what could change takes longer
+    than all else. The pinned cases of the tests do watch."""
+    from sluice._graph import graph
+
+    class Unwatched(graph.Watch):
+        def reading(self, *args: Any, **kwargs: Any) -> Any:
+            return contextlib.nullcontext()
+
+        def finish(self, *args: Any) -> None:
+            pass
+
+        def changed(self, graph: Any) -> Optional[str]:
+            return None
+
+        def identities(self) -> Any:
+            return None
+
+    graph.Watch = Unwatched
+
+
 def work(zoo: str, cases: list[str], steps: Sequence[str], seconds: int) -> int:
     """Tries cases until there is none left, or much memory is in use."""
     import torch
@@ -97,16 +136,18 @@ def work(zoo: str, cases: list[str], steps: Sequence[str], seconds: int) -> int:
     torch.set_num_threads(1)
     if zoo in ("transformers", "generation"):
         transformers_models.both()
-    for case in claimed(zoo, cases, steps):
+    unwatched()
+    gc.disable()  # it would look through millions of objects again and again
+    for number, case in enumerate(claimed(zoo, cases, steps), 1):
         gc.collect()
-        gc.freeze()  # two packages of millions of objects are not looked through again for each case
+        gc.freeze()  # nor for each case
         start = time.monotonic()
         options = {} if zoo == "generation" else {"steps": steps}
         found = tried(zoo, case, seconds=seconds, **options)
         write(zoo, case, found, steps)
         print(f"{zoo} {case}: {found or 'right'} ({time.monotonic() - start:.0f} s)", flush=True)
         pages = int(Path("/proc/self/statm").read_text().split()[1])
-        if pages * os.sysconf("SC_PAGE_SIZE") > MEMORY:
+        if pages * os.sysconf("SC_PAGE_SIZE") > MEMORY or number == CASES:
             return MORE
     return 0
 
@@ -168,6 +209,7 @@ def main() -> int:
     parser.add_argument("--steps", nargs="*", choices=STEPS, default=STEPS)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=120, help="of the processors' time, for a case")
+    parser.add_argument("--known", action="store_true")
     parser.add_argument("--again", metavar="TEXT")
     parser.add_argument("--gather", action="store_true")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -178,6 +220,8 @@ def main() -> int:
     if options.gather:
         print(f"count: {gather(options.zoo)} answers")
         return 0
+    if options.known:
+        begin(options.zoo)
     known = answers(options.zoo)
     again = [case for case, found in known.items() if options.again is not None and re.search(options.again, json.dumps(found))]
     for case in again:
@@ -185,7 +229,7 @@ def main() -> int:
     if options.cases is None and options.again is None:
         from ecosystem.results import ZOOS
 
-        options.cases = list(ZOOS[options.zoo][0])
+        options.cases = mixed(ZOOS[options.zoo][0])
     watch(options.zoo, options.cases if options.cases is not None else again, options.steps, options.workers, options.seconds)
     return 0
 

@@ -38,7 +38,8 @@ def inputs_of(name: str, batch: int) -> tuple[Any, ...]:
     return (images, draw.random(size=shape).astype(np.float32)) if name == "raft_small" else (images,)
 
 
-def run(name: str, batch: int = 2, seconds: int = 400, steps: Sequence[str] = STEPS) -> dict[str, str]:
+def options_of(name: str) -> dict[str, Any]:
+    """Of a model with weights that are drawn."""
     options: dict[str, Any] = {"weights": None}
     if any(kind in name for kind in DETECTION) or "_resnet50" in name or name.startswith(("deeplab", "lraspp")):
         options["weights_backbone"] = None
@@ -48,5 +49,9 @@ def run(name: str, batch: int = 2, seconds: int = 400, steps: Sequence[str] = ST
         options["num_classes"] = 5
         if not name.startswith("ssd"):  # whose size is fixed
             options |= {"min_size": CASES[name], "max_size": CASES[name]}
-    made = [lambda lib=lib: lib.get_model(name, **options) for lib in both()]
+    return options
+
+
+def run(name: str, batch: int = 2, seconds: int = 400, steps: Sequence[str] = STEPS) -> dict[str, str]:
+    made = [lambda lib=lib: lib.get_model(name, **options_of(name)) for lib in both()]
     return check(*made, inputs_of(name, batch), seconds=seconds, steps=steps)

@@ -34,11 +34,19 @@ def of(config: Any, name: str) -> Any:
         return None
 
 
+def without_cache(config: Any) -> None:
+    """Keys and values of earlier tokens are no result."""
+    if type(of(config, "use_cache")) is bool:
+        with contextlib.suppress(Exception):
+            config.use_cache = False
+
+
 def small(config: Any, level: int) -> Any:
     """The config with smaller sizes; each level leaves more as it is."""
     for child in vars(config).values():
         if hasattr(child, "model_type"):
             small(child, level)
+    without_cache(config)
     stages = isinstance(of(config, "depths"), (list, tuple))  # their sizes belong together; one layer each
     before = {name: getattr(config, name) for name in LAYERS if type(of(config, name)) is int and not stages}
     for name, value in before.items():

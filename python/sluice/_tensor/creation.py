@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar, cast
 
 from sluice import _C
 from sluice._C import Tensor, fn
@@ -92,7 +92,10 @@ def _laid(t: Any, memory_format: Any) -> Any:
 float8_made: Any = None  # what these functions make of 8-bit floats; sluice._tensor.float8 sets it
 
 
-def _also_float8(make: Callable[..., Any]) -> Callable[..., Any]:
+_Make = TypeVar("_Make", bound=Callable[..., Any])
+
+
+def _also_float8(make: _Make) -> _Make:
     """A function that makes tensors, of floats of 8 bits, too."""
     @functools.wraps(make)
     def made(*args: Any, dtype: Any = None, **options: Any) -> Any:
@@ -100,7 +103,7 @@ def _also_float8(make: Callable[..., Any]) -> Callable[..., Any]:
             return float8_made(make, dtype, args, options)
         return make(*args, dtype=dtype, **options)
 
-    return made
+    return cast(_Make, made)
 
 
 @_also_float8

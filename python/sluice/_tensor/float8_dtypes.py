@@ -62,7 +62,8 @@ class Float8Dtype:
 
 
 DTYPES = {name: Float8Dtype(name) for name in FORMS}
-float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz = DTYPES.values()
+_dtypes: Any = DTYPES.values()  # to a checker of types they are dtypes like others
+float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz = _dtypes
 
 
 def dtype_named(name: str) -> Float8Dtype:
