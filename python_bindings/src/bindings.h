@@ -103,7 +103,6 @@ void bind_forms(nb::module_& m, nb::module_& fn, nb::class_<Tensor>& tensor);
 void bind_autograd(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_distributed(nb::module_& m);
-void bind_carriers(nb::module_& m);
 void bind_onnx(nb::module_& m);
 void bind_flow(nb::module_& m);
 

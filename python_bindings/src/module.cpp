@@ -31,7 +31,6 @@ NB_MODULE(_C, m) {
   bind_diagnostics(m);
   bind_distributed(m);
   bind_flow(m);
-  bind_carriers(m);
 #ifdef SLUICE_HAS_ONNX
   bind_onnx(m);
 #endif
