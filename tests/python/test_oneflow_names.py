@@ -451,7 +451,7 @@ ABSENT = {"sl": ["FunctionConfig", "tensor_buffer", "boxing", "asyncs", "model",
           "sl.nn.image": ["decode", "Resize"], "sl.env": ["init_rdma"], "sl.global_view": ["global_mode"],
           "sl.nn.utils": ["ContiguousParamsGroup"], "sl.nn.utils.rnn": ["reverse"], "sl.nn.functional": ["scaled_mm"],
           "sl.utils.checkpoint": ["create_selective_checkpoint_contexts"], "sl.profiler": ["itt"], "sl.ones(2)": ["offload",
-                                                                                                                  "to_consistent", "as_subclass", "dim0"],
+                                                                                                                  "to_consistent", "dim0"],
           "sl.nn.Graph": ["build_graph", "share_from"]}
 
 
