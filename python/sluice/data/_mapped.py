@@ -16,7 +16,7 @@ import numpy as np
 
 from sluice._C import Tensor
 from sluice.data._sources import Source, dtype_of, padded
-from sluice.data._tuning import Spent, own_bytes
+from sluice.data._tuning import START_SECONDS, Spent, own_bytes
 
 _TRIED = 10  # samples that are asked what samples are like
 _program_ends = threading.Event()
@@ -239,6 +239,7 @@ class Mapped(Source):
         self._batches: Any = None
         self._settled: Any = (None, [])
         self._last = Spent()
+        self.start_seconds = START_SECONDS  # of a worker
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_batches": None, "_coming": None}
@@ -289,11 +290,14 @@ class Mapped(Source):
         return _Ahead(maker, batches, self.workers, self._timeout) if self.workers else map(maker.make, batches)
 
     def read(self, ids: Any, batch: int) -> list[Any]:
+        begin = None
         if self._batches is None:
-            self._batches = self._made()
+            begin, self._batches = time.perf_counter(), self._made()
         got = next(self._batches, None)
         if got is None:
             raise RuntimeError("data.map: the workers have no more batches")
+        if begin is not None and self.workers:
+            self.start_seconds = max(time.perf_counter() - begin - got[-1].seconds, 0.0) / self.workers
         arrays, rows, bad, self._last = got
         self._settled = (np.array(rows, np.int64), bad) if bad else (None, [])
         return [padded(array, batch) for array in arrays] if batch else arrays

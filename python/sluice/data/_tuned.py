@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from sluice.data._mapped import Mapped
 from sluice.data._running import Plan
 from sluice.data._stages import Decode
 from sluice.data._statistics import StageUse, Statistics, new_meter, of_images, of_padding, of_registers
-from sluice.data._tuning import Choice, Chooser, Costs, Setting, forecast, free_memory, told
+from sluice.data._tuning import START_SECONDS, Choice, Chooser, Costs, Setting, forecast, free_memory, told
 
 _SLUGGISH = 0.02  # another setting must gain more than that, since batches in work are made again
 
@@ -24,6 +26,7 @@ class Tuning:
         self.memory, self.cores = memory, cores
         self.choice: Choice | None = None
         self._plans: dict[int, int] = {}  # bytes by cores
+        self._start = START_SECONDS
 
     def anew(self) -> Tuning:
         return Tuning(self.memory, self.cores)
@@ -51,12 +54,20 @@ class Tuning:
         costs = plan.feed.meter.costs(plan.graph.counters(), now, _bytes(pipeline._source.parts(pipeline._size)), _results(plan))
         if costs is None:
             return False
+        costs = dataclasses.replace(costs, **self._starts(pipeline, plan))
         choice, slow = chooser.choose(costs), forecast(costs, now, self.cores)
         if self.choice is not None and chooser.bytes(costs, now) <= self.memory and choice.seconds > (1 - _SLUGGISH) * slow:
             return False
         self.choice = choice
         told(choice)
         return choice.setting != now
+
+    def _starts(self, pipeline: Any, plan: Any) -> dict[str, float]:
+        """The seconds that a worker takes to start, and the batches of a pass, for which it does."""
+        source = plan.feed._source
+        if isinstance(source, Mapped) and source.workers and source.start_seconds != START_SECONDS:
+            self._start = source.start_seconds
+        return {"start": self._start, "batches": math.inf if pipeline._epochs is None else max(len(pipeline), 1)}
 
     def _chooser(self, pipeline: Any) -> Chooser:
         def plan_bytes(cores: int) -> int:

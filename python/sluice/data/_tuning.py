@@ -21,6 +21,7 @@ _DEPTHS = (1, 2, 3, 4, 6, 8)
 _MOST_WORKERS = 4  # for each core: they take time to start, and memory
 _NO_GAIN = 0.01  # less than that is none
 _WORKER_BYTES = 24 << 20  # of a worker's own, until one has said what it takes
+START_SECONDS = 0.03  # of a worker, until some were started
 
 
 class Setting(NamedTuple):
@@ -47,6 +48,8 @@ class Costs:
     source_bytes: int = 0  # as workers make it
     result_bytes: int = 0  # as it is handed out
     worker_bytes: int = _WORKER_BYTES  # of a process
+    start: float = 0.0  # of a process, until it makes batches
+    batches: float = math.inf  # for which workers are started
 
 
 def bound(costs: Costs, setting: Setting, cores: int) -> float:
@@ -54,7 +57,13 @@ def bound(costs: Costs, setting: Setting, cores: int) -> float:
     made = statistics.fmean(costs.made)
     host = costs.read + (0 if setting.workers else made)
     busy = costs.made_busy + costs.read + costs.kernels + costs.user_busy
-    return max(host, made / max(setting.workers, 1), costs.kernels / setting.cores, statistics.fmean(costs.user), busy / cores)
+    longest = max(host, made / max(setting.workers, 1), costs.kernels / setting.cores, statistics.fmean(costs.user), busy / cores)
+    return longest + _starting(costs, setting)
+
+
+def _starting(costs: Costs, setting: Setting) -> float:
+    """The share of a batch in the start of workers, which each pass has anew."""
+    return setting.workers * costs.start / costs.batches
 
 
 def forecast(costs: Costs, setting: Setting, cores: int) -> float:
@@ -78,7 +87,7 @@ def forecast(costs: Costs, setting: Setting, cores: int) -> float:
         made.append(ready)
         asked.append(max(asked[-1], done[-1]) + draw.choice(costs.user))
     half = _SIMULATED // 2
-    return max((asked[-1] - asked[half]) / (_SIMULATED - half), bound(costs, setting, cores))
+    return max((asked[-1] - asked[half]) / (_SIMULATED - half) + _starting(costs, setting), bound(costs, setting, cores))
 
 
 @dataclasses.dataclass(frozen=True)
