@@ -31,6 +31,17 @@ def test_models_are_right(zoo, case):
     assert not results.tried(zoo, case)
 
 
+def test_the_types_of_transformers_that_are_right():  # ECO-02
+    """What is known of all types; the pinned ones are tried again above."""
+    found = KNOWN["zoos"]["transformers"]
+    asked = {case: wrong for case, wrong in found.items() if "excluded" not in wrong}
+    assert len(found) == transformers_models.TYPES and all(wrong["excluded"] for wrong in found.values() if "excluded" in wrong)
+    right = {step: sum(step not in wrong and "all" not in wrong for wrong in asked.values()) / len(asked) for step in ("forward", "gradient", "graph")}
+    assert right["forward"] >= 0.9 and right["gradient"] >= 0.8 and right["graph"] >= 0.8
+    assert KNOWN["packages"]["transformers"]["import"] == KNOWN["packages"]["transformers"]["of"]
+    assert KNOWN["zoos"]["generation"] and not any(KNOWN["zoos"]["generation"].values())
+
+
 @pytest.mark.parametrize("name", ["einops", "skorch", "accelerate", "pytorch_lightning"])
 def test_examples_have_torchs_results(name):
     assert examples.tried(name) == ""
