@@ -55,7 +55,7 @@ def init(*, rank: int | None = None, world_size: int | None = None, master: str 
     if _state.world is not None:
         raise RuntimeError("distributed.init: called twice; call destroy() first")
     if carrier != "gloo" and rank is not None and world_size is not None and master is None:
-        master = "127.0.0.1:0"
+        master = "127.0.0.1:1"  # nobody listens there
     given = [rank is not None, world_size is not None, master is not None]
     if any(given) and not all(given):
         raise ValueError(f"distributed.init: rank is {rank}, world_size is {world_size}, master is {master!r}; give all three, or none "
