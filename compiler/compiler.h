@@ -29,8 +29,8 @@ struct Boxing {
   std::string from, to;  // "P on sim:0-1"
   double bytes = 0;      // that travel between devices
 };
-// What a choice of layouts costs a step: bytes that travel between devices, in how many conversions, and what the first
-// device computes.
+// The cost that a choice of layouts has in a step: bytes that travel between devices, in how many conversions, and what
+// the first device computes.
 struct LayoutCost {
   double bytes = 0, flops = 0;
   int conversions = 0;
@@ -44,7 +44,7 @@ struct LayoutCandidate {
   double total = 0;  // as the options weigh the cost
   bool chosen = false;
 };
-// What was looked at to find the cheapest layouts (compiler/sbp_search.h).
+// The candidates that were looked at to find the cheapest layouts (compiler/sbp_search.h).
 struct LayoutSearch {
   std::vector<LayoutCandidate> candidates;  // value by value
   LayoutCost greedy, found;

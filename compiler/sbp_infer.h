@@ -81,8 +81,8 @@ LocalCall local_call(const WholeCall& call, const SbpRow& row, int n, int i);
 //
 // In a job of several ranks (`components` given), what is there a component lies so; other variables are each rank's.
 using Components = std::map<std::string, GlobalPlacement>;
-// What is decided beforehand (compiler/sbp_search.h): how variables lie, by name, and what calls of to_global ask for,
-// by their place among the nodes.
+// The choices that are made beforehand (compiler/sbp_search.h): how variables lie, by name, and what calls of to_global
+// ask for, by their place among the nodes.
 struct SbpChoices {
   std::map<std::string, NdSbp> variables;
   std::map<int, NdSbp> moves;

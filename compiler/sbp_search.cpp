@@ -180,7 +180,7 @@ class LayoutSearcher {
   }
 
  private:
-  // What may lie otherwise, each by itself.
+  // The values that may lie otherwise, each by itself.
   std::vector<FreeValue> free_values() const {
     std::vector<int> first_reader(graph_.variables().size(), -1);
     std::vector<std::vector<int>> asked(graph_.variables().size());  // the calls of to_global on a variable

@@ -37,7 +37,7 @@ double share_of(std::vector<int64_t>& times, double share) {
   return times.empty() ? 0 : static_cast<double>(at_share(times, share));
 }
 
-// What an actor did between two of its firings besides waiting for others: messages, and threads that wake.
+// The time between two firings of an actor in which it waits for nobody: messages, and threads that wake.
 std::vector<int64_t> wakes_of(const std::vector<Segment>& segments, const std::vector<Fired>& firings) {
   std::vector<int64_t> times;
   auto segment = segments.begin();

@@ -15,8 +15,8 @@ struct PathLatency {
   double mean_ns = 0;
 };
 
-// What firings of a recorded run took, and what passed before they began: of each actor the `quantile` (1: the most).
-// `from`: where steps begin.
+// The times that firings of a recorded run took, and what passed before they began: of each actor the `quantile` (1:
+// the most). `from`: where steps begin.
 FiringLimits measured_limits(const Plan& plan, const Timeline& timeline, int from, double quantile);
 
 // From the begin of the first firing of a step at one end to the end of the step's last firing at the other.

@@ -19,7 +19,7 @@ struct SimulateOptions {
   double message_ns = 0;  // latency of a message that crosses streams
   int in_flight = 0;      // steps submitted and not yet at all sinks: 0 = no limit
   int cores = 0;          // of the host of each rank, which its streams share while kernels run: 0 = no limit
-  // What a kernel takes in a firing of its actor, where that is not the same each time; else it is cost_ns.
+  // The time that a kernel takes in a firing of its actor, where that varies; else it is cost_ns.
   std::function<double(int kernel, uint64_t firing)> cost = nullptr;
 };
 

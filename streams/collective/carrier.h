@@ -12,7 +12,7 @@
 
 namespace sluice::collective {
 
-// What carries the messages of a job, as one rank has it. Messages from one rank to another with one key are received
+// A carrier of a job's messages, as one rank has it. Messages from one rank to another with one key are received
 // in the order in which they were sent; those with different keys are independent.
 //
 // Thread safety: everything, from any thread; send() and receive() of different keys at the same time.

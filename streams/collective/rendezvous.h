@@ -24,7 +24,7 @@ struct WorldOptions {
   std::chrono::milliseconds timeout{300000};
   // A rank not heard of for so long counts as hung: stopped, or cut off from the network.
   std::chrono::milliseconds heartbeat{10000};
-  // What carries messages: Gloo over connections of our own, or what register_carrier() has (carrier.h), which then
+  // The carrier of messages: Gloo over connections of our own, or what register_carrier() has (carrier.h), which then
   // finds the ranks, too.
   std::string carrier = kGloo;
 };

@@ -109,7 +109,7 @@ def arrays(values: Any) -> list[np.ndarray]:
 
 
 def _parted(kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a graph is called with, and the constants that say shapes."""
+    """The arguments that a graph is called with, and the constants that say shapes."""
     return {k: v for k, v in kwargs.items() if k not in SIZES}, {k: v for k, v in kwargs.items() if k in SIZES}
 
 

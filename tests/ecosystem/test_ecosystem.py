@@ -32,7 +32,7 @@ def test_models_are_right(zoo, case):
 
 
 def test_the_types_of_transformers_that_are_right():  # ECO-02
-    """What is known of all types; the pinned ones are tried again above."""
+    """The page says what is known of all types; the pinned ones are tried again above."""
     found = KNOWN["zoos"]["transformers"]
     asked = {case: wrong for case, wrong in found.items() if "excluded" not in wrong}
     assert len(found) == transformers_models.TYPES and all(wrong["excluded"] for wrong in found.values() if "excluded" in wrong)

@@ -165,7 +165,7 @@ def test_what_is_dropped_is_let_go_with_its_backward_pass(use):
 
 
 def test_results_that_share_memory_do_so():
-    """Where one is a view of another, or both are of what is no result; with gradients, and after writes."""
+    """One is a view of another, or both are views of what is no result; with gradients, and after writes."""
     def program(m, x):
         w = x * 2
         v = x.exp().t()

@@ -1,4 +1,4 @@
-"""What a GPU runs for a chain of pointwise ops, and the memory that its copies use, on the driver without a GPU (test_cuda_fake.py)."""
+"""A chain of pointwise ops on a GPU, and the memory that its copies use, on the driver without a GPU (test_cuda_fake.py)."""
 
 import pytest
 

@@ -55,7 +55,7 @@ def test_in_virtual_time_ticks_are_exact():
 
 
 def test_a_completion_wakes_a_source_without_polling():  # HOL-02
-    """What is started elsewhere is waited for asleep: each completion wakes at most once."""
+    """Work elsewhere is waited for asleep: each completion wakes at most once."""
     done = flow.Conditions().asynchronous()
 
     def source():

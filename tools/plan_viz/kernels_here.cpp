@@ -26,7 +26,7 @@ std::string instructions_here() {
                                   : fmt::format(": the best that it has and SLUICE_MAX_ISA={} allows", limit));
 }
 
-// What computes the kernel, and what else could.
+// The implementation that computes the kernel, and the others that could.
 void add_implementation(Engine& engine, const plan::Plan& plan, const plan::Kernel& kernel, const plan::Stream& stream,
                         Facts& facts) {
   const KernelDef& def = engine.kernels().get(kernel.op, stream.device.kind);

@@ -80,7 +80,7 @@ HWY_INLINE void add_chunk(const float* a, const float* const* columns, int64_t b
   }
 }
 
-// Where the columns of b are dense.
+// Multiplies by a matrix whose columns are dense.
 void dense_columns(const RowProduct& p, int64_t begin, int64_t end, float* sums) {
   const Floats d;
   constexpr int kVectors = 2;
@@ -124,7 +124,7 @@ HWY_INLINE void add_rows(const float* a, const float* b, int64_t b_row, int64_t 
   std::copy_n(last, columns - j, sums + j);
 }
 
-// Where the rows of b are dense.
+// Multiplies by a matrix whose rows are dense.
 void dense_rows(const RowProduct& p, int64_t begin, int64_t end, float* sums) {
   const int64_t columns = end - begin;
   float chunk[kColumns];

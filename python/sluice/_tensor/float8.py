@@ -1,4 +1,4 @@
-"""Tensors of floats of 8 bits: objects of a uint8 tensor, for storage. What computes is asked for with to() (ADR 71)."""
+"""Tensors of floats of 8 bits: objects of a uint8 tensor, for storage. Ops take the numbers after to() (ADR 71)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Float8Tensor:
             raise AttributeError(f"'Tensor' object has no attribute '{name}'")
         raise _refusal(name, self.dtype)
 
-    # What follows tensors into graphs and files follows their parts (sluice._base.parts).
+    # Graphs and files follow the parts of tensors (sluice._base.parts).
 
     def _to_parts(self) -> Any:
         return {"_bits": self._bits}, self.dtype
@@ -276,7 +276,7 @@ def _of_dtype(form: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any
 
 
 def _made(make: Any, dtype: Float8Dtype, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What tensor(), zeros() and the like make of a dtype of 8 bits: float32 first, and the bits of it."""
+    """The tensor that tensor(), zeros() and the like make of a dtype of 8 bits: float32 first, and the bits of it."""
     name, out = make.__name__, options.pop("out", None)
     if name == "empty":
         return Float8Tensor(make(*args, dtype=_C.uint8, **options), dtype)

@@ -9,7 +9,7 @@ from sluice import _C
 
 
 class Form(NamedTuple):
-    """What 8 bits mean: a sign, an exponent and a fraction."""
+    """The meaning of 8 bits: a sign, an exponent and a fraction."""
 
     fraction: int  # bits
     bias: int

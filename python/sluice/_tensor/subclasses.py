@@ -69,7 +69,7 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _asking_operator(operator: Any, named: Any) -> Any:
-    """An operator, which asks about the method that it stands for. Of what is neither a tensor nor a number it asks about itself."""
+    """An operator, which asks about the method that it stands for. If another operand is neither a tensor nor a number, it asks about itself."""
     def asked(self: Any, *others: Any) -> Any:
         return _call(named if all(isinstance(o, (Tensor, bool, int, float, complex)) for o in others) else operator, (self, *others), {})
 

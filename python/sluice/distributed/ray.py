@@ -64,7 +64,7 @@ class RayTrainer:
         self._size, self._resources, self._init = num_workers, dict(resources_per_worker or {"CPU": 1}), dict(init or {})
 
     def fit(self) -> list[Any]:
-        """What the function has returned, by rank. Where a rank fails, the others hear of it, all end, and RuntimeError has the rank and
+        """The results of the function, by rank. If a rank fails, the others hear of it, all end, and RuntimeError has the rank and
         the reason."""
         try:
             ray = importlib.import_module("ray")
@@ -99,7 +99,7 @@ class RayTrainer:
 
 
 def _environments(places: list[tuple[str, str, int]]) -> list[dict[str, str]]:
-    """What a launcher says to each rank."""
+    """The variables that a launcher gives to each rank."""
     nodes = [node for node, _, _ in places]
     same = {"WORLD_SIZE": str(len(places)), "MASTER_ADDR": places[0][1], "MASTER_PORT": str(places[0][2]), "SLUICE_LAUNCHER": "Ray",
             "SLUICE_TOKEN": secrets.token_hex(16)}

@@ -13,7 +13,7 @@ TYPES = {_C.bool: "bool", _C.uint8: "uint8_t", _C.int8: "int8_t", _C.int16: "int
 _ENUMS = {_C.bool: "kBool", _C.uint8: "kUInt8", _C.int8: "kInt8", _C.int16: "kInt16", _C.int32: "kInt32", _C.int64: "kInt64",
           _C.float32: "kFloat32", _C.float64: "kFloat64", _C.complex64: "kComplex64", _C.complex128: "kComplex128"}
 _NUMBERS = {bool: "bool", int: "int64_t", float: "double"}
-# What C++ keeps for itself, and what the text around a body is made of.
+# These names are C++'s own, or those of the text around a body.
 RESERVED = set("""alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept
     const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast else
     enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or
@@ -34,7 +34,7 @@ class Texts(NamedTuple):
 
 
 def _operand(name: str, dtype: Any, place: str, of: str, const: str) -> str:
-    """What a body has of a tensor: elements, their type, and the shape."""
+    """A tensor as a body has it: elements, their type, and the shape."""
     return f"""    using {name}_t [[maybe_unused]] = {TYPES[dtype]};
     [[maybe_unused]] {const}{name}_t* const {name} = static_cast<{const}{name}_t*>(call.{place});
     [[maybe_unused]] const std::vector<int64_t>& {name}_shape = {of}.shape;

@@ -144,7 +144,7 @@ class DeviceShares:
                 future.set_exception(failure)
 
     def stats(self) -> dict[str, dict[str, float]]:
-        """Of each graph: its weight, bytes, steps, and the seconds and share of the time that it has had."""
+        """For each graph its weight, bytes, steps, and the seconds and share of the time that it has had."""
         with self._changed:
             whole = sum(member.seconds for member in self._members) or 1.0
             return {member.name: {"weight": member.weight, "bytes": member.bytes, "steps": member.steps, "seconds": member.seconds,

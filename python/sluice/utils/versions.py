@@ -23,7 +23,7 @@ __all__ = ["Version", "Versions"]
 
 
 def _checksum(module: Any) -> int:
-    """Of all parameters and buffers, names and bytes."""
+    """A checksum of the names and bytes of all parameters and buffers."""
     sum = 0
     for name, value in module.state_dict().items():
         sum = zlib.crc32(value.detach().contiguous().numpy().tobytes(), zlib.crc32(name.encode(), sum))
@@ -107,7 +107,7 @@ class Versions:
                 self._changed.notify_all()
 
     def __call__(self, *args: Any) -> Any:
-        """What the newest version computes. Values of a graph that is still under way are waited for."""
+        """The results of the newest version. Values of a graph that is still under way are waited for."""
         with self.read() as version:
             results = version.run(*args)
             synchronize = getattr(version.run, "synchronize", None)

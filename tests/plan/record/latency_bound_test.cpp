@@ -18,8 +18,8 @@
 namespace sluice::plan {
 namespace {
 
-// What a kernel takes in a firing: often less than its cost, seldom many times as much. Whole nanoseconds, so that sums
-// are exact.
+// The time of a kernel in a firing: often less than its cost, seldom many times as much. Whole nanoseconds, so that
+// sums are exact.
 double drawn_ns(uint64_t seed, int kernel, uint64_t firing, double cost_ns) {
   uint64_t x = seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(kernel) * 0xbf58476d1ce4e5b9u + firing + 1;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -119,7 +119,7 @@ TEST(LatencyBound, HoldsOverManyStepsOfFivePlans) {  // C-17
   test::report_count("latency bounds", items, "steps");
 }
 
-// Where each firing takes the same, and nobody shares a stream, steps come near to it.
+// Steps come near to it if each firing takes the same, and nobody shares a stream.
 TEST(LatencyBound, IsNearForAChainThatIsFull) {
   for (const int quota : {1, 2, 3}) {
     const Plan plan = chain(quota, false);

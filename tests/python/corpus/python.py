@@ -1,4 +1,4 @@
-"""What Python's language and its libraries offer around tensors."""
+"""The language and the libraries of Python around tensors."""
 
 import abc
 import collections

@@ -53,7 +53,7 @@ class ExportedProgram:
         raise RuntimeError("Unable to call ExportedProgram directly. You should use `exported_program.module()` instead.")
 
     def module(self, check_guards: bool = True) -> Any:
-        """What is called like the module that was exported."""
+        """A callable like the module that was exported."""
         return self._program
 
     @property
