@@ -129,6 +129,7 @@ RUN_BY = {
 }
 # Blocks marked `text`, or not at all, are no programs, but for these, which are run otherwise than as they stand.
 NOT_RUN_AS_THEY_STAND = {
+    "backends.md": "a library of the reader's; tests/python/test_foreign_backends.py configures with one",
     "ecosystem.md": "timm, which lies beside the environment; tests/ecosystem and tests/python/test_vision.py run it there",
     "migrating-from-pytorch.md": "the reader's script, and torchvision; tests/torch_scripts has such",
     "getting-started.md": "a server that stays; tests/serving/python/test_serving_page.py starts one",

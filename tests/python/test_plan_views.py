@@ -39,6 +39,7 @@ FORMS = {
     "partition": ("bundle --backend ./libsluice_echo.so", {"backend": TEXT, "line": TEXT, "clusters": COUNT, "nodes": LIST}),
     "cost": ("costs.json --plan bundle", {"name": MAYBE_TEXT, "measured": LIST}),
     "compare": ("dump_a dump_b", {}),
+    "sbp": ("laid --ignore-user-sbp", {"name": TEXT, "greedy": dict, "cost": dict, "candidates": LIST}),
     "served": ("served.json", {}),
     "requests": ("bundle trace.json", {"requests": LIST, "steps": LIST}),
 }
@@ -56,13 +57,24 @@ class Net(nn.Graph):
         return self.fc(x).tanh()
 
 
+class Laid(nn.Graph):
+    """Over two devices."""
+
+    def __init__(self):
+        super().__init__(name="laid")
+        self.fc = nn.Linear(4, 2).to_global(sl.placement("sim", [0, 1]), sl.sbp.broadcast)
+
+    def build(self, x):
+        return self.fc(x)
+
+
 def plan_viz(directory, *arguments):
     return subprocess.run([find_tool("plan-viz"), *arguments], capture_output=True, text=True, cwd=directory)
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A folder with a bundle, costs, two dumps that differ, what a server says of its models, and a trace of a request."""
+    """A folder with bundles, costs, two dumps that differ, what a server says of its models, and a trace of a request."""
     folder = tmp_path_factory.mktemp("views")
     for name, bend in (("dump_a", 0), ("dump_b", 0.5)):
         graph = Net(bend)
@@ -72,6 +84,10 @@ def files(tmp_path_factory):
     graph = Net()
     graph(sl.ones(2, 4))
     sl.save(graph, folder / "bundle")
+    laid = Laid()
+    with sl.no_grad():
+        laid(sl.ones(2, 4).to_global(sl.placement("sim", [0, 1]), sl.sbp.split(0)))
+    sl.save(laid, folder / "laid")
     with graph.record_trace(folder / "run.slt"):
         graph(sl.ones(2, 4))
     subprocess.run(["cc", "-shared", "-fPIC", f"-I{TREE}/include", "-o", folder / "libsluice_echo.so", TREE / "examples/backend/echo.c", "-lm"],
