@@ -1,4 +1,5 @@
 // Splits a logical graph over devices: a node on a mesh of n becomes n nodes on shards, with conversions between.
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -34,8 +35,11 @@ class Partitioner {
     target_.set_micro_batches(source().micro_batches());
     for (const graph::Input& input : source().inputs()) add_input(input);
     for (const graph::Variable& v : source().variables()) add_variable(v);
+    bool updating = false;
     for (size_t i = 0; i < source().nodes().size(); ++i) {
       const Node& node = source().nodes()[i];
+      if (node.role == Role::kUpdate && !updating) convert_for_updates(i);
+      updating = updating || node.role == Role::kUpdate;
       builder_.context = graph::Rewriter::context_of(node);
       // A node that depends on nothing is made later, by the first reader, on that reader's mesh.
       if (plan_.calls[i].mesh != Lay::kFree) split(node, plan_.calls[i]);
@@ -129,6 +133,35 @@ class Partitioner {
       if (where.devices[i]) pass_.partition.shards.push_back(std::move(shard));
     }
     define(v.value, std::move(shards));
+  }
+
+  // Converts what updates read, in the order in which it is made: gradients of the last layers come first, and
+  // collectives run in the order in which they stand. In the order of the parameters, the first would wait for the last
+  // gradient, and all others behind it.
+  void convert_for_updates(size_t first) {
+    struct Read {
+      int maker;
+      ValueId value;
+      Lay wanted;
+      size_t reader;
+    };
+    std::vector<Read> reads;
+    const std::vector<Node>& nodes = source().nodes();
+    for (size_t i = first; i < nodes.size(); ++i) {
+      if (nodes[i].role != Role::kUpdate || plan_.calls[i].mesh < 0) continue;
+      for (size_t input = 0; input < nodes[i].inputs.size(); ++input) {
+        const ValueId value = nodes[i].inputs[input];
+        if (value == kNoValue || source().values()[value].kind != graph::ValueKind::kNode) continue;
+        const int maker = source().values()[value].index;
+        if (maker < static_cast<int>(first) && plan_.values[value].mesh != Lay::kFree)
+          reads.push_back({maker, value, {plan_.calls[i].mesh, plan_.calls[i].input(input)}, i});
+      }
+    }
+    std::stable_sort(reads.begin(), reads.end(), [](const Read& a, const Read& b) { return a.maker < b.maker; });
+    for (const Read& read : reads) {
+      builder_.context = graph::Rewriter::context_of(nodes[read.reader]);
+      get(read.value, read.wanted);
+    }
   }
 
   // The shards of a value where and how they are wanted; converted once.

@@ -79,7 +79,6 @@ class Train(sl.nn.Graph):
         P = sl.placement("cpu", [0, 1])
         self.net = sl.nn.Sequential(*(sl.nn.Linear(64, 64) for _ in range(16))).to_global(P, sl.sbp.broadcast)
         self.add_optimizer(sl.optim.SGD(self.net.parameters(), lr=0.01))
-        self.config.enable_straighten_algorithm("SpeedFirst")
     def build(self, x):
         loss = self.net(x).square().mean()
         loss.backward()
