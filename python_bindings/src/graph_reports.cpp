@@ -126,7 +126,7 @@ nb::list conversions_of(const GraphSession& session) {
   return list;
 }
 
-// What the search for layouts has looked at: (what the greedy ones cost, what those found do, plans tried, candidates),
+// The figures of the search for layouts: (what the greedy ones cost, what those found do, plans tried, candidates),
 // a cost being (bytes, conversions, flops) and a candidate (value, alike, type, sbp, cost, total, chosen).
 nb::tuple layout_search_of(const GraphSession& session) {
   const auto tuple_of = [](const LayoutCost& c) { return nb::make_tuple(c.bytes, c.conversions, c.flops); };

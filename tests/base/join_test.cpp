@@ -82,7 +82,7 @@ TEST(Join, WhatIsWrongIsRefusedAndLosesNothing) {
   EXPECT_THAT(all(join), ::testing::ElementsAre("5: 1 -"));
 }
 
-// Whoever is faster, and whenever sets are asked for: they are the same.
+// The sets are the same whichever stream is faster, and whenever they are asked for.
 TEST(SoakJoin, SetsDependOnThePacketsAlone) {
   const int64_t total = test::repetitions(300, 20'000);
   int64_t sets = 0;

@@ -168,7 +168,7 @@ TEST_F(ExtensionTest, AGraphInTextHasRegisteredActorsAndReusesItsParts) {
   EXPECT_FLOAT_EQ(first[1], 0.25f);
   EXPECT_FLOAT_EQ(second[0], 0);
   EXPECT_FLOAT_EQ(second[1], 2.75f * 2.75f);
-  // What is not registered, and a text that is wrong, say where.
+  // A name that is not registered, and a text that is wrong, say where.
   std::string unknown = kText;
   unknown.replace(unknown.find("scaled_softsign"), 15, "no_such_actor");
   EXPECT_NE(error_of([&] { api::compile(engine, unknown, {}, dir_.string()); }).find("no_such_actor"),

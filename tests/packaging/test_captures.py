@@ -60,7 +60,7 @@ def test_steps_run_again_without_the_program(work):
     assert f"{STEPS} steps of Sluice {sl.__version__}: the results are the same, bit for bit" in told
     assert call("sluice-run", folder / "work", "--quiet", "--shuffle=3", "--cores=1") == ""
     assert call("sluice-run", folder / "work", "--hash") == call("sluice-run", folder / "work", "--hash")
-    # What lies there is no more than plain files: others read them, too.
+    # The folder has plain files alone: other programs read them, too.
     x = sl.utils.safetensors.load_file(folder / "work/steps/0.safetensors")
     assert set(x) == {"0", "1"} and tuple(x["0"].shape) == (4, 8)
     again = sl.load_graph(folder / "work/bundle")

@@ -20,7 +20,7 @@ class AutoParallelOptions:
     _options: dict[str, Any]
 
     def _set(self, name: Any, value: Any) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("AutoParallelOptions: _set() must be defined by the class that has these options")
 
     def set_auto_parallel_computation_cost_ratio(self, ratio: float) -> None:
         """How many bytes that travel between devices a floating-point operation counts in the search of enable_auto_parallel(); 0.05

@@ -18,7 +18,7 @@ export class Choices {
   }
 }
 
-// What a plan reaches: how many steps a second, and what hinders more.
+// The pace of a plan: how many steps a second, and what hinders more.
 export function reaches({ data }: Plan): string {
   if (!data.ok) return "refused: it can block, see the table Proof";
   if (!data.costs || !data.period) return "its kernels have no costs";
