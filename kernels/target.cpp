@@ -58,8 +58,10 @@ Ints KernelTarget::padded_sizes(const plan::KernelQuery& query) const {
   return def == nullptr || def->padded_sizes == nullptr ? Ints{} : def->padded_sizes(query);
 }
 
-std::vector<plan::PackedInput> KernelTarget::packings(const plan::KernelQuery& query) const {
-  const std::vector<int>& packs = table_.get(query.op, query.device.kind).packs;
+std::vector<plan::PackedInput> KernelTarget::packings(const plan::KernelQuery& query, bool kept) const {
+  const KernelDef& def = table_.get(query.op, query.device.kind);
+  if (!kept && def.packs_if_kept) return {};
+  const std::vector<int>& packs = def.packs;
   plan::KernelQuery asked = query;
   std::erase_if(asked.packed, [&](int i) { return std::find(packs.begin(), packs.end(), i) == packs.end(); });
   if (asked.packed.empty()) return {};

@@ -28,7 +28,7 @@ class KernelTarget : public plan::Target {
   std::vector<plan::InPlacePair> in_place(const plan::KernelQuery& query) const override;
   bool can_fuse(const plan::KernelQuery& query) const override;
   Ints padded_sizes(const plan::KernelQuery& query) const override;
-  std::vector<plan::PackedInput> packings(const plan::KernelQuery& query) const override;
+  std::vector<plan::PackedInput> packings(const plan::KernelQuery& query, bool kept) const override;
   std::string implementation(const plan::KernelQuery& query) const override;
   std::string source(const plan::KernelQuery& query) const override;
   double cost_ns(const plan::KernelQuery& query) const override;

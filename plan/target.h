@@ -68,9 +68,10 @@ class Target {
     (void)query;
     return {};
   }
-  // Which of query.packed the kernel wants packed, and how.
-  virtual std::vector<PackedInput> packings(const KernelQuery& query) const {
-    (void)query;
+  // Which of query.packed the kernel wants packed, and how. kept: they stay as they are for many runs, so that it may
+  // cost more to pack them than a run gains.
+  virtual std::vector<PackedInput> packings(const KernelQuery& query, bool kept) const {
+    (void)query, (void)kept;
     return {};
   }
   // Names the implementation by which the kernel is fastest, found by trial: plan::kImplementation; "": the usual one.

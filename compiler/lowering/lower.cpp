@@ -20,13 +20,18 @@ using graph::Node;
 using graph::Placement;
 using graph::ValueId;
 
+bool has_backward_pass(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const Node& node) { return node.role == Role::kBackward; });
+}
+
 class Lowering {
  public:
   Lowering(const Graph& graph, const PassContext& context)
       : graph_(graph),
         context_(context),
         places_(context.target, context.options),
-        answers_(context),
+        answers_(context, !context.options.weights_change && !has_backward_pass(graph)),
         root_(roots(graph)),
         lying_(windows(graph)),
         store_(graph.values().size(), -1) {}

@@ -150,12 +150,12 @@ const KernelAnswers::Answer& KernelAnswers::ask(const Node& node, const plan::Ke
 KernelAnswers::Answer KernelAnswers::answer(const plan::KernelQuery& query) const {
   const auto of = [this](plan::KernelQuery q) {
     std::vector<plan::PackedInput> packings;
-    if (!q.packed.empty()) packings = target_.packings(q);
+    if (!q.packed.empty()) packings = target_.packings(q, weights_stay_);
     q.packed.clear();
     for (const plan::PackedInput& packing : packings) q.packed.push_back(packing.input);
     if (const std::string fastest = trials_ ? target_.implementation(q) : std::string(); !fastest.empty()) {
       q.attrs.emplace_back(plan::kImplementation, fastest);
-      if (!packings.empty()) packings = target_.packings(q);  // another one may want them otherwise
+      if (!packings.empty()) packings = target_.packings(q, weights_stay_);  // another one may want them otherwise
       q.packed.clear();
       for (const plan::PackedInput& packing : packings) q.packed.push_back(packing.input);
     }

@@ -43,8 +43,10 @@ plan::LayoutPreference preference_of(const graph::Node& node, const plan::Kernel
 // A target's answers, each asked for once.
 class KernelAnswers {
  public:
-  explicit KernelAnswers(const PassContext& context)
+  // weights_stay: variables that no step changes stay as they are for many steps.
+  explicit KernelAnswers(const PassContext& context, bool weights_stay = true)
       : target_(context.target),
+        weights_stay_(weights_stay),
         workspace_limit_(context.options.workspace_limit),
         trials_(context.options.kernel_trials) {}
   struct Answer {
@@ -61,6 +63,7 @@ class KernelAnswers {
   Answer answer(const plan::KernelQuery& query) const;
 
   const plan::Target& target_;
+  const bool weights_stay_;
   const uint64_t workspace_limit_;  // 0: none
   const bool trials_;
   std::unordered_map<std::string, Answer> answers_;

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sluice as sl
+from conftest import AVX512
 from sluice import nn
 from sluice._base.tools import find_tool
 
@@ -219,3 +220,50 @@ def test_plan_viz_says_what_is_packed_and_why(x, tmp_path):
     assert lines[name.removesuffix("/packed")]["note"] == "kernels read it packed only"
     assert sum(line["bytes"] for line in mem["lines"] if line["kind"] == "packed") == mem["packed_total"]
     assert "packed only" in run("mem", "--all")
+
+
+class Square(nn.Module):
+    """A layer whose weight is read in both of its directions."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(sl.randn(64, 64))
+
+    def forward(self, x):
+        return nn.functional.linear(sl.relu(x @ self.weight), self.weight)
+
+
+@pytest.mark.skipif(not AVX512, reason="without AVX-512, products read matrices as they lie")
+def test_products_read_packed_matrices_and_have_the_same_bits():
+    for model, x, copies in [(nn.Linear(100, 60), sl.randn(3, 100), 1), (Square(), sl.randn(5, 64), 2),
+                             (nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 32)), sl.randn(2, 7, 32), 2)]:
+        with sl.no_grad():
+            graph, plain = Inference(model), Inference(model, pack=False)
+            for _ in range(2):
+                assert np.array_equal(graph(x).numpy(), plain(x).numpy())
+                assert np.array_equal(graph(x).numpy(), eager(model, x))
+                next(iter(model.parameters())).mul_(-0.5)
+        assert len(packed(graph)) == copies
+
+
+def test_products_that_are_trained_from_outside_are_not_packed():
+    model, x = nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 32)), sl.randn(8, 32)
+
+    class Gradients(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def build(self, x):
+            self.model(x).sum().backward()
+            return [p.grad for p in self.model.parameters()]
+
+    graph = Gradients()
+    graph(x)
+    assert not packed(graph)
+    compiled = sl.compile(model)
+    compiled(x).sum().backward()
+    with sl.no_grad():
+        compiled(x)
+    copies = {program.run is not None: packed(program._graph) for program in compiled._region.all_programs()}
+    assert copies[True] == [] and len(copies[False]) == 2 * AVX512

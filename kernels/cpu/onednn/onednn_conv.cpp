@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/onednn/packing.h"
+
 namespace sluice::cpu {
 
 using onednn::Desc;
@@ -38,14 +40,9 @@ Desc activation_desc(const TensorSpec& spec, bool channels_last) {
 
 Port Ports::input(const Desc& given, const Desc& wanted, const plan::KernelQuery& query, int number) {
   const bool may = std::find(query.packed.begin(), query.packed.end(), number) != query.packed.end();
-  const std::string format = may && given != wanted ? onednn::format(wanted) : "";
-  if (format.empty()) return input(given, wanted);
-  std::shared_ptr<onednn::Primitive> reorder = onednn::Primitive::make_reorder(given, wanted, threads_);
-  const uint64_t scratch = reorder->scratchpad_bytes();
-  const auto pack = [reorder = std::move(reorder)](const KernelArgs& args) {
-    reorder->run({args.inputs[0], args.outputs[0], args.workspace});
-  };
-  packings_.push_back({{number, format, onednn::bytes(wanted)}, make_kernel(scratch, pack)});
+  std::optional<Packing> made = may ? packing(number, given, wanted, threads_) : std::nullopt;
+  if (!made) return input(given, wanted);
+  packings_.push_back(std::move(*made));
   return {};
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/mutex.h"
 #include "kernels/cpu/onednn/library_defects.h"
+#include "kernels/cpu/onednn/packing.h"
 #include "kernels/cpu/onednn/relu_in_place.h"
 #include "kernels/cpu/onednn/row_product.h"
 #include "kernels/cpu/strides/strided.h"
@@ -45,10 +46,18 @@ dnnl::post_ops activation_post_op(const std::string& name) {
   return ops;
 }
 
+bool has_avx512() {
+  static const bool has = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
+  return has;
+}
+
+bool is_transposed(const TensorSpec& matrix) {
+  return matrix.shape[0] > 1 && matrix.shape[1] > 1 && matrix.strides[0] < matrix.strides[1];
+}
+
 // Whether the bits of a row would depend on the number of rows.
 bool rounds_by_rows(const Product& p) {
-  static const bool avx512 = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
-  return !avx512 && p.c.dtype == DType::kFloat32 && p.c.shape.rank() == 2 && p.a.strides[1] == 1;
+  return !has_avx512() && p.c.dtype == DType::kFloat32 && p.c.shape.rank() == 2 && p.a.strides[1] == 1;
 }
 
 // True if each element has a place of its own, and all of a dim lies within one step of the next wider dim.
@@ -179,9 +188,23 @@ void OnednnProduct::add_block(const char* op, Block block, int threads, Workspac
   dnnl::post_ops post_ops = activation_post_op(p.activation);
   const int residual_arg = DNNL_ARG_ATTR_MULTIPLE_POST_OP(post_ops.len()) | DNNL_ARG_SRC_1;
   if (p.residual) post_ops.append_binary(dnnl::algorithm::binary_add, cd);
-  const auto pd =
-      onednn::translate(op, [&] { return onednn::matmul_pd(ad, bd, p.bias ? &bias : nullptr, cd, post_ops); });
-  std::vector<onednn::Primitive::Arg> operands = {{DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, bd}, {DNNL_ARG_DST, cd}};
+  const auto describe = [&](const onednn::Desc& b) {
+    return onednn::translate(op, [&] { return onednn::matmul_pd(ad, b, p.bias ? &bias : nullptr, cd, post_ops); });
+  };
+  auto pd = describe(bd);
+  if (p.packed_b >= 0 && has_avx512()) {
+    // The same implementation adds up in the same order, packed or not.
+    const auto packed = describe(onednn::any_desc(p.b.dtype, p.b.shape));
+    if (std::string_view(packed.impl_info_str()) == pd.impl_info_str())
+      packing_ = cpu::packing(p.packed_b, bd, packed.weights_desc(), threads);
+    if (packing_) {
+      // The words are of b's axes, which are those of the variable or exchanged.
+      if (is_transposed(p.b)) packing_->format = "transposed " + packing_->format;
+      pd = packed;
+    }
+  }
+  std::vector<onednn::Primitive::Arg> operands = {
+      {DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, cd}};
   if (p.bias) operands.push_back({DNNL_ARG_BIAS, bias});
   if (p.residual) operands.push_back({residual_arg, cd});
   block.primitive = std::make_unique<onednn::Primitive>(dnnl::matmul(pd), operands, pd.scratchpad_desc(), threads);

@@ -1,5 +1,6 @@
 #pragma once
 // Products of matrices by oneDNN.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace sluice::cpu {
 struct Product {
   TensorSpec a, b, c;
   bool bias = false, residual = false;
+  int packed_b = -1;  // the input of the kernel that is b, if others may keep it packed; -1: b comes as it lies
   std::string activation = "none";
   int threads = 1;
 
@@ -37,6 +39,8 @@ class OnednnProduct {
   OnednnProduct(const char* op, const Product& product, WorkspaceLayout& workspace);
   void run(const void* a, const void* b, const void* bias, const void* residual, void* c, void* workspace) const;
   uint64_t held_bytes() const { return blocks_.size() * onednn::Primitive::kHeldBytes; }
+  // If there is one, run() takes b packed, with the same bits.
+  const std::optional<Packing>& packing() const { return packing_; }
 
  private:
   // Rows of the product, by a primitive of their own.
@@ -54,6 +58,7 @@ class OnednnProduct {
 
   Product product_;
   int64_t chunk_ = 0;  // of RowProduct; 0: oneDNN multiplies
+  std::optional<Packing> packing_;
   std::vector<Block> blocks_;
   int teams_ = 1;  // threads that take a block each
 };

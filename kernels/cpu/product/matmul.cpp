@@ -16,7 +16,7 @@ namespace {
 using plan::KernelQuery;
 using plan::Layout;
 
-constexpr int kLinearBias = 2, kAddend = 2, kBiasBehindIt = 3;  // operands
+constexpr int kRight = 1, kLinearBias = 2, kAddend = 2, kBiasBehindIt = 3;  // operands
 
 // An operand as matrices: the last two dims exchanged when transposed, batch dims padded with ones to `rank`.
 TensorSpec as_matrices(const TensorSpec& spec, bool transposed, int rank) {
@@ -194,6 +194,37 @@ MultiplyFn multiply_for(DType dtype) {
   fail(ErrorKind::kUnsupported, "matmul: no kernel for dtype {}; cast to a number", dtype_name(dtype));
 }
 
+// The product by oneDNN. It reads b packed where it may and that is faster.
+class LibraryProduct final : public PreparedKernel {
+ public:
+  LibraryProduct(const char* op, Source a, Source b, const Product& p, int bias_at, WorkspaceLayout& workspace)
+      : a_(std::move(a)),
+        b_(std::move(b)),
+        bias_at_(p.bias ? bias_at : kNone),
+        residual_at_(p.residual ? kAddend : kNone),
+        product_(op, p, workspace) {
+    workspace_bytes_ = workspace.bytes();
+    held_bytes_ = product_.held_bytes();
+    if (product_.packing()) packings_.push_back(*product_.packing());
+  }
+  void run(const KernelArgs& args) const override {
+    const auto input = [&](int at) { return at == kNone ? nullptr : args.inputs[at]; };
+    product_.run(a_.get(args.inputs[0], args.workspace), b_.get(args.inputs[kRight], args.workspace), input(bias_at_),
+                 input(residual_at_), args.outputs[0], args.workspace);
+  }
+
+ private:
+  static constexpr int kNone = -1;
+  Source a_, b_;
+  int bias_at_, residual_at_;
+  OnednnProduct product_;
+};
+
+// The input that is b, if the query lets others keep it packed.
+int packed_right(const KernelQuery& q) {
+  return std::find(q.packed.begin(), q.packed.end(), kRight) != q.packed.end() ? kRight : -1;
+}
+
 // c = act(a b + bias) + residual, after the operands have been made readable.
 std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source b, Product p,
                                                 WorkspaceLayout workspace, const PrepareContext& context, By by) {
@@ -216,15 +247,8 @@ std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source
   }
   const uint64_t bytes = p.a.extent_bytes() + p.b.extent_bytes() + p.c.extent_bytes();
   p.threads = threads_for_product(context, flops, static_cast<double>(bytes));
-  OnednnProduct product(op, p, workspace);
-  const uint64_t held = product.held_bytes();
-  auto run = [a = std::move(a), b = std::move(b), bias = p.bias, residual = p.residual, bias_at,
-              product = std::move(product)](const KernelArgs& args) {
-    product.run(a.get(args.inputs[0], args.workspace), b.get(args.inputs[1], args.workspace),
-                bias ? args.inputs[bias_at] : nullptr, residual ? args.inputs[kAddend] : nullptr, args.outputs[0],
-                args.workspace);
-  };
-  return make_kernel(workspace.bytes(), std::move(run), held);
+  if (b.copy || p.b.shape.rank() != 2) p.packed_b = -1;
+  return std::make_unique<LibraryProduct>(op, std::move(a), std::move(b), p, bias_at, workspace);
 }
 
 // oneDNN's, unless that takes a larger workspace than is allowed.
@@ -241,6 +265,7 @@ std::unique_ptr<PreparedKernel> make_matmul(const KernelQuery& q, const PrepareC
   Source b = make_source(q.inputs[1], get_attr<bool>(q.attrs, "transpose_b"), rank, workspace, context, by);
   Product p;
   p.c = q.outputs[0];
+  p.packed_b = packed_right(q);
   return prepare_product("matmul", std::move(a), std::move(b), p, workspace, context, by);
 }
 std::unique_ptr<PreparedKernel> prepare_matmul(const KernelQuery& q, const PrepareContext& context) {
@@ -259,6 +284,7 @@ std::unique_ptr<PreparedKernel> make_linear(const KernelQuery& q, const PrepareC
   p.c = matrix(out);
   p.bias = has_operand(q.inputs, kLinearBias);
   p.activation = get_attr<std::string>(q.attrs, "activation");
+  p.packed_b = packed_right(q);
   return prepare_product("linear", std::move(a), std::move(b), p, workspace, context, by);
 }
 std::unique_ptr<PreparedKernel> prepare_linear(const KernelQuery& q, const PrepareContext& context) {
@@ -274,6 +300,7 @@ std::unique_ptr<PreparedKernel> make_fused_matmul(const KernelQuery& q, const Pr
   Product p;
   p.bias = has_operand(q.inputs, kBiasBehindIt);
   p.residual = true;
+  p.packed_b = packed_right(q);
   TensorSpec a = q.inputs[0];
   p.c = q.outputs[0];
   if (is_one_product(q) && a.shape.rank() > 2) {
@@ -311,9 +338,17 @@ plan::LayoutPreference fused_matmul_layouts(const KernelQuery& q) {
 }  // namespace
 
 void add_matmul_kernels(KernelTable& table) {
-  table.add(DeviceKind::kCpu, {.op = "matmul", .prepare = prepare_matmul, .layouts = matmul_layouts});
-  table.add(DeviceKind::kCpu, {.op = "linear", .prepare = prepare_linear, .layouts = linear_layouts});
-  table.add(DeviceKind::kCpu, {.op = "fused_matmul", .prepare = prepare_fused_matmul, .layouts = fused_matmul_layouts});
+  table.add(
+      DeviceKind::kCpu,
+      {.op = "matmul", .prepare = prepare_matmul, .layouts = matmul_layouts, .packs = {kRight}, .packs_if_kept = true});
+  table.add(
+      DeviceKind::kCpu,
+      {.op = "linear", .prepare = prepare_linear, .layouts = linear_layouts, .packs = {kRight}, .packs_if_kept = true});
+  table.add(DeviceKind::kCpu, {.op = "fused_matmul",
+                               .prepare = prepare_fused_matmul,
+                               .layouts = fused_matmul_layouts,
+                               .packs = {kRight},
+                               .packs_if_kept = true});
 }
 
 }  // namespace sluice::cpu

@@ -56,7 +56,7 @@ class Backward:
             return [g for g in grads if g is not None]
 
         self.graph = Traced(f"{program.name}_backward", program.reached, program.outer, build, program.environment)
-        program.settings.configure(self.graph, program.device)
+        program.settings.configure(self.graph, program.device, trains=True)
         likes = [example_of(t) for t in outs] + [self._example(program, distinct[i]) for i in self._fed]
         with tracing_lock:
             trace = self.graph.traced(likes)

@@ -108,7 +108,7 @@ class Program:
 
         def traced(run: Run) -> Any:
             graph = Traced(name, self.reached, self.outer, run, self.environment)
-            self.settings.configure(graph, self.device, exchange=wants)
+            self.settings.configure(graph, self.device, exchange=wants, trains=wants)
             made = graph.traced(tensors)
             self._check_effects(attributes, graph)
             return graph, made

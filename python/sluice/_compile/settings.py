@@ -46,14 +46,16 @@ class Settings:
             if not isinstance(limit, Integral) or isinstance(limit, bool) or limit < 1:
                 raise _C.ValueError(f"{where}: options: {key} is {limit!r}; must be an int of at least 1")
 
-    def configure(self, graph: Any, device: Any, exchange: bool = False) -> None:
-        """Sets the options of a graph that is to be compiled. exchange: its results are not copied, in any mode."""
+    def configure(self, graph: Any, device: Any, exchange: bool = False, trains: bool = False) -> None:
+        """Sets the options of a graph that is to be compiled. exchange: its results are not copied, in any mode. trains: it computes
+        gradients, or what they are computed from, so that weights change between its calls."""
         if device is not None:
             graph.config.set_device(device)
         if self.options["outputs_buffer_size"] is not None:
             graph.config.set_outputs_buffer_size(self.options["outputs_buffer_size"])
         if self.options["cores"] is not None:
             graph.config.set_cores(self.options["cores"])
+        graph.config._options["weights_change"] = trains
         graph.config._options["zero_copy"] = exchange or self.mode == "reduce-overhead"
         if self.mode == "reduce-overhead":
             graph.config.set_inline_up_to(_SHORT)

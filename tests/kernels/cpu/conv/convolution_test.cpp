@@ -170,19 +170,19 @@ TEST(ConvolutionTest, TargetsSayWhichInputsAreReadPacked) {
       .outputs = {dense({2, 32, 8, 8})},
       .device = {},
       .cores = 2};
-  EXPECT_TRUE(target.packings(q).empty());
+  EXPECT_TRUE(target.packings(q, true).empty());
   q.packed = {0, 1};
-  const std::vector<plan::PackedInput> packings = target.packings(q);
+  const std::vector<plan::PackedInput> packings = target.packings(q, true);
   ASSERT_EQ(packings.size(), 1u);
   EXPECT_EQ(packings[0].input, 1);
   EXPECT_EQ(packings[0].bytes, 32u * 32 * 9 * 4);
   EXPECT_EQ(packings[0].format.find("32x32x3x3 elements, strides "), 0u) << packings[0].format;
-  EXPECT_EQ(target.packings(q)[0].format, packings[0].format);
+  EXPECT_EQ(target.packings(q, true)[0].format, packings[0].format);
   q.packed = {0};
-  EXPECT_TRUE(target.packings(q).empty());
+  EXPECT_TRUE(target.packings(q, true).empty());
   q.packed = {0, 1};
   q.op = "add";
-  EXPECT_TRUE(target.packings(q).empty());
+  EXPECT_TRUE(target.packings(q, true).empty());
 }
 
 TEST(ConvolutionTest, LayoutsGiveEqualBits) {

@@ -2,6 +2,7 @@
 #include <random>
 #include <thread>
 
+#include "kernels/cpu/onednn/onednn.h"
 #include "kernels/network_kernels.h"
 #include "support/thread_counter.h"
 
@@ -224,6 +225,57 @@ TEST(LinearTest, RunsFromSeveralThreadsAtOnce) {
   }
   for (auto& t : threads) t.join();
   EXPECT_EQ(wrong, 0);
+}
+
+// Products of matrices that do not change, which oneDNN reads in blocks with AVX-512.
+struct PackedProduct {
+  std::string op;
+  bool transposed;
+  std::vector<TestTensor> behind;  // bias, residual
+  NamedAttrs attrs;
+};
+std::vector<PackedProduct> packed_products(int64_t m, int64_t n, DType dtype) {
+  const TestTensor bias(dense({n}, dtype), noise(n, 3)), residual(dense({m, n}, dtype), noise(m * n, 4));
+  return {{"matmul", false, {}, transposes(false, false)},
+          {"matmul", true, {}, transposes(false, true)},
+          {"linear", true, {bias}, {{"activation", std::string("gelu")}}},
+          {"linear", true, {bias}, {{"activation", std::string("relu")}}},
+          {"fused_matmul", true, {residual, bias}, transposes(false, true)}};
+}
+
+TEST_P(Matmul, PackedMatricesGiveEqualBits) {
+  int packed = 0;
+  for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{
+           {1, 64, 64}, {2, 1, 3}, {3, 33, 65}, {5, 64, 1}, {16, 100, 64}, {17, 513, 130}, {70, 256, 48}}) {
+    for (const PackedProduct& p : packed_products(m, n, GetParam())) {
+      const TensorSpec b = p.transposed ? dense({n, k}, GetParam()) : dense({k, n}, GetParam());
+      KernelCall call{p.op,
+                      {TestTensor(dense({m, k}, GetParam()), noise(m * k, 1)), TestTensor(b, noise(k * n, 2))},
+                      {dense({m, n}, GetParam())},
+                      p.attrs,
+                      2};
+      call.inputs.insert(call.inputs.end(), p.behind.begin(), p.behind.end());
+      plan::KernelQuery query = query_of(call);
+      query.packed = {0, 1};
+      const auto kernel = cpu_table().get(p.op, DeviceKind::kCpu).prepare(query, {.threads = call.threads});
+      const auto plain = prepare_call(call);
+      EXPECT_TRUE(plain->packings().empty());
+      if (kernel->packings().empty()) continue;
+      const Packing& packing = kernel->packings().front();
+      EXPECT_EQ(packing.input, 1);
+      const KernelCall pack{
+          "pack", {call.inputs[1]}, {TensorSpec::contiguous({DType::kUInt8, {static_cast<int64_t>(packing.bytes)}})}};
+      KernelCall with = call;
+      with.inputs[1] = run_prepared(*packing.kernel, pack)[0];
+      EXPECT_EQ(run_prepared(*kernel, with)[0].read(), run_prepared(*plain, call)[0].read())
+          << p.op << " " << m << "x" << k << "x" << n << ": " << packing.format;
+      ++packed;
+    }
+  }
+  if (cpu::onednn::supports(GetParam()) && dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core)
+    EXPECT_GT(packed, 20);
+  else
+    EXPECT_EQ(packed, 0);
 }
 
 }  // namespace
