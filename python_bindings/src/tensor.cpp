@@ -16,6 +16,7 @@
 #include "graph/tape.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
+#include "tensor/trace_executor.h"
 #include "tensor_object.h"
 
 namespace sluice::python {
@@ -75,6 +76,8 @@ nb::object tolist(const Tensor& t) {
 
 nb::object item(const Tensor& t) {
   if (t.traced()) {
+    TraceExecutor* const trace = current_trace();
+    if (const Tensor known = trace == nullptr ? Value() : trace->settled(t); known.defined()) return item(known);
     const SourceLocation line = CallFixes::line();
     throw FixableError(
         ErrorKind::kRuntime,
