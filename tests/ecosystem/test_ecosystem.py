@@ -95,4 +95,4 @@ def test_the_command_names_what_it_takes():
     done = subprocess.run([sys.executable, "-m", "ecosystem", "--help"], capture_output=True, text=True, timeout=300,
                           cwd=beside.ROOT / "tests", check=False)
     assert done.returncode == 0 and "imports:NAME" in done.stdout, done.stderr
-    assert json.loads(results.FILE.read_text()).keys() == {"packages", "zoos", "examples"}
+    assert json.loads(results.FILE.read_text()).keys() == {"packages", "imports", "zoos", "examples"}
