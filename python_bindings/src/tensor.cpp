@@ -75,9 +75,9 @@ nb::object tolist(const Tensor& t) {
 }
 
 nb::object item(const Tensor& t) {
+  if (TraceExecutor* const trace = current_trace(); trace != nullptr && trace->touches_graph(t))
+    if (const Tensor known = trace->settled(t); known.defined()) return item(known);
   if (t.traced()) {
-    TraceExecutor* const trace = current_trace();
-    if (const Tensor known = trace == nullptr ? Value() : trace->settled(t); known.defined()) return item(known);
     const SourceLocation line = CallFixes::line();
     throw FixableError(
         ErrorKind::kRuntime,

@@ -66,6 +66,22 @@ def test_other_numbers_are_not_known(of, why):
         nn.Graph.trace(Scaled())(sl.ones(2), of)
 
 
+def test_a_buffer_itself_is_known():
+    class Left(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left = nn.Buffer(sl.tensor(2))
+
+        def forward(self, x):
+            return F.pad(x, (self.left, int(self.left) + 1)) * self.left.item()
+
+    net = Left()
+    graph = nn.Graph.trace(net)
+    np.testing.assert_array_equal(graph(sl.ones(1)).numpy(), [0, 0, 2, 0, 0, 0])
+    net.left.fill_(1)
+    np.testing.assert_array_equal(graph(sl.ones(1)).numpy(), [0, 1, 0, 0])
+
+
 def test_a_sum_of_a_buffer_is_known():
     np.testing.assert_array_equal(nn.Graph.trace(Scaled())(sl.ones(2), "buffer").detach().numpy(), [3, 3])
 
