@@ -20,7 +20,8 @@ constexpr int64_t kMostElements = 4096;
 
 // What a variable of the graph holds now, if it is a constant, or a buffer that the graph has not written to.
 Value TraceExecutor::content_of(int index, std::set<TraceVariable*>& read) {
-  if (const Tensor* const constant = constants_.find(graph_.variables()[static_cast<size_t>(index)].name)) return *constant;
+  if (const Tensor* const constant = constants_.find(graph_.variables()[static_cast<size_t>(index)].name))
+    return *constant;
   for (TraceVariable* variable : variables_.used()) {
     if (variable->index != index) continue;
     const Tensor& tensor = variable->tensor;
