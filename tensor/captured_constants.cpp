@@ -30,6 +30,14 @@ void CapturedConstants::add(const Value& value, const std::string& name, const V
   memory_.insert(eager_impl(value).storage().get());
 }
 
+const Tensor* CapturedConstants::find(const std::string& name) const {
+  for (const auto& [known, tensor] : tensors_)
+    if (known == name) return &tensor;
+  return nullptr;
+}
+
+void CapturedConstants::take(const Value& value) { taken_.add(eager_impl(value)); }
+
 TakenContents CapturedConstants::give_taken() {
   TakenContents taken = std::move(taken_);
   taken.forget_changed();

@@ -22,6 +22,10 @@ class CapturedConstants {
   graph::ValueId& of(const Value& value);
   // `content` is what `value` holds, under `name` in the graph.
   void add(const Value& value, const std::string& name, const Value& content);
+  // The tensor of a constant by its name in the graph; null where there is none.
+  const Tensor* find(const std::string& name) const;
+  // Somebody has read what a tensor holds, which the graph is for from now on.
+  void take(const Value& value);
   // Tells whether the content of some tensor in this memory was taken.
   bool taken_from(const Storage& memory) const { return memory_.contains(&memory); }
   // Hands all over, once.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,10 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   // The axes of a value that are as long as a step makes them. REQUIRES: touches_graph(value). Throws as Extents does.
   std::vector<graph::VaryingAxis> varying_axes(const Value& value);
   Value handle_of(graph::ValueId id);
+  // What a value of the graph is in every step, computed now: it follows from constants, and from buffers that the
+  // graph has not written to. From now on the graph is for what these hold. Undefined where it follows from something
+  // else.
+  Value settled(const Value& value);
   Value add_input(const std::string& name, const TensorType& type, const std::optional<Strides>& strides);
   void register_variable(const std::string& name, const Value& tensor);
   // The state of a random generator, which steps once per run, and a salt no other op of this graph has.
@@ -92,6 +97,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   void refresh_context();
   void add_variable(const std::string& name, const Value& tensor);
   void add_extents();
+  Value content_of(int index, std::set<TraceVariable*>& read);
+  void check_settled();
   void set_updates();
   CapturedGraph capture();
 

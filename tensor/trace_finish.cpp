@@ -50,6 +50,7 @@ void TraceExecutor::set_updates() {
 CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Value>>& outputs) {
   const GradMode off(false);
   for (const auto& [name, value] : outputs) graph_.add_output(name, id(value));
+  check_settled();
   set_updates();
   add_extents();
   return capture();

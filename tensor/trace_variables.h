@@ -24,6 +24,7 @@ struct TraceVariable {
   graph::ValueId initial = graph::kNoValue;
   graph::ValueId laid = graph::kNoValue;  // the same over several devices, where it is global
   bool random = false;
+  bool settled = false;  // build() was told a number that follows from it
 };
 
 // Thread safety: none; one thread traces.

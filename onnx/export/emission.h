@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
@@ -26,10 +27,16 @@ struct NeedsOpset {  // thrown where an op needs a newer one
   int64_t opset;
 };
 
+// A value that goes into a graph or comes out of it.
+struct Port {
+  std::string name;
+  std::vector<TensorType> types = {};  // by trace
+};
+
 class Exporter {
  public:
   Exporter(const ExportOptions& options, int64_t opset, format::GraphProto& graph)
-      : options_(options), opset_(opset), graph_(graph) {}
+      : options_(options), opset_(opset), outermost_(graph), graph_(&graph) {}
 
   int64_t opset() const { return opset_; }
   void need(int64_t opset) const {
@@ -44,6 +51,12 @@ class Exporter {
   std::string add1(const char* op, const std::vector<std::string>& inputs, const Attributes& attributes = {}) {
     return add(op, inputs, attributes)[0];
   }
+  // A graph for a node to hold. What is added while `write` runs is part of it; constants and sizes are of the
+  // outermost graph, whose names all others can read.
+  format::GraphProto nested(const std::vector<Port>& inputs, const std::function<std::vector<Port>()>& write);
+  using HeldGraphs = std::vector<std::pair<const char*, format::GraphProto>>;
+  std::vector<std::string> add_with_graphs(const char* op, const std::vector<std::string>& inputs,
+                                           const Attributes& attributes, HeldGraphs graphs, int outputs);
   // Whole numbers as an int64 vector: a constant, or computed from the sizes of inputs.
   std::string ints(const Numbers& numbers);
   std::string scalar(double value, DType dtype);
@@ -60,10 +73,23 @@ class Exporter {
   std::optional<std::vector<double>> fit(const Number& number) const;
   std::string dim_size(size_t dim);
   std::string computed(const Number& number);
+  format::NodeProto& add_node(const char* op, const std::vector<std::string>& inputs, const Attributes& attributes,
+                              int outputs);
+
+  // Nodes are added to another graph meanwhile.
+  struct Within {
+    Within(Exporter& to, format::GraphProto& graph) : to(to), before(std::exchange(to.graph_, &graph)) {}
+    ~Within() { to.graph_ = before; }
+    Within(const Within&) = delete;
+    Within& operator=(const Within&) = delete;
+    Exporter& to;
+    format::GraphProto* const before;
+  };
 
   const ExportOptions& options_;
   const int64_t opset_;
-  format::GraphProto& graph_;
+  format::GraphProto& outermost_;
+  format::GraphProto* graph_;  // to which nodes are added
   std::map<std::string, std::pair<std::string, int>> dim_at_;
   std::map<size_t, std::string> dim_names_;
   std::map<std::vector<int64_t>, std::string> computed_, constants_;
@@ -103,6 +129,10 @@ struct Emission {
  private:
   Numbers shape(const std::vector<std::vector<TensorType>>& types, size_t i) const;
 };
+
+// What a file says of a value. `axes`: names of dims.
+void set_type(format::ValueInfoProto& info, const std::string& name, const std::vector<TensorType>& types,
+              const std::map<int, std::string>* axes);
 
 using Emit = std::function<std::vector<std::string>(const Emission& e)>;
 using Emits = std::map<std::string, Emit>;

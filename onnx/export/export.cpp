@@ -9,35 +9,25 @@
 #include "graph/dead_code.h"
 #include "graph/nested.h"
 #include "graph/tape.h"
-#include "onnx/export/emission.h"
+#include "onnx/export/emitter.h"
 #include "onnx/export/varying.h"
 #include "onnx/table.h"
 
 namespace sluice::onnx {
 namespace {
 
-using exporting::Emission;
-using exporting::Emits;
+using exporting::Emitter;
 using exporting::Exporter;
 using exporting::NeedsOpset;
+using exporting::set_type;
+using exporting::shown;
+using exporting::where_of;
 using graph::Graph;
 using graph::kNoValue;
 using graph::Node;
 using graph::ValueId;
 
-constexpr int kMostParts = 32;
 constexpr size_t kExternalAlignment = 64;
-
-// A name without the prefix that is the program's own.
-std::string shown(const std::string& name, const std::string& prefix) {
-  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
-}
-
-std::string where_of(const Provenance& p, const OpDef& op, const std::string& prefix) {
-  const std::string module = shown(p.module, prefix);
-  return fmt::format("{}{}{}", p.source.known() ? p.source.str() + ": " : "", op.name,
-                     module.empty() ? "" : fmt::format(" of module '{}'", module));
-}
 
 Graph needed(Graph graph, const std::string& prefix) {
   for (const Node& node : graph.nodes())
@@ -52,111 +42,6 @@ Graph needed(Graph graph, const std::string& prefix) {
     }
   graph::remove_dead_code(graph);
   return graph;
-}
-
-// Writes graphs, one node after the other; the same node of all traces at once.
-class Emitter {
- public:
-  Emitter(Exporter& to, std::string prefix) : to_(to), prefix_(std::move(prefix)) {}
-
-  // `names`: of the values of the graphs that are there already.
-  void run(const std::vector<const Graph*>& graphs, std::vector<std::string>& names, const Provenance* outer,
-           int depth) {
-    const Graph& first = *graphs.front();
-    std::vector<bool> used(first.values().size());
-    for (const Node& node : first.nodes())
-      for (const ValueId v : node.inputs)
-        if (v != kNoValue) used[static_cast<size_t>(v)] = true;
-    for (const graph::Output& o : first.outputs()) used[static_cast<size_t>(o.value)] = true;
-    for (size_t n = 0; n < first.nodes().size(); ++n) {
-      const Node& node = first.nodes()[n];
-      const Provenance& provenance = outer ? *outer : static_cast<const Provenance&>(node);
-      Emission e{to_, *node.op, {}, {}, {}, {}, {}, where_of(provenance, *node.op, prefix_)};
-      for (const Graph* g : graphs) {
-        const Node& same = g->nodes()[n];
-        if (same.op != node.op || same.inputs != node.inputs || same.outputs != node.outputs)
-          e.refuse("the program is another one at another size of a dim; export it with that dim fixed");
-        e.attrs.push_back(&same.attrs);
-        e.in.push_back(types(*g, same.inputs));
-        e.out.push_back(types(*g, same.outputs));
-      }
-      for (const ValueId v : node.inputs) e.inputs.push_back(v == kNoValue ? "" : names[static_cast<size_t>(v)]);
-      for (const ValueId v : node.outputs) e.used.push_back(used[static_cast<size_t>(v)]);
-      to_.module = shown(provenance.module, prefix_);
-      const std::vector<std::string> made = emit(e, provenance, depth);
-      for (size_t o = 0; o < node.outputs.size(); ++o) names[static_cast<size_t>(node.outputs[o])] = made[o];
-    }
-  }
-
- private:
-  static std::vector<TensorType> types(const Graph& graph, const graph::ValueIds& values) {
-    std::vector<TensorType> made;
-    for (const ValueId v : values) made.push_back(v == kNoValue ? TensorType{} : graph.type(v));
-    return made;
-  }
-
-  std::vector<std::string> emit(const Emission& e, const Provenance& provenance, int depth) {
-    if (e.op.random) e.refuse("it draws random numbers; export a model in eval() mode");
-    const auto entry = exporting::all_emits().find(e.op.name);
-    if (entry != exporting::all_emits().end())
-      if (std::vector<std::string> made = entry->second(e); !made.empty()) {
-        made.resize(e.out.front().size());
-        return made;
-      }
-    if (!e.op.decompose) e.refuse("it has no form in ONNX");
-    SLUICE_CHECK_KIND(kRuntime, depth < kMostParts, "onnx.export: {} is made of itself; it must end", e.op.name);
-    return decomposed(e, provenance, depth);
-  }
-
-  std::vector<std::string> decomposed(const Emission& e, const Provenance& provenance, int depth) {
-    std::vector<Graph> parts(e.attrs.size());
-    for (size_t t = 0; t < parts.size(); ++t) {
-      Graph& part = parts[t];
-      graph::GraphBuilder builder(part, DeviceId{});
-      const ExecutorScope scope(builder);
-      std::vector<Value> operands;
-      for (size_t i = 0; i < e.inputs.size(); ++i)
-        operands.push_back(e.has(i) ? builder.value(part.add_input("i" + std::to_string(i), e.in[t][i])) : Value());
-      const std::vector<Value> results = e.op.decompose(operands, *e.attrs[t]);
-      for (size_t o = 0; o < results.size(); ++o)
-        if (e.used[o]) part.add_output("o" + std::to_string(o), builder.id(results[o]));
-      graph::remove_dead_code(part);
-    }
-    std::vector<const Graph*> graphs;
-    for (const Graph& part : parts) {
-      graphs.push_back(&part);
-      if (part.nodes().size() != parts.front().nodes().size())
-        e.refuse("it is made of other ops at another size of a dim; export it with that dim fixed");
-    }
-    std::vector<std::string> names(parts.front().values().size());
-    for (const graph::Input& input : parts.front().inputs())
-      names[static_cast<size_t>(input.value)] = e.inputs[static_cast<size_t>(std::stoi(input.name.substr(1)))];
-    run(graphs, names, &provenance, depth + 1);
-    std::vector<std::string> made(e.out.front().size());
-    for (const graph::Output& output : parts.front().outputs())
-      made[static_cast<size_t>(std::stoi(output.name.substr(1)))] = names[static_cast<size_t>(output.value)];
-    return made;
-  }
-
-  Exporter& to_;
-  const std::string prefix_;
-};
-
-void set_type(format::ValueInfoProto& info, const std::string& name, const std::vector<TensorType>& types,
-              const std::map<int, std::string>* axes) {
-  info.set_name(name);
-  auto& tensor = *info.mutable_type()->mutable_tensor_type();
-  tensor.set_elem_type(data_type_of(types.front().dtype));
-  auto& shape = *tensor.mutable_shape();
-  for (int d = 0; d < types.front().shape.rank(); ++d) {
-    auto& dim = *shape.add_dim();
-    const bool fixed = std::all_of(types.begin(), types.end(),
-                                   [&](const TensorType& t) { return t.shape[d] == types.front().shape[d]; });
-    if (axes && axes->contains(d))
-      dim.set_dim_param(axes->at(d));
-    else if (fixed)
-      dim.set_dim_value(types.front().shape[d]);
-  }
 }
 
 // Names of an output's dims: that of the dim that has its size in all traces.
@@ -205,7 +90,7 @@ void write_graph(const std::vector<const Graph*>& graphs, const std::vector<cons
     names[static_cast<size_t>(v.value)] = shown(v.name, options.prefix);
     exporter.initializer(shown(v.name, options.prefix), weights.variables.at(v.name));
   }
-  Emitter(exporter, options.prefix).run(graphs, names, nullptr, 0);
+  Emitter(exporter, options.prefix, options.branches).run(graphs, names, nullptr, 0);
   for (const graph::Output& output : first.outputs()) {
     exporter.module.clear();
     format::NodeProto& node = *to.add_node();  // an output has the name that the program gives it
@@ -319,7 +204,8 @@ std::string cluster_model(const AttrGraph& body, const std::vector<TensorType>& 
     for (const Value& output : call_nested(body, values))
       cluster.graph.add_output(fmt::format("o{}", number++), builder.id(output));
   }
-  return model_of({&cluster}, {}).SerializeAsString();
+  // A branch that begins or ends outside of the cluster is none here.
+  return model_of({&cluster}, {.branches = false}).SerializeAsString();
 }
 
 }  // namespace sluice::onnx

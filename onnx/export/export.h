@@ -21,6 +21,8 @@ struct ExportOptions {
   std::vector<std::vector<int64_t>> sizes = {};
   // By input: names of dims, by axis.
   std::map<std::string, std::map<int, std::string>> axes = {};
+  // Whether branches become nodes "If", of which a step computes one; else all of them are computed, and one is chosen.
+  bool branches = true;
 };
 
 // How many traces `dims` need, and the sizes of each: two of every dim in all combinations, and one to test the fit.

@@ -79,6 +79,7 @@ std::string Exporter::dim_size(size_t dim) {
 std::string Exporter::computed(const Number& number) {
   std::string& made = computed_[number];
   if (!made.empty()) return made;
+  const Within outermost(*this, outermost_);  // where every graph can read it
   const std::optional<std::vector<double>> terms = fit(number);
   SLUICE_CHECK_KIND(kUnsupported, terms,
                     "onnx.export: {}: a size of {} for dims of {} is no sum of their products; export it "
@@ -141,7 +142,7 @@ std::string Exporter::constant(const Tensor& tensor) {
 }
 
 void Exporter::initializer(const std::string& name, const Tensor& tensor) {
-  format::TensorProto& to = *graph_.add_initializer();
+  format::TensorProto& to = *outermost_.add_initializer();
   to.set_name(name);
   to.set_data_type(data_type_of(tensor.dtype()));
   for (const int64_t dim : tensor.shape()) to.add_dims(dim);
@@ -150,9 +151,9 @@ void Exporter::initializer(const std::string& name, const Tensor& tensor) {
   tensor.copy_to_host(raw.data());
 }
 
-std::vector<std::string> Exporter::add(const char* op, const std::vector<std::string>& inputs,
-                                       const Attributes& attributes, int outputs) {
-  format::NodeProto& node = *graph_.add_node();
+format::NodeProto& Exporter::add_node(const char* op, const std::vector<std::string>& inputs,
+                                      const Attributes& attributes, int outputs) {
+  format::NodeProto& node = *graph_->add_node();
   node.set_op_type(op);
   node.set_name((module.empty() ? "" : module + "/") + fresh(op));
   for (const std::string& input : inputs) node.add_input(input);
@@ -162,12 +163,56 @@ std::vector<std::string> Exporter::add(const char* op, const std::vector<std::st
     attribute.set_name(name);
     set_attribute(attribute, value);
   }
-  std::vector<std::string> names;
-  for (int i = 0; i < outputs; ++i) {
-    names.push_back(i == 0 ? node.name() + "_out" : node.name() + "_out" + std::to_string(i));
-    node.add_output(names.back());
+  for (int i = 0; i < outputs; ++i)
+    node.add_output(i == 0 ? node.name() + "_out" : node.name() + "_out" + std::to_string(i));
+  return node;
+}
+
+std::vector<std::string> Exporter::add(const char* op, const std::vector<std::string>& inputs,
+                                       const Attributes& attributes, int outputs) {
+  const format::NodeProto& node = add_node(op, inputs, attributes, outputs);
+  return {node.output().begin(), node.output().end()};
+}
+
+std::vector<std::string> Exporter::add_with_graphs(const char* op, const std::vector<std::string>& inputs,
+                                                   const Attributes& attributes, HeldGraphs graphs, int outputs) {
+  format::NodeProto& node = add_node(op, inputs, attributes, outputs);
+  for (auto& [name, held] : graphs) {
+    format::AttributeProto& attribute = *node.add_attribute();
+    attribute.set_name(name);
+    attribute.set_type(format::AttributeProto::GRAPH);
+    held.set_name(node.name() + "/" + name);
+    *attribute.mutable_g() = std::move(held);
   }
-  return names;
+  return {node.output().begin(), node.output().end()};
+}
+
+format::GraphProto Exporter::nested(const std::vector<Port>& inputs, const std::function<std::vector<Port>()>& write) {
+  format::GraphProto made;
+  const Within within(*this, made);
+  for (const Port& port : inputs) set_type(*made.add_input(), port.name, port.types, nullptr);
+  for (const Port& port : write()) {  // a result is made in the graph that gives it, and has a name of its own
+    const std::string name = add1("Identity", {port.name});
+    set_type(*made.add_output(), name, port.types, nullptr);
+  }
+  return made;
+}
+
+void set_type(format::ValueInfoProto& info, const std::string& name, const std::vector<TensorType>& types,
+              const std::map<int, std::string>* axes) {
+  info.set_name(name);
+  auto& tensor = *info.mutable_type()->mutable_tensor_type();
+  tensor.set_elem_type(data_type_of(types.front().dtype));
+  auto& shape = *tensor.mutable_shape();
+  for (int d = 0; d < types.front().shape.rank(); ++d) {
+    auto& dim = *shape.add_dim();
+    const bool fixed = std::all_of(types.begin(), types.end(),
+                                   [&](const TensorType& t) { return t.shape[d] == types.front().shape[d]; });
+    if (axes && axes->contains(d))
+      dim.set_dim_param(axes->at(d));
+    else if (fixed)
+      dim.set_dim_value(types.front().shape[d]);
+  }
 }
 
 namespace {

@@ -16,6 +16,7 @@
 #include "graph/tape.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
+#include "tensor/trace_executor.h"
 #include "tensor_object.h"
 
 namespace sluice::python {
@@ -74,6 +75,8 @@ nb::object tolist(const Tensor& t) {
 }
 
 nb::object item(const Tensor& t) {
+  if (TraceExecutor* const trace = current_trace(); trace != nullptr && trace->touches_graph(t))
+    if (const Tensor known = trace->settled(t); known.defined()) return item(known);
   if (t.traced()) {
     const SourceLocation line = CallFixes::line();
     throw FixableError(

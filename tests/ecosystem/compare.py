@@ -130,6 +130,8 @@ class _Train(sl.nn.Graph):
 
     def build(self, args: Any, kwargs: Any) -> Any:
         loss = loss_of(sl, self.model(*args, **kwargs, **on(sl, self.constants)))
+        if loss is None or not loss.requires_grad:  # of codes, say, which nothing is learned from
+            return sl.zeros(())
         loss.backward()
         return loss
 

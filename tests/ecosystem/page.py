@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ecosystem.compare import STEPS, UNTRIED
+from ecosystem.names import lacking
 from ecosystem.results import ZOOS, read
 from ecosystem.transformers_models import TYPES
 
@@ -50,6 +51,24 @@ def _packages(results: dict[str, Any]) -> list[str]:
     return lines + ([""] if wrong else []) + [f"- The example of {name}: {why}" for name, why in sorted(wrong.items())]
 
 
+def _imports(found: dict[str, Any]) -> list[str]:
+    """Packages of which the whole is not tried: whether they can be imported."""
+    if not found:
+        return []
+    asked = {module: said for module, said in found.items() if "excluded" not in said}
+    lines = ["", "## Packages that are imported once", "",
+             f"Of {len(asked)} more packages that import torch, {sum(not said['why'] for said in asked.values())} import on Sluice "
+             "(`python -m ecosystem.names`): " + ", ".join(f"{m} {said['version']}" for m, said in sorted(asked.items())) + "."]
+    if excluded := {module: said["excluded"] for module, said in found.items() if "excluded" in said}:
+        lines += ["", f"{len(excluded)} could not be imported beside torch either, and are not counted:", "", *(f"- {why}" for why in _why(excluded))]
+    now = dict(lacking(asked))
+    if names := dict(lacking(asked, "before")) | now:
+        before = dict(lacking(asked, "before"))
+        lines += ["", "The first name that each lacks, by how many need it:", "", "| name | when first tried | now |", "|---|---:|---:|"]
+        lines += [f"| {name} | {len(before.get(name, []))} | {len(now.get(name, []))} |".replace("\n", " ") for name in names]
+    return lines
+
+
 _OF = {"generation": "Texts that models of transformers go on with, each in several ways; the words must be torch's.",
        "transformers": "Model types, each from its own config with two layers, few heads and small images, with weights that are drawn anew. "
                        f"All of the package's {TYPES} types have an answer."}
@@ -81,7 +100,7 @@ def _zoo(name: str, all_cases: dict[str, dict[str, str]]) -> list[str]:
 
 def text() -> str:
     results = read()
-    lines = _packages(results)
+    lines = _packages(results) + _imports(results.get("imports", {}))
     for name, cases in sorted(results["zoos"].items()):
         lines += _zoo(name, cases)
     return _HEAD + "\n" + "\n".join(lines) + "\n"

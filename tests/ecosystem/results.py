@@ -19,7 +19,7 @@ ZOOS = {"generation": (transformers_models.Cases(only_texts=True), transformers_
 
 
 def read() -> dict[str, Any]:
-    return json.loads(FILE.read_text()) if FILE.exists() and FILE.stat().st_size else {"packages": {}, "zoos": {}, "examples": {}}
+    return json.loads(FILE.read_text()) if FILE.exists() and FILE.stat().st_size else {"packages": {}, "imports": {}, "zoos": {}, "examples": {}}
 
 
 def keep(kind: str, name: str, found: Any) -> None:
@@ -32,7 +32,7 @@ def keep_all(kind: str, found: dict[str, Any]) -> None:
     with FILE.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         results = read()
-        (results["zoos"].setdefault(kind, {}) if kind in ZOOS else results[kind]).update(found)
+        (results["zoos"] if kind in ZOOS else results).setdefault(kind, {}).update(found)
         FILE.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 import sluice as sl
+from ecosystem import beside, names, results
 from ecosystem.names import name_in
 
 
@@ -26,3 +27,23 @@ def test_a_lacking_name_is_told(statement, name):
 
 def test_other_errors_name_nothing():
     assert name_in("No module named 'numba'") is None and name_in("division by zero") is None
+
+
+def test_packages_that_are_known_to_import():
+    """What the page says of packages that are imported once; a few of them, which lie beside the environment, are imported again below."""
+    known = results.read()["imports"]
+    asked = {module: said for module, said in known.items() if "excluded" not in said}
+    assert len(asked) >= 25 and sum(not said["why"] for said in asked.values()) >= 0.9 * len(asked)
+    assert all(said["version"] != "?" and "before" in said for said in known.values())
+
+
+@pytest.mark.skipif(not beside.INSTALLED, reason="the packages do not lie beside the environment: tools/setup.sh puts them there")
+@pytest.mark.parametrize("module", ["einx", "jaxtyping", "lightning_fabric", "torch_einops_utils"])
+def test_packages_import_once(module):
+    assert names.answer(module) == {"version": results.read()["imports"][module]["version"], "why": ""}
+
+
+def test_names_by_how_many_need_them():
+    found = {"a": {"why": "module 'torch.nn' has no attribute 'X'"}, "b": {"why": ""}, "c": {"why": "no such thing"},
+             "d": {"why": "cannot import name 'X' from 'torch.nn' (there)"}, "e": {"excluded": "No module named 'numba'"}}
+    assert names.lacking(found) == [("torch.nn.X", ["a", "d"]), ("no such thing", ["c"])]

@@ -33,7 +33,7 @@ constexpr const char* kNoForm =
     "linalg_solve_triangular linalg_svd linear_recurrence log_ndtr loop modified_bessel_k0 modified_bessel_k1 "
     "ndtri nextafter numbers_of_keys pack_files polygamma requantize running_argmax running_argmin sample_order "
     "scaled_modified_bessel_k0 scaled_modified_bessel_k1 spherical_bessel_j0 view_as_complex view_as_dtype "
-    "view_as_real while_loop zeta ";
+    "view_as_real zeta ";
 
 std::set<std::string> words(const std::string& text) {
   std::istringstream in(text);

@@ -272,3 +272,17 @@ def test_gradients_of_softmax_are_had_from_its_result(name, dim):
 
         got = getattr(ours, f"_{name}_backward_data")(ours.tensor(weights.numpy()), ours.tensor(output.numpy()), dim, ours.float64)
     torch.testing.assert_close(torch.from_numpy(got.numpy()), expected)
+
+
+def test_names_of_carriers():
+    with sl.mock_torch(lazy=True):
+        import torch.distributed as dist
+    assert dist.Backend.NCCL == "nccl" and dist.Backend("GLOO") == dist.Backend.GLOO and isinstance(dist.Backend("x"), str)
+    assert not dist.is_gloo_available() and not dist.is_nccl_available()
+    with pytest.raises(ValueError, match="must be string-ish: 3"):
+        dist.Backend(3)
+    assert dist.ReduceOp.BAND == "bitwise_and"  # a name; collectives refuse it
+    with pytest.raises(NotImplementedError, match="You must implement the jvp function"):
+        sl.autograd.Function.jvp(None)
+    with pytest.raises(NotImplementedError, match="override the vmap staticmethod"):
+        sl.autograd.Function.vmap(None, None)

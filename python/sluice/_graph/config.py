@@ -20,11 +20,13 @@ from sluice._graph.auto_parallel import AutoParallelOptions
 from sluice._graph.foreign import ForeignOptions
 from sluice._graph.micro_batches import MicroBatches
 from sluice._graph.pass_options import PassOptions
+from sluice._graph.quantization import QuantizationOptions
 from sluice._graph.zero import Zero
 
 
 # Options that are of the tracing of a graph, or of its calls, and so are in no table.
-DEFAULTS = {**setters.DEFAULTS, "gradient_accumulation_steps": 1, "zero": None, "dims": {}, "amp": None}
+DEFAULTS = {**setters.DEFAULTS, "gradient_accumulation_steps": 1, "zero": None, "dims": {}, "amp": None,
+            "quantization_aware_training": None}
 
 
 def _dump_file(path: Any) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def bytes_of(what: str, given: Any) -> int:
     return int(number * _UNITS[unit])
 
 
-class GraphConfig(setters.Setters, PassOptions, AutoParallelOptions, ForeignOptions):
+class GraphConfig(setters.Setters, PassOptions, AutoParallelOptions, ForeignOptions, QuantizationOptions):
     """Set before the first call."""
 
     def __init__(self) -> None:
@@ -327,7 +329,7 @@ class GraphConfig(setters.Setters, PassOptions, AutoParallelOptions, ForeignOpti
     def for_session(self) -> Any:
         """The options as the compiler takes them; what is left to the process's setting is settled."""
         self._options = {**precisions(), **self._options}
-        ours = ("zero", "gradient_accumulation_steps", "dims", "cost_cache")
+        ours = ("zero", "gradient_accumulation_steps", "dims", "cost_cache", "quantization_aware_training")
         options = {k: v for k, v in self._options.items() if v is not None and k not in ours}
         return {**options, "patterns": list(self._patterns)} if self._patterns else options
 

@@ -52,6 +52,7 @@ def run(graph: Any, given: Given) -> Any:
     if n > 1:
         raise _C.NotImplementedError(f"graph '{graph.name}': a call is {n} micro-batches, which eager mode does not have; "
                                      "use set_mode('graph'), or no set_gradient_accumulation_steps()")
+    graph.config.observe_ranges(graph._blocks.values())
     # build() has arguments of its own to write to; they are leaves, as in a trace.
     own = given.structure.build(iter([t.detach().clone().requires_grad_(t.requires_grad) for t in given.leaves]))
     with tracing_lock:  # gradients are there for one call at a time

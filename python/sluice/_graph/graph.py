@@ -151,6 +151,7 @@ class Graph(Inspection):
     def load_state_dict(self, state_dict: Any, strict: bool = True) -> None:
         """Goes on where state_dict() was, before the first call or after it: tensors are written in place, so that the plan there is sees
         them. The generator of the state becomes that of the process. strict: modules and tensors must be the same; RuntimeError."""
+        self.config.observe_ranges(self._blocks.values())  # buffers that the state has
         state.load(self, state_dict, strict)
 
     def runtime_state_dict(self, destination: Any = None, with_eager: bool = False) -> dict[str, Any]:

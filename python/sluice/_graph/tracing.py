@@ -29,6 +29,7 @@ class Trace(NamedTuple):
 def traced(graph: Any, given: Given) -> Trace:
     """The trace of a graph's build() for arguments like these. REQUIRES: the tracing lock."""
     start = time.perf_counter()
+    graph.config.observe_ranges(graph._blocks.values())
     refused, report = Refused(graph.name, graph.config), Report(graph)
     with refused:
         captured, results, functions = _trace(graph, given, refused, report.stack_depth)

@@ -74,6 +74,17 @@ class Function:
 
     vjp = backward
 
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        raise NotImplementedError("To use autograd.Function with vmap, you must either override the vmap staticmethod or set "
+                                  "generate_vmap_rule=True.")
+
+    generate_vmap_rule = False
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(f"Legacy autograd function with non-static forward method is deprecated: {type(self).__name__}; write "
                            "static methods and call by .apply()")

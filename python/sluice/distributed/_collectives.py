@@ -15,6 +15,7 @@ class ReduceOp:
     """How values of several ranks become one. AVG is of floating dtypes alone; NaN wins over numbers."""
 
     SUM, PRODUCT, MIN, MAX, AVG = "sum", "product", "min", "max", "average"
+    BAND, BOR, BXOR = "bitwise_and", "bitwise_or", "bitwise_xor"  # names that packages list; collectives refuse them
     RedOpType = str  # the type of the above
 
 

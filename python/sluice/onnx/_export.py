@@ -8,6 +8,7 @@ from typing import Any, Callable
 from sluice import _C, nn
 from sluice._base.grad_mode import no_grad
 from sluice._base.structure import flatten
+from sluice._graph.bundle import LoadedGraph
 from sluice._graph.lower import lower
 from sluice._tensor.creation import zeros
 
@@ -45,11 +46,13 @@ def _resized(nest: Any, name: str, axes: dict[str, dict[int, str]], size: dict[s
 
 def export(model: Callable[..., Any], args: Any, path: str | os.PathLike[str], *, opset: int | None = None,
            dynamic: dict[str, Any] | None = None, external_data: bool | None = None) -> int:
-    """Writes a Module, a Graph or a function to `path` as a model of ONNX; returns its opset.
+    """Writes a Module, a Graph, a function, or a graph of load_graph() or sluice.quantization, to `path` as a model of ONNX; returns its
+    opset.
 
         sl.onnx.export(net.eval(), x, "net.onnx", dynamic={"x": {0: "batch"}})
 
-    args: a tensor or a tuple of arguments, as the model takes them. Inputs have the names of its parameters ("x", "batch.images").
+    args: a tensor or a tuple of arguments, as the model takes them; None for a graph that is loaded or quantized. Inputs have the names
+    of its parameters ("x", "batch.images").
     opset: 17 or newer; by default the lowest that the ops need. dynamic: for inputs, names of the axes whose sizes vary; axes of one name
     have one size. The model is traced at several of these. external_data: whether weights lie in path + ".data"; by default where they
     are larger than 1 GB.
@@ -60,6 +63,8 @@ def export(model: Callable[..., Any], args: Any, path: str | os.PathLike[str], *
     if not hasattr(_C, "onnx_export"):
         raise _C.NotImplementedError("onnx: this build of Sluice writes no models of ONNX; build it where protobuf is "
                                      "(libprotobuf-dev, protobuf-compiler), with -DSLUICE_ONNX=ON")
+    if isinstance(model, LoadedGraph):
+        return _export_loaded(model, path, opset, dynamic, bool(external_data))
     args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     with no_grad():
         first = lower(model, *args)
@@ -78,6 +83,17 @@ def export(model: Callable[..., Any], args: Any, path: str | os.PathLike[str], *
         external_data = sum(p.numel() * p.element_size() for p in getattr(model, "parameters", list)()) > MOST_INSIDE
     prefix = "function." if isinstance(model, nn.Module) else ""  # the name that a module has in the graph of it
     return _C.onnx_export(traces, os.fspath(path), opset or 0, dims, sizes, axes, external_data, prefix)
+
+
+def _export_loaded(model: LoadedGraph, path: Any, opset: int | None, dynamic: Any, external_data: bool) -> int:
+    """A graph whose program is not there any more, only what was captured."""
+    if dynamic:
+        raise _C.NotImplementedError(f"onnx.export: dynamic names {sorted(dynamic)}; '{model.name}' is a graph of fixed sizes, whose program is "
+                                     "not there to be traced at others: export the module, or leave out dynamic")
+    sessions = model._call.sessions()
+    if len(sessions) != 1:
+        raise _C.NotImplementedError(f"onnx.export: '{model.name}' has {len(sessions)} plans; export graphs of one plan, each by itself")
+    return _C.onnx_export([sessions[0].captured()], os.fspath(path), opset or 0, [], [], {}, external_data, "function.")
 
 
 def _parameter_names(lowered: Any, args: tuple[Any, ...]) -> list[str]:

@@ -5,9 +5,14 @@
     small(images)
     sluice.save(small, "folder")                                # about a quarter of the size; runs without Python, too
 
-`sluice-quantize` does the same to a bundle on the command line. For training that knows of the rounding see nn.QatConv2d.
+`sluice-quantize` does the same to a bundle on the command line.
+
+Training that knows of the rounding loses less: `graph.config.enable_quantization_aware_training()` (or prepare(model), without a graph)
+has layers round and observe, and convert(model, images) makes the graph of integers.
 """
 
+from sluice.nn.modules.quantization import QatConfig
 from sluice.quantization._quantize import Layer, QuantizedGraph, quantize
+from sluice.quantization._training import convert, prepare
 
-__all__ = ["Layer", "QuantizedGraph", "quantize"]
+__all__ = ["convert", "Layer", "prepare", "QatConfig", "QuantizedGraph", "quantize"]

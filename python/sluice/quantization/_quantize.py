@@ -81,11 +81,7 @@ def quantize(model: Any, calibration: Iterable[Any] | None = None, *, mode: str 
         raise ValueError(f"quantize: calibration is empty: got {calibration!r:.60}; mode {mode!r} needs at least one batch of "
                          "arguments")
     graph = _compiled(model, first)
-    session, functions = _one_session(graph), graph._call._functions
-    captured, prefix = session.captured(), "function." if isinstance(model, Module) else ""
-    calls = _C.quantizable_calls(captured)
-    for call in calls:
-        call["name"] = (call["module"] or call["weight"]).removeprefix(prefix)
+    captured, calls = _calls(graph, model)
     chosen = _chosen(calls, list(exclude), keep_first, keep_last)
     weights = {call["weight"]: _quantized_weight(captured, call, per_channel) for call in chosen}
     sources: dict[int, Any] = {}
@@ -93,6 +89,13 @@ def quantize(model: Any, calibration: Iterable[Any] | None = None, *, mode: str 
         bar = with_progress(itertools.chain([first], batches), f"{graph.name}: calibration", progress)
         seen = _observed(graph, captured, chosen, bar, lambda: observer(method, percentile))
         sources = {call["source"]: _scale(call["name"], seen[call["source"]]) for call in chosen}
+    return made_of(graph, captured, calls, chosen, weights, sources, mode)
+
+
+def made_of(graph: Any, captured: Any, calls: list[dict[str, Any]], chosen: list[dict[str, Any]], weights: dict[str, Any],
+            sources: dict[int, Any], mode: str) -> QuantizedGraph:
+    """The graph of integers of a compiled one, for layers, weights and ranges that are chosen."""
+    session, functions = _one_session(graph), graph._call._functions
     made = _C.quantized(captured, [call["node"] for call in chosen], weights, sources)
     if mode == "static":
         made = _C.with_int8_kernels(made)
@@ -103,6 +106,15 @@ def quantize(model: Any, calibration: Iterable[Any] | None = None, *, mode: str 
     layers = [Layer(call["name"], call["op"], call["weight"], *_numbers(sources.get(call["source"]))) for call in chosen]
     kept = [call["name"] for call in calls if call not in chosen]
     return QuantizedGraph(options["name"], compiled, functions, mode, layers, kept)
+
+
+def _calls(graph: Any, model: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """(what was captured, the convolutions and products by weights in it, by the names of their modules in the model)"""
+    captured, prefix = _one_session(graph).captured(), "function." if isinstance(model, Module) else ""
+    calls = _C.quantizable_calls(captured)
+    for call in calls:
+        call["name"] = (call["module"] or call["weight"]).removeprefix(prefix)
+    return captured, calls
 
 
 def _not_a_batch(calibration: Any) -> Any:

@@ -22,6 +22,17 @@ class Placement:
         return hash((type(self), self.args))
 
 
+class Backend(str):
+    """The names of torch's carriers, in small letters; Sluice has gloo's place alone (sluice.distributed.init)."""
+
+    UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl"
+
+    def __new__(cls, name: str) -> Backend:
+        if not isinstance(name, str):
+            raise ValueError(f"Backend constructor parameter must be string-ish: {name!r}")
+        return super().__new__(cls, name.lower())
+
+
 _KINDS = {name: type(name, (Placement,), {"__doc__": f"torch.distributed.tensor.{name}, as a description."})
           for name in ("Replicate", "Shard", "Partial")}
 _PLACEMENTS = {"Placement": Placement, **_KINDS}
@@ -33,6 +44,6 @@ for _name in list(MODULES):  # those above, which have nothing but modules
     while _name.count(".") > 1:
         _name = _name.rpartition(".")[0]
         MODULES.setdefault(_name, refused_module(_name))
-_NO = ("is_torchelastic_launched", "is_mpi_available", "is_nccl_available", "is_ucc_available", "is_xccl_available")
-MEMBERS = {"torch.distributed": {**REFUSED["torch.distributed"], **{name: lambda: False for name in _NO}}}
+_NO = ("is_gloo_available", "is_torchelastic_launched", "is_mpi_available", "is_nccl_available", "is_ucc_available", "is_xccl_available")
+MEMBERS = {"torch.distributed": {**REFUSED["torch.distributed"], "Backend": Backend, **{name: lambda: False for name in _NO}}}
 del MODULES["torch._C"]

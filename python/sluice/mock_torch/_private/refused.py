@@ -33,7 +33,7 @@ torch.ao.quantization: default_weight_observer fuse_modules fuse_modules_qat get
 torch.nn.quantized: FloatFunctional
 torch.ao.nn.quantized: FloatFunctional""",
     "use sluice.distributed, placements and nn.Graph (docs/distributed.md)": """
-torch.distributed: Backend DeviceMesh FileStore GroupMember P2POp ProcessGroup Store TCPStore group batch_isend_irecv init_device_mesh
+torch.distributed: DeviceMesh FileStore GroupMember P2POp ProcessGroup Store TCPStore group batch_isend_irecv init_device_mesh
 torch.distributed.tensor: DTensor distribute_module distribute_tensor
 torch.distributed._tensor: DTensor distribute_tensor
 torch.distributed.tensor.parallel: ColwiseParallel PrepareModuleInput RowwiseParallel SequenceParallel loss_parallel parallelize_module

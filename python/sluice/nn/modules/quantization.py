@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import dataclasses
+import threading
+from typing import Any, Iterator
 
 from sluice import _C
 from sluice._C import fn, Tensor
 from sluice._tensor.creation import zeros, zeros_like
+from sluice.nn import functional as F
 from sluice.nn.modules.conv import Conv1d, Conv2d, Conv3d
+from sluice.nn.modules.linear import Linear
 from sluice.nn.modules.module import Module
 
 
@@ -120,22 +125,55 @@ class FakeQuantization(_Scheme):
         return (whole - zero_point) * scale + (input - input.detach())
 
 
-class _QatConv:
-    """A convolution of rounded inputs and weights, whose ranges are observed."""
+class _Exact(threading.local):
+    """Whether layers of a thread leave the rounding out."""
 
+    now = False
+
+
+_exact = _Exact()
+
+
+@contextlib.contextmanager
+def exact_layers() -> Iterator[None]:
+    """Layers that round do not: while integers are made of them."""
+    before, _exact.now = _exact.now, True
+    try:
+        yield
+    finally:
+        _exact.now = before
+
+
+class Qat:
+    """A layer of rounded inputs and weights, whose ranges are observed. Until it has seen an input in training, it rounds none."""
+
+    def _observe(self, weights: MinMaxObserver, inputs: MovingAverageMinMaxObserver, of_weights: FakeQuantization,
+                 of_inputs: FakeQuantization) -> None:
+        self.weight_observer, self.input_observer = weights, inputs
+        self.weight_fake_quantization, self.fake_quantization = of_weights, of_inputs
+
+    def _rounded(self, input: Tensor) -> tuple[Tensor, Tensor]:
+        """The input and the weight as integers leave them."""
+        if _exact.now:
+            return input, self.weight  # type: ignore[attr-defined]
+        weight = self.weight_fake_quantization(self.weight, *self.weight_observer(self.weight))  # type: ignore[attr-defined]
+        rounded = self.fake_quantization(input, *self.input_observer(input))
+        return fn.where(self.input_observer.current_train_step > 0, rounded, input), weight
+
+
+class _QatConv(Qat):
     def __init__(self, *args: Any, quantization_formula: str = "google", quantization_bit: int = 8,
                  quantization_scheme: str = "symmetric",
                  per_layer_quantization: bool = True, momentum: float = 0.95, stop_update_after_iters: int = 2**31,
                  **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         scheme = (quantization_formula, quantization_bit, quantization_scheme)
-        self.weight_observer = MinMaxObserver(*scheme, per_layer_quantization)
-        self.input_observer = MovingAverageMinMaxObserver(stop_update_after_iters, *scheme, momentum)
-        self.fake_quantization = FakeQuantization(*scheme)
+        rounding = FakeQuantization(*scheme)
+        self._observe(MinMaxObserver(*scheme, per_layer_quantization), MovingAverageMinMaxObserver(stop_update_after_iters, *scheme, momentum),
+                      rounding, rounding)
 
     def forward(self, input: Tensor) -> Tensor:
-        weight = self.fake_quantization(self.weight, *self.weight_observer(self.weight))  # type: ignore[attr-defined]
-        input = self.fake_quantization(input, *self.input_observer(input))
+        input, weight = self._rounded(input)
         return self._conv_forward(input, weight, self.bias)  # type: ignore[attr-defined]
 
 
@@ -149,3 +187,64 @@ class QatConv2d(_QatConv, Conv2d):
 
 class QatConv3d(_QatConv, Conv3d):
     """Conv3d for training with quantization: the arguments of Conv3d, and those of the observers by name; oneflow.nn.QatConv3d."""
+
+
+class QatLinear(Qat, Linear):
+    """What observed() makes of a Linear."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        input, weight = self._rounded(input)
+        return F.linear(input, weight, self.bias)
+
+
+class _WithZero(MovingAverageMinMaxObserver):
+    """Its ranges hold 0, which integers then stand for exactly."""
+
+    def _parameters_of(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        return super()._parameters_of(low.clamp(max=0), high.clamp(min=0))
+
+
+@dataclasses.dataclass(frozen=True)
+class QatConfig:
+    """How layers are rounded while they are trained; OneFlow's names.
+
+    per_channel_weight_quantization: a weight has a scale for each output channel, or one for all of it.
+    symmetric: of inputs; 0 is then the middle of the integers. Weights are always so.
+    moving_min_max_momentum: of the averages of an input's smallest and largest values.
+    moving_min_max_stop_update_after_iters: so many steps later ranges stay as they are; None: never.
+    """
+
+    per_channel_weight_quantization: bool = True
+    symmetric: bool = True
+    moving_min_max_momentum: float = 0.95
+    moving_min_max_stop_update_after_iters: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.moving_min_max_momentum < 1:
+            raise ValueError(f"qat_config: moving_min_max_momentum: got {self.moving_min_max_momentum!r}; must be at least 0 and below 1")
+        stop = self.moving_min_max_stop_update_after_iters
+        if stop is not None and (isinstance(stop, bool) or not isinstance(stop, int) or stop < 1):
+            raise ValueError(f"qat_config: moving_min_max_stop_update_after_iters: got {stop!r}; must be an int of at least 1, or None")
+
+
+_OBSERVED: dict[type, type] = {Conv1d: QatConv1d, Conv2d: QatConv2d, Conv3d: QatConv3d, Linear: QatLinear}
+
+
+def observed(model: Module, config: QatConfig) -> list[str]:
+    """Makes convolutions and linear layers of the model, of these classes themselves, layers that round and observe: the objects and
+    their parameters stay, and get observers with buffers. Returns their names; those that are so already stay as they are."""
+    made = []
+    for name, layer in list(model.named_modules()):
+        cls = _OBSERVED.get(type(layer))
+        if cls is None or layer.weight.dtype != _C.float32:
+            continue
+        stop = config.moving_min_max_stop_update_after_iters
+        inputs = _WithZero(2**31 if stop is None else stop, "google", 8, "symmetric" if config.symmetric else "affine",
+                           config.moving_min_max_momentum)
+        layer.__class__ = cls
+        layer._observe(MinMaxObserver(per_layer_quantization=not config.per_channel_weight_quantization), inputs, FakeQuantization(),
+                       FakeQuantization(quantization_scheme=inputs.quantization_scheme))
+        for part in layer.children():
+            part.train(layer.training).to(layer.weight.device)
+        made.append(name)
+    return made
