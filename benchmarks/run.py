@@ -33,6 +33,7 @@ PROGRAMS = [
     (("graphs.",), ROOT / "benchmarks/graphs.py"),
     (("forecast.",), ROOT / "benchmarks/forecast.py"),
     (("busy.",), ROOT / "benchmarks/busy.py"),
+    (("conditions.",), ROOT / "benchmarks/conditions.py"),
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
     (("pipeline.",), ROOT / "benchmarks/pipeline.py"),
     (("dataloader.",), ROOT / "benchmarks/dataloader.py"),

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <unordered_set>
+#include <variant>
 
 #include "base/fix.h"
 #include "base/interrupt.h"
@@ -14,6 +15,7 @@
 #include "compiler/pass.h"
 #include "plan/json/json.h"
 #include "plan/pack/ledger.h"
+#include "plan/pack/spilled.h"
 #include "plan/placed.h"
 #include "plan/time/costs.h"
 #include "plan/verify.h"
@@ -257,6 +259,8 @@ class Compilation {
       if (!result_.offload.backend.empty())
         result_.plan.options.emplace_back("offload", result_.offload.backend + " " + result_.offload.version);
       if (known_costs_ > 0) result_.plan.options.emplace_back("costs", known_costs_);
+      if (const plan::Spilled spilled = plan::spilled(result_.plan); spilled.values > 0)
+        result_.plan.options.emplace_back("spill.bytes", static_cast<int64_t>(spilled.bytes));
       result_.plan.target = context_.target.fingerprint();
       result_.plan.certificate = plan::find_schedule(result_.plan);
       return 0;
@@ -318,6 +322,10 @@ std::vector<CompileOptions> ways_to_fit(const CompileOptions& options) {
   return ways;
 }
 
+// What is alive at once is not all that a plan needs: how much has to go to the disk is found by trying, in parts of
+// what the plan needs, whatever the budget is. So a budget that a refusal names does work.
+constexpr uint64_t kSpillParts = 16;
+
 // The budget that a refused plan would need; none of other errors.
 std::optional<int64_t> needed_budget(const Error& error) {
   const Fix fix = fix_of(error);
@@ -331,19 +339,39 @@ std::optional<int64_t> needed_budget(const Error& error) {
 CompileResult compile(graph::Graph graph, const plan::Target& target, const CompileOptions& options,
                       const ConstantLookup& constants, const ConstantEvaluator& evaluate) {
   check_options(options);
-  if (options.auto_memory != "adaptive")
-    return Compilation(target, options, options, constants, evaluate).run(std::move(graph));
-  std::optional<std::pair<int64_t, std::exception_ptr>> nearest;
-  for (const CompileOptions& way : ways_to_fit(options)) {
+  const bool adaptive = options.auto_memory == "adaptive", spills = options.spill && options.memory_budget > 0;
+  if (!adaptive && !spills) return Compilation(target, options, options, constants, evaluate).run(std::move(graph));
+  struct Refusal {
+    int64_t needed = 0;
+    CompileOptions way;
+    std::exception_ptr error;
+  };
+  std::optional<Refusal> nearest;
+  // The plan, or how many bytes the one that was refused needs.
+  const auto run = [&](const CompileOptions& way) -> std::variant<CompileResult, int64_t> {
     try {
       return Compilation(target, way, options, constants, evaluate).run(graph);
     } catch (const Error& error) {
       const std::optional<int64_t> needed = needed_budget(error);
       if (!needed) throw;
-      if (!nearest || *needed < nearest->first) nearest.emplace(*needed, std::current_exception());
+      if (!nearest || *needed < nearest->needed) nearest = Refusal{*needed, way, std::current_exception()};
+      return *needed;
+    }
+  };
+  for (const CompileOptions& way : adaptive ? ways_to_fit(options) : std::vector{options}) {
+    auto made = run(way);
+    if (auto* result = std::get_if<CompileResult>(&made)) return std::move(*result);
+  }
+  if (spills) {
+    CompileOptions way = nearest->way;
+    const auto needed = static_cast<uint64_t>(nearest->needed), part = needed / kSpillParts + 1;
+    for (uint64_t parts = (needed - options.memory_budget) / part; parts <= kSpillParts; ++parts) {
+      way.spill_bytes = std::max<uint64_t>(parts, 1) * part;
+      auto made = run(way);
+      if (auto* result = std::get_if<CompileResult>(&made)) return std::move(*result);
     }
   }
-  std::rethrow_exception(nearest->second);
+  std::rethrow_exception(nearest->error);
 }
 
 }  // namespace sluice

@@ -70,6 +70,22 @@ void one_stream() {
   print_against("act.one_stream", ours, best == peers.end() ? nullptr : &*best, "ns/act");
 }
 
+// What is planned as one firing of many kernels, against the same kernels as actors of their own, with one slot each.
+void light() {
+  constexpr int kKernels = 200, kSteps = 5000;
+  SluiceLine fused({.actors = kKernels, .quota = 1, .idle = true, .one_firing = true});
+  SluiceLine apart({.actors = kKernels, .quota = 1, .idle = true});
+  std::vector<double> ours;
+  Peer generic{"an actor for each kernel, quota 1", {}};
+  fused.ns_per_act(kSteps);
+  apart.ns_per_act(kSteps);
+  for (int round = 0; round < kRounds; ++round) {
+    ours.push_back(fused.ns_per_act(kSteps));
+    generic.rounds.push_back(apart.ns_per_act(kSteps));
+  }
+  print_against("act.light", ours, &generic, "ns/kernel");
+}
+
 // Quota 1 makes the two take turns: a step is two hops.
 void cross_stream() {
   constexpr int kSteps = 100000;
@@ -149,6 +165,7 @@ int main(int argc, char** argv) {
   using namespace sluice::bench;
   return run_benchmarks("act_bench",
                         {{"act.one_stream", one_stream},
+                         {"act.light", light},
                          {"act.cross_stream", cross_stream},
                          {"act.cross_stream.parked", cross_stream_parked},
                          {"act.scale", scale}},

@@ -1,6 +1,18 @@
 #include "act/line_plan.h"
 
 namespace sluice::bench {
+namespace {
+
+int add_kernel(plan::Plan& plan, const char* op, int actor) {
+  plan::Kernel kernel;
+  kernel.name = fmt::format("{}{}", op, actor);
+  kernel.op = op;
+  kernel.attrs = {{"actor", int64_t{actor}}};
+  plan.kernels.push_back(std::move(kernel));
+  return static_cast<int>(plan.kernels.size()) - 1;
+}
+
+}  // namespace
 
 plan::Plan line_plan(const LineOptions& options) {
   plan::Plan plan;
@@ -11,6 +23,16 @@ plan::Plan line_plan(const LineOptions& options) {
     stream.index = i;
     plan.streams.push_back(stream);
   }
+  if (options.one_firing) {
+    plan::Actor actor;
+    actor.name = "actor";
+    actor.role = plan::ActorRole::kSource;
+    for (int i = 0; i < options.actors; ++i)
+      actor.program.push_back({plan::InstrKind::kRun, add_kernel(plan, "idle", i)});
+    plan.actors.push_back(actor);
+    plan.certificate.push_back(0);
+    return plan;
+  }
   for (int i = 0; i < options.actors; ++i) {
     const bool first = i == 0, last = i + 1 == options.actors;
     plan::Actor actor;
@@ -18,14 +40,8 @@ plan::Plan line_plan(const LineOptions& options) {
     actor.stream =
         options.neighbours ? static_cast<int>(int64_t{i} * options.streams / options.actors) : i % options.streams;
     actor.role = first ? plan::ActorRole::kSource : plan::ActorRole::kNormal;
-    if (options.stamps) {
-      plan::Kernel kernel;
-      kernel.name = fmt::format("stamp{}", i);
-      kernel.op = "stamp";
-      kernel.attrs = {{"actor", int64_t{i}}};
-      actor.program.push_back({plan::InstrKind::kRun, i});
-      plan.kernels.push_back(kernel);
-    }
+    if (options.stamps || options.idle)
+      actor.program.push_back({plan::InstrKind::kRun, add_kernel(plan, options.stamps ? "stamp" : "idle", i)});
     if (!last) {
       actor.program.push_back({plan::InstrKind::kEmit, i});
       plan::Register reg;

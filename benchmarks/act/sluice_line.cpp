@@ -1,5 +1,6 @@
 #include "act/sluice_line.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -22,6 +23,11 @@ class SluiceLine::Stamp final : public PreparedKernel {
   std::atomic<int64_t>& at_;
 };
 
+class SluiceLine::Idle final : public PreparedKernel {
+ public:
+  void run(const KernelArgs&) const override {}
+};
+
 SluiceLine::SluiceLine(const LineOptions& options)
     : plan_(line_plan(options)),
       leases_(options.streams),
@@ -37,7 +43,10 @@ SluiceLine::SluiceLine(const LineOptions& options)
     bindings_.streams.push_back(streams_.back().get());
   }
   for (std::atomic<int64_t>& at : stamps_ns_) {
-    kernels_.push_back(std::make_unique<Stamp>(at));
+    if (options.stamps)
+      kernels_.push_back(std::make_unique<Stamp>(at));
+    else
+      kernels_.push_back(std::make_unique<Idle>());
     bindings_.kernels.push_back(kernels_.back().get());
   }
 }
@@ -59,7 +68,8 @@ double SluiceLine::ns_per_act(int steps) {
   runner->stop();
   while (!runner->wait_done(std::chrono::seconds(1))) {
   }
-  return static_cast<double>(now_ns() - begin) / (static_cast<double>(plan_.actors.size()) * steps);
+  const size_t acts = std::max(plan_.actors.size(), plan_.kernels.size());
+  return static_cast<double>(now_ns() - begin) / (static_cast<double>(acts) * steps);
 }
 
 std::vector<double> SluiceLine::parked_hops_ns(int samples, int idle_us) {

@@ -16,7 +16,7 @@ class SluiceLine : private actors::RunListener {
  public:
   explicit SluiceLine(const LineOptions& options);
   ~SluiceLine() override;
-  // Sends `steps` tokens through; nanoseconds per actor and step.
+  // Sends `steps` tokens through; nanoseconds per actor and step, or per kernel where actors have several.
   double ns_per_act(int steps);
   // Nanoseconds from the first actor's kernel to the second's, the streams idle for `idle_us` before; one figure per
   // sample. REQUIRES: options.stamps.
@@ -24,6 +24,7 @@ class SluiceLine : private actors::RunListener {
 
  private:
   class Stamp;
+  class Idle;
   void on_sink(int, uint64_t, const Status&, void* const*) override {}
   void on_input_slots(int, uint64_t) override {}
   void on_failure(uint64_t, const Status&) override {}

@@ -11,6 +11,7 @@ constexpr LoweringPass kLoweringPasses[] = {
     {"transfers", "Copies values to where they are read.", transfers, verify_transfers},
     {"layout", "Lays values out as kernels want them.", layout, verify_layout},
     {"snapshots", "Copies what would be overwritten.", snapshots, verify_snapshots},
+    {"spill", "Keeps values on the disk between uses that lie far apart.", spill, nullptr},
 };
 
 }  // namespace

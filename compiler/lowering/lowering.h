@@ -17,6 +17,7 @@ int schedule(graph::Graph& graph, PassContext& context);
 int transfers(graph::Graph& graph, PassContext& context);
 int layout(graph::Graph& graph, PassContext& context);
 int snapshots(graph::Graph& graph, PassContext& context);
+int spill(graph::Graph& graph, PassContext& context);
 
 void verify_placement(const graph::Graph& graph, const PassContext& context);
 void verify_transfers(const graph::Graph& graph, const PassContext& context);

@@ -34,6 +34,7 @@ DataChannels data_channels(const graph::Graph& graph, const Lowered& lowered, co
       packed = packed || actors.every[actor] > store.every;  // it takes several at once
       c.consumers.push_back({actor, task});
     }
+    c.local = c.local || use.home >= 0;
     if (use.output || use.consumers.empty()) c.consumers.push_back({.actor = actors.sink(rank)});
     c.name = unused_name(names, use.output ? output_names.at(static_cast<int>(s)) : store.name);
     c.emit_every = store.every / every;

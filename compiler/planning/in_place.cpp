@@ -34,6 +34,7 @@ class Sharer {
       return;
     const Operand &out = task.outputs[pair.output], &in = task.inputs[pair.input];
     if (in.store < 0 || !same_elements(in, out) || shares(out.store)) return;
+    if (uses_[in.store].home >= 0 || uses_[out.store].home >= 0) return;  // its bytes are the disk's, too
     const int from = sharing_.with[in.store];
     if (!same_arena(from, out.store) || lowered_.stores[out.store].bytes > lowered_.stores[from].bytes) return;
     if (sharing_.end[from] != actors_.position[task_index] + 1) return;  // read later

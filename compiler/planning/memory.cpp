@@ -118,7 +118,8 @@ Memory place_memory(const Lowered& lowered, const ActorSet& actors, const std::v
   for (size_t s = 0; s < uses.size(); ++s) {
     places.push_back(place_of(lowered, uses, data, static_cast<int>(s)));
     if (places[s] == Place::kBuffer || places[s] == Place::kLocal)
-      arena[s] = placing.stream_arena(actors.stream_of[uses[s].writer], lowered.stores[s].space);
+      arena[s] = placing.stream_arena(uses[s].home >= 0 ? uses[s].home : actors.stream_of[uses[s].writer],
+                                      lowered.stores[s].space);
   }
   for (size_t s = 0; s < uses.size(); ++s) {
     const Store& store = lowered.stores[s];

@@ -83,7 +83,8 @@ plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const P
                       const CompileOptions& options, uint64_t spare_bytes) {
   const ActorSet actors = make_actors(lowered, programs, graph.micro_batches(), options.granularity);
   const Stages stages = find_stages(graph, lowered, actors, options);
-  const std::vector<StoreUse> uses = find_uses(lowered, actors);
+  std::vector<StoreUse> uses = find_uses(lowered, actors);
+  find_homes_of_spilled(lowered, actors, stages, uses);
   const DataChannels data = data_channels(graph, lowered, actors, uses, stages, options);
   const std::vector<Channel> channels = join(lowered, actors, data, stages, options);
   const std::vector<std::vector<plan::Instr>> instructions = write_programs(actors, channels);

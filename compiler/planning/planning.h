@@ -44,6 +44,7 @@ struct StoreUse {
   std::vector<std::pair<int, int>> consumers;  // other actors and their last task that reads, in order of the first
   bool output = false;                         // the sink reads it
   int64_t begin = 0, end = 0;                  // along its stream's fixed order; read there by its own actor or another
+  int home = -1;  // the stream in whose order and arena it lives although another one reads or makes it; -1: none such
 };
 std::vector<StoreUse> find_uses(const Lowered& lowered, const ActorSet& actors);
 
@@ -56,6 +57,12 @@ struct Stages {
 };
 Stages find_stages(const graph::Graph& graph, const Lowered& lowered, const ActorSet& actors,
                    const CompileOptions& options);
+
+// ---- disk.cpp
+
+// Sets the homes, and lifetimes there, of what is spilled and of what is fetched.
+void find_homes_of_spilled(const Lowered& lowered, const ActorSet& actors, const Stages& stages,
+                           std::vector<StoreUse>& uses);
 
 // ---- channels.cpp, control.cpp
 

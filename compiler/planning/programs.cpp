@@ -148,7 +148,8 @@ Programs make_programs(const Lowered& lowered, Granularity granularity) {
     const auto is_alone = [&](size_t t) {
       const Task& task = lowered.tasks[t];
       const auto elsewhere = [&](int p) { return lowered.tasks[p].stream != task.stream; };
-      return task.meeting >= 0 || task.source ||
+      const bool of_disk = task.op == "spill" || task.op == "fetch";  // each as soon as it can
+      return task.meeting >= 0 || task.source || of_disk ||
              (task.op == "host_function" && std::any_of(before[t].begin(), before[t].end(), elsewhere));
     };
     for (size_t t = 0; t < num_tasks; ++t) {

@@ -41,6 +41,7 @@
 #include "graph/ops/samples.h"
 #include "graph/ops/softmax.h"
 #include "graph/ops/special.h"
+#include "graph/ops/spill.h"
 #include "graph/ops/strided_view.h"
 #include "graph/ops/taps.h"
 
@@ -72,7 +73,7 @@ const OpRegistry& builtin_ops() {
         ops::recurrent_ops(),     ops::taps_ops(),
         ops::resampling_ops(),    ops::folded_weights_ops(),
         ops::samples_ops(),       ops::fixed_point_ops(),
-        ops::foreign_ops(),
+        ops::foreign_ops(),       ops::spill_ops(),
     };
     OpRegistry r;
     for (const auto& family :

@@ -15,7 +15,8 @@ std::vector<int> cores_of_kernels(const Plan& plan) {
     for (const Instr& i : actor.program) {
       if (i.kind != InstrKind::kRun) continue;
       const Kernel& kernel = plan.kernels[i.index];
-      const bool holds = kernel.collective < 0 && kernel.op != "host_function";
+      const bool waits = kernel.op == "host_function" || kernel.op == "spill" || kernel.op == "fetch";
+      const bool holds = kernel.collective < 0 && !waits;
       cores[i.index] = holds ? stream.cores : 0;
       timely = timely && holds && kernel.cost_ns > 0;
       all_ns += kernel.cost_ns;

@@ -184,15 +184,108 @@ class Arenas {
     return t;
   }
 
-  void register_lives(int r, int stream, std::vector<Life>& lives) {
+  // Tokens that come and go one by one: the k-th firings of its ends are about the k-th token.
+  bool one_by_one(int r) const {
+    const Register& reg = plan_.registers[r];
+    const std::vector<int>& edges = adjacency_.register_edges[r];
+    return reg.emit_every == 1 && reg.initial_tokens == 0 && reg.in_place_of < 0 &&
+           plan_.actors[reg.producer].role != ActorRole::kFeed && std::all_of(edges.begin(), edges.end(), [&](int e) {
+             return plan_.edges[e].take == 1 && plan_.edges[e].hold == 1;
+           });
+  }
+  bool is_on(int actor, int stream) const { return plan_.actors[actor].stream == stream; }
+  // The instruction of an actor that emits a register.
+  int emit_of(int actor, int r) const {
+    const std::vector<Instr>& program = plan_.actors[actor].program;
+    return static_cast<int>(std::find(program.begin(), program.end(), Instr{InstrKind::kEmit, r}) - program.begin());
+  }
+  // The last kernel of an actor that reads a register's token.
+  int last_read(int actor, int r) const {
+    const std::vector<Instr>& program = plan_.actors[actor].program;
+    const auto reads = [&](const View& v) { return v.base == BaseKind::kRegister && v.index == r; };
+    int last = -1;
+    for (int i = 0; i < static_cast<int>(program.size()); ++i) {
+      if (program[i].kind != InstrKind::kRun) continue;
+      const std::vector<View>& inputs = plan_.kernels[program[i].index].inputs;
+      if (std::any_of(inputs.begin(), inputs.end(), reads)) last = i;
+    }
+    return last;
+  }
+  // The first actor of the stream that fires for a token only when `reader`, of another stream, has emitted something
+  // behind its last use of that token; -1: nobody waits so.
+  int waits_for(int reader, int r, int stream) {
+    const Timeline& time = timeline(stream);
+    int first = -1;
+    for (const int told : adjacency_.out_registers[reader]) {
+      if (!one_by_one(told) || emit_of(reader, told) < last_read(reader, r)) continue;
+      for (const int e : adjacency_.register_edges[told]) {
+        const int actor = plan_.edges[e].consumer;
+        if (is_on(actor, stream) && (first < 0 || time.starts[actor] < time.starts[first])) first = actor;
+      }
+    }
+    return first;
+  }
+  // The last register by which an actor of the stream lets `writer`, of another one, fire; -1: there is none.
+  int lets_go(int writer, int stream) {
+    const Timeline& time = timeline(stream);
+    const auto when = [&](int told) {
+      const int actor = plan_.registers[told].producer;
+      return time.starts[actor].at(0) + emit_of(actor, told);
+    };
+    int last = -1;
+    for (const int e : adjacency_.in_edges[writer]) {
+      const int told = plan_.edges[e].reg;
+      if (!one_by_one(told) || !is_on(plan_.registers[told].producer, stream)) continue;
+      if (last < 0 || when(told) > when(last)) last = told;
+    }
+    return last;
+  }
+
+  // The lives of tokens that another stream reads or writes, where this one says when: it lets the writer go, and waits
+  // for the readers. False where it does not.
+  bool bracketed_lives(int r, int stream, std::vector<Life>& lives, std::vector<bool>& uses) {
+    const int producer = plan_.registers[r].producer;
+    if (!one_by_one(r)) return false;
+    const Timeline& time = timeline(stream);
+    const bool made_here = is_on(producer, stream);
+    const int told = made_here ? -1 : lets_go(producer, stream);
+    if (!made_here && told < 0) return false;
+    const int first = made_here ? producer : plan_.registers[told].producer;
+    const int begin = made_here ? touch(producer, BaseKind::kRegister, r).first : emit_of(first, told);
+    std::vector<std::pair<int, int>> ends;  // actors of this stream, and instructions of theirs
+    if (made_here) ends.emplace_back(producer, touch(producer, BaseKind::kRegister, r).last + 1);
+    for (const int e : adjacency_.register_edges[r]) {
+      const int reader = plan_.edges[e].consumer;
+      const bool here = is_on(reader, stream);
+      const int until = here ? reader : waits_for(reader, r, stream);
+      if (until < 0) return false;
+      ends.emplace_back(until, here ? touch(reader, BaseKind::kRegister, r).last + 1 : 0);
+    }
+    uses[first] = true;
+    for (const auto& [actor, instruction] : ends) {
+      if (time.starts[actor].size() != time.starts[first].size()) return false;
+      uses[actor] = true;
+    }
+    for (size_t token = 0; token < time.starts[first].size(); ++token) {
+      Life life{time.starts[first][token] + begin, 0};
+      for (const auto& [actor, instruction] : ends)
+        life.end = std::max(life.end, time.starts[actor][token] + instruction);
+      lives.push_back(life);
+    }
+    return true;
+  }
+
+  // `uses` gets the actors of the stream whose order the lives rest on.
+  void register_lives(int r, int stream, std::vector<Life>& lives, std::vector<bool>& uses) {
     const Register& reg = plan_.registers[r];
     const Timeline& time = timeline(stream);
     bool local = reg.initial_tokens == 0 && plan_.actors[reg.producer].role != ActorRole::kFeed &&
                  plan_.actors[reg.producer].stream == stream;
     for (const int e : adjacency_.register_edges[r]) local &= plan_.actors[plan_.edges[e].consumer].stream == stream;
-    // A token that another stream reads, or that is there from the start, may be alive at any time of the period.
-    if (!local) {  // no order of this stream says when it is free
-      lives.push_back({0, time.end});
+    // A token that another stream uses, or that is there from the start, may be alive at any time of the period, unless
+    // this stream says otherwise.
+    if (!local) {
+      if (!bracketed_lives(r, stream, lives, uses)) lives.push_back({0, time.end});
       return;
     }
     const std::vector<int64_t>& firings = time.starts[reg.producer];
@@ -244,7 +337,7 @@ class Arenas {
       outlive |= !slot_of_[b].empty();
       std::vector<Life> lives;
       for (const int r : slot_of_[b]) {
-        register_lives(r, stream, lives);
+        register_lives(r, stream, lives, uses);
         uses[plan_.registers[r].producer] = true;
         for (const int e : adjacency_.register_edges[r]) uses[plan_.edges[e].consumer] = true;
       }

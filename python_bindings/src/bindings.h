@@ -90,6 +90,7 @@ void bind_types(nb::module_& m);
 void bind_engine(nb::module_& m);
 void bind_runtime(nb::module_& m);
 void bind_debugger(nb::module_& m);
+void bind_time_leases(nb::module_& m);
 void bind_diagnostics(nb::module_& m);
 nb::class_<Tensor> bind_tensor(nb::module_& m);
 void bind_copies(nb::module_& m);

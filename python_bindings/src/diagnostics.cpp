@@ -19,6 +19,8 @@ nb::dict counters_of(const SessionStats& stats) {
   d["mapped"] = stats.mapped;
   d["input_copies"] = stats.input_copies;
   d["output_copies"] = stats.output_copies;
+  d["spilled"] = stats.spilled;
+  d["fetched"] = stats.fetched;
   nb::list actors, streams, registers;
   for (const ActorStats& a : stats.actors) {
     nb::dict row;

@@ -18,6 +18,8 @@ nb::dict stats_of(GraphSession& session) {
   d["failed"] = stats.failed;
   d["in_flight"] = stats.in_flight;
   d["max_in_flight"] = stats.max_in_flight;
+  d["spilled"] = stats.spilled;
+  d["fetched"] = stats.fetched;
   for (const ActorStats& actor : stats.actors) firings[actor.name.c_str()] = actor.firings;
   d["firings"] = firings;
   nb::dict libraries;

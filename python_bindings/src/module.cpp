@@ -27,6 +27,7 @@ NB_MODULE(_C, m) {
   bind_graph(m);
   bind_runtime(m);
   bind_debugger(m);
+  bind_time_leases(m);
   bind_small_machines(m);
   bind_diagnostics(m);
   bind_distributed(m);

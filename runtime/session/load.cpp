@@ -20,6 +20,7 @@
 #include "runtime/session/engine.h"
 #include "runtime/session/load_ranks.h"
 #include "runtime/session/shared_arenas.h"
+#include "runtime/session/spills.h"
 #include "streams/stream.h"
 
 namespace sluice {
@@ -275,6 +276,7 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
   plan::check(plan);
   auto loaded = std::make_unique<LoadedPlan>();
   if (plan::together(plan)) plan = join_ranks(engine, plan, *loaded);
+  loaded->spill_file = add_spill_functions(plan, options.functions);
   check_host_functions(plan, engine.kernels(), options.functions);
   SLUICE_CHECK(options.max_in_flight >= 0 && options.max_in_flight <= kMostInFlight,
                "session '{}': max_in_flight: {}; must be 1 to {}, or 0 for the plan's own", plan.name,

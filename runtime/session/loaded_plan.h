@@ -15,6 +15,8 @@
 
 namespace sluice {
 
+class SpillFile;
+
 struct LoadedPlan {
   plan::Plan plan;
   SessionOptions options;
@@ -31,6 +33,7 @@ struct LoadedPlan {
   std::map<int, std::unique_ptr<collective::Communicator>> communicators;  // by group
   std::vector<std::shared_ptr<const int>> lanes;                           // streams of its own, by number
   std::vector<std::shared_ptr<const PreparedKernel>> kernels;
+  std::shared_ptr<SpillFile> spill_file;  // of a plan that spills
   Ports ports;
   Exchange exchange;  // of ports
   actors::Bindings bindings;

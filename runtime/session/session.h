@@ -145,6 +145,7 @@ struct SessionStats {
   uint64_t mapped = 0;                           // of them, pages of files
   uint64_t shared = 0;                           // of them, what sessions of the same weights hold once
   uint64_t input_copies = 0, output_copies = 0;  // tensors copied at ports; not those that were handed over
+  uint64_t spilled = 0, fetched = 0;             // bytes written to the disk, and read from there, in all steps
   // In the plan's order.
   std::vector<ActorStats> actors;
   std::vector<StreamStats> streams;

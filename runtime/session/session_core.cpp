@@ -4,6 +4,7 @@
 
 #include "actors/node.h"
 #include "actors/stream_executor.h"
+#include "base/files/spill_file.h"
 #include "plan/record/recording.h"
 #include "runtime/session/deadlines.h"
 #include "runtime/session/session_report.h"
@@ -241,6 +242,10 @@ SessionStats SessionCore::stats() {
   const RunnerUse runner(state_.runner);
   lock.unlock();
   const LoadedPlan& loaded = *state_.loaded;
+  if (loaded.spill_file != nullptr) {
+    stats.spilled = loaded.spill_file->bytes_written();
+    stats.fetched = loaded.spill_file->bytes_read();
+  }
   add_counters(stats, plan(), memory(), *runner, loaded.streams, loaded.bindings.kernels);
   return stats;
 }

@@ -242,6 +242,7 @@ void SessionCore::let_go() {
   LoadedPlan& loaded = *state_.loaded;
   loaded.arenas.clear();
   loaded.kernels.clear();
+  loaded.spill_file.reset();
   variables.reset();
   loaded.files.clear();
   loaded.streams.clear();

@@ -85,6 +85,7 @@ std::string SessionStats::str() const {
   std::string text = fmt::format("steps: {} submitted, {} finished, {} failed, {} of {} in flight; {} bytes{}\n",
                                  submitted, finished, failed, in_flight, max_in_flight, bytes,
                                  mapped > 0 ? fmt::format(", {} of them mapped", mapped) : std::string());
+  if (spilled > 0) text += fmt::format("disk: {} bytes spilled, {} bytes fetched\n", spilled, fetched);
   const auto width = [](const auto& rows) {
     size_t width = 8;
     for (const auto& row : rows) width = std::max(width, row.name.size());

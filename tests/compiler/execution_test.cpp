@@ -150,6 +150,33 @@ class Execution : public testing::TestWithParam<std::pair<std::string, CompileOp
 INSTANTIATE_TEST_SUITE_P(Options, Execution, testing::ValuesIn(variants()),
                          [](const auto& info) { return info.param.first; });
 
+// Most of what its training keeps are values between its layers.
+graph::Graph deep_net(int layers) {
+  NetBuilder net("deep");
+  Value x = net.input("x", {32, 64});
+  for (int i = 0; i < layers; ++i)
+    x = ops::tanh(ops::add(ops::mul(x, net.parameter("w" + std::to_string(i), {64})), ops::permute(x, {0, 1})));
+  const Value loss = ops::mean(x);
+  net.output("loss", loss);
+  net.train(loss);
+  return net.graph;
+}
+
+TEST(Spill, GivesTheBitsOfTheGraph) {  // STP-07
+  const ConstantEvaluator evaluator = evaluate;
+  for (const graph::Graph& graph : {deep_net(16), conv_net(60, true), mlp(true, 256, 64)}) {
+    for (const Granularity granularity : {Granularity::kProgram, Granularity::kOp}) {
+      CompileOptions options;
+      options.cores = 1;
+      options.granularity = granularity;
+      options.spill_bytes = uint64_t{1} << 40;  // whatever can go goes
+      const plan::Plan plan = compile(graph, target(), options, {}, evaluator).plan;
+      EXPECT_GT(plan::spilled(plan).values, 0) << graph.name;
+      expect_equal(graph, options);
+    }
+  }
+}
+
 TEST_P(Execution, TrainsAPerceptron) { expect_equal(mlp(true, 4, 16), options()); }
 
 TEST_P(Execution, TrainsConvolutions) { expect_equal(conv_net(60, true), options()); }

@@ -11,6 +11,7 @@
 #include "graph/graph.h"
 #include "kernels/kernel.h"
 #include "plan/firing/network.h"
+#include "plan/pack/spilled.h"
 
 namespace sluice {
 
@@ -173,7 +174,17 @@ class PlanInterpreter {
       query.outputs.push_back(v.spec);
       out.push_back(address(v, step));
     }
-    run_kernel(table_, query, in, out);
+    if (plan::moves_to_disk(kernel)) {
+      const auto* data = static_cast<const std::byte*>(in[0]);
+      const plan::DiskPlace place = plan::disk_place(kernel);
+      disk_[place.offset].assign(data, data + place.bytes);
+      std::memcpy(out[0], &place.offset, sizeof(place.offset));
+    } else if (plan::moves_from_disk(kernel)) {
+      const Bytes& bytes = disk_.at(plan::disk_place(kernel).offset);
+      std::memcpy(out[0], bytes.data(), bytes.size());
+    } else {
+      run_kernel(table_, query, in, out);
+    }
     if (kernel.workspace >= 0) {  // what a kernel leaves there must not matter to anyone
       std::memset(buffer(kernel.workspace), 0xCD, plan_.buffers[kernel.workspace].bytes);
     }
@@ -185,6 +196,7 @@ class PlanInterpreter {
   std::vector<std::vector<std::byte>> arenas_;
   const std::vector<Tensors>* inputs_ = nullptr;
   std::vector<Tensors> outputs_;
+  std::map<uint64_t, Bytes> disk_;  // what has been spilled, by its place
 };
 
 }  // namespace sluice

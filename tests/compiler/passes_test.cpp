@@ -90,6 +90,7 @@ class Golden : public testing::TestWithParam<const char*> {
       options.backend = "fake";
     }
     if (std::string_view(GetParam()) == "patterns") options.patterns = patterns_of_test();
+    if (std::string_view(GetParam()) == "spill") options.spill_bytes = 16384;
     if (comment.find("options: all activations") != std::string::npos) options.activations = "all";
     for (const char* level : {"slight", "moderate", "heavy"})
       if (comment.find(fmt::format("options: {} memory", level)) != std::string::npos) options.auto_memory = level;
@@ -166,7 +167,8 @@ INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                                          "fuse_batch_norm", "fuse_bias", "fuse_convolution", "fuse_elementwise",
                                          "fuse_pad", "fuse_quantized", "fuse_rows", "fuse_updates", "loops", "offload",
                                          "pad_products", "patterns", "decompose", "fold_constants", "fold_norms",
-                                         "partition", "placement", "schedule", "transfers", "layout", "snapshots"),
+                                         "partition", "placement", "schedule", "transfers", "layout", "snapshots",
+                                         "spill"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

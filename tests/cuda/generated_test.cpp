@@ -166,13 +166,13 @@ TEST(GeneratedKernels, AreThereForEveryOpOfTheCpus) {
   }
   EXPECT_THAT(missing,
               testing::ElementsAre(
-                  "case", "decode_image", "decode_jpeg", "embedding_bag", "esac", "flat_index", "fold_bias",
+                  "case", "decode_image", "decode_jpeg", "embedding_bag", "esac", "fetch", "flat_index", "fold_bias",
                   "fold_weight", "foreign", "fourier", "fourier_hermitian", "fourier_real", "fused_batch_norm",
                   "fused_batch_norm_backward", "fused_matmul", "fused_reduce", "grid_sample", "host_function",
                   "linalg_cholesky", "linalg_eig", "linalg_eigh", "linalg_ldl", "linalg_ldl_solve", "linalg_lu",
                   "linalg_matrix_exp", "linalg_permutation", "linalg_qr", "linalg_solve", "linalg_solve_triangular",
                   "linalg_svd", "loop", "lstm_cell", "lstm_cell_backward", "numbers_of_keys", "pack_files", "positions",
-                  "requantize", "sample_order", "sum_of_squares", "weighted_taps", "weighted_taps_backward"));
+                  "requantize", "sample_order", "spill", "sum_of_squares", "weighted_taps", "weighted_taps_backward"));
 }
 
 TEST(GeneratedKernels, ShowTheirText) {

@@ -1,6 +1,7 @@
 #include <map>
 
 #include "plan/json/json.h"
+#include "plan/pack/spilled.h"
 #include "plan/verify.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
@@ -85,6 +86,9 @@ std::string mem_text(const Plan& plan, const TextOptions& options) {
       short_bytes(l.register_slots), short_bytes(l.workspaces),
       l.workspaces > 0 ? fmt::format(" ({} at most for a kernel)", short_bytes(largest_workspace(plan))) : "",
       short_bytes(l.intermediates));
+  if (const Spilled disk = spilled(plan); disk.values > 0)
+    s += fmt::format("  on the disk between two uses: {} values, {}, in a file of {}\n", disk.values,
+                     short_bytes(disk.bytes), short_bytes(disk.file_bytes));
 
   int64_t total = 0;
   const std::vector<Extent> life = extents(plan, total);
@@ -127,8 +131,9 @@ std::string mem_json(const Plan& plan) {
   const std::vector<Extent> life = extents(plan, total);
   std::string s = fmt::format(
       "{{\"name\": {}, \"total\": {}, \"arenas_total\": {}, \"variables_total\": {}, \"constants_total\": {}, "
-      "\"packed_total\": {}, \"largest_workspace\": {}, \"spaces\": [",
-      quoted_json(plan.name), l.total, l.arenas, l.variables, l.constants, l.packed, largest_workspace(plan));
+      "\"packed_total\": {}, \"largest_workspace\": {}, \"spilled\": {}, \"spaces\": [",
+      quoted_json(plan.name), l.total, l.arenas, l.variables, l.constants, l.packed, largest_workspace(plan),
+      spilled(plan).bytes);
   for (size_t i = 0; i < plan.spaces.size(); ++i) {
     s += fmt::format("{}{{\"space\": \"{}\", \"bytes\": {}}}", i ? ", " : "", plan.spaces[i].str(), l.space_bytes[i]);
   }

@@ -1,6 +1,7 @@
 // host_function: calls what the engine has registered under the attribute `name`.
 #include <cstring>
 
+#include "kernels/cpu/control/spill.h"
 #include "kernels/cpu/families.h"
 #include "kernels/host_args.h"
 #include "kernels/kernel.h"
@@ -99,6 +100,7 @@ void add_host_kernels(KernelTable& table) {
                    return std::make_unique<HostCall>(q, *found);
                  },
              .function = kFunction});
+  add_spill_kernels(table);
 }
 
 }  // namespace sluice::cpu

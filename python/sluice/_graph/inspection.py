@@ -75,7 +75,7 @@ class Inspection:
         return getattr(self._compiled_call("members"), "members", [{}])
 
     def stats(self) -> Any:
-        """Steps submitted, finished, failed and in flight, and firings by actor."""
+        """Steps submitted, finished, failed and in flight, firings by actor, and the bytes `spilled` to the disk and `fetched` from it."""
         return self._compiled_call("stats").session.stats()
 
     def counters(self) -> Any:
