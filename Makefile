@@ -1,4 +1,4 @@
-# make demo   train the digits net, write out/digits/, check it in C++, on two devices and on two ranks; serve it
+# make demo   train the digits net, write out/digits/, check it in C++, on two devices and on two ranks; photographs; serve it
 # make test   C++ and Python tests          make bench [ONLY=prefix]   benchmarks against the peers
 # make wheel [PYTHONS="3.12 3.13"|all]  wheels in dist/, to install anywhere   . ./activate   use the build in this shell
 # make deb    hardened Debian packages in dist/
@@ -37,6 +37,7 @@ demo:
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target sluice_python plan-viz cpp_runner
 	$(PYTHON) examples/train_digits.py
 	$(PYTHON) -m sluice.distributed.launch --nproc_per_node 2 examples/distributed_digits.py
+	$(PYTHON) examples/train_photographs.py
 	@tools/setup.sh serving
 	@grep -qs '^SLUICE_SERVING:BOOL=ON' $(BUILD)/CMakeCache.txt || cmake --preset $(PRESET) -DSLUICE_SERVING=ON
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target sluice-serve

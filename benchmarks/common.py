@@ -28,6 +28,15 @@ def _received(connection):
         return None
 
 
+def alive(make: Callable, *arguments, daemon: bool = True) -> "Side | None":
+    """A side; None where it does not start, as a peer that is not installed."""
+    try:
+        return Side(make, *arguments, daemon=daemon)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return None
+
+
 class Side:
     """One contestant: `make(*arguments)` runs in a fresh process and returns `run(n_steps)`.
 
@@ -94,6 +103,22 @@ def measure(sides: list[Side], rounds: int = 9, seconds: float = 0.3,
     return list(map(list, zip(*times)))
 
 
+def cores_taken(sides: list[Side], rounds: int = 5, seconds: float = 1.0) -> list[list[float]]:
+    """Seconds of the cores that a step of each side takes, for each round, sides taken in turn. Ends the sides."""
+    counts = [_steps(side, seconds) for side in sides]
+    times = []
+    for _ in range(rounds):
+        row = []
+        for side, count in zip(sides, counts):
+            before = side.cpu_seconds()
+            side.time(count)
+            row.append((side.cpu_seconds() - before) / count)
+        times.append(row)
+    for side in sides:
+        side.close()
+    return list(map(list, zip(*times)))
+
+
 def spread(values: list[float]) -> float:
     """Half the interquartile range over the median."""
     quarters = statistics.quantiles(values, n=4)
@@ -115,11 +140,13 @@ def extent(events: list[dict]) -> float:
 
 
 def report(name: str, ours: float, peer: float | None, peer_name: str, unit: str, n: int, spread: float,
-           ratio: float | None = None, **more) -> None:
-    """Prints one line of the table. A ratio above 1 always means ours is better."""
+           ratio: float | None = None, aim: float | None = None, **more) -> None:
+    """Prints one line of the table. A ratio above 1 always means ours is better. aim: what the ratio should be."""
     if ratio is None and peer is not None:
         ratio = peer / ours
     command = f"make bench ONLY={name}"
+    if aim is not None:
+        peer_name, more["aim"] = f"{peer_name} (the aim: {aim:.3g})", aim
     print(json.dumps(dict(name=name, ours=ours, peer=peer, peer_name=peer_name, unit=unit, ratio=ratio, n=n,
                           spread=spread, command=command, **more)), flush=True)
 

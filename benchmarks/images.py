@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 """JPEG files decoded and resized by kernels: two threads against one, beside a busy loop of Python, and against Pillow.
 
-`data.images.*`: photographs as nets are trained with them, cut, resized, flipped, normalised and put into batches, by one thread
-each: against Pillow under torch's DataLoader, and against simplejpeg with OpenCV where these are installed.
+`data.images.*`: photographs as nets are trained with them, cut, resized, flipped, normalised and put into batches: how many of them a
+second of a core is worth, against Pillow under torch's DataLoader, and against simplejpeg with OpenCV, turboloader, tf.data and DALI
+where these are installed; by two threads against one, and beside a busy loop of Python.
 """
-import importlib.util
 import io
 import math
 import multiprocessing
 import os
+import pathlib
 import random
 import statistics
+import tarfile
+import tempfile
 import threading
 
-from common import Side, compare, measure, report, spread, wanted
+from common import Side, alive, compare, cores_taken, measure, report, spread, wanted
 
 FILES, SIZE = 400, (224, 224)
 MEAN, STD, BATCH = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225], 64
@@ -54,19 +57,7 @@ def make(threads: int, busy: str = ""):
         for _ in range(count):
             sl.io.decode_jpeg(packed, SIZE, count=FILES)
 
-    def run(count: int) -> None:
-        thread = threading.Thread(target=decode, args=(count,))
-        if busy == "process":
-            other = multiprocessing.get_context("spawn").Process(target=spin, daemon=True)
-            other.start()
-        thread.start()
-        if busy == "main":
-            spin(lambda: not thread.is_alive())
-        thread.join()
-        if busy == "process":
-            other.kill()
-
-    return run
+    return beside(decode, busy)
 
 
 def make_pillow():
@@ -108,21 +99,41 @@ def box(draw) -> tuple:
     return 0, 0, 500, 375
 
 
-def make_training():
+def beside(work, busy: str):
+    """A function that does work(count) in a thread, beside a busy loop of the "main" thread, of another "process", or of nobody."""
+    def run(count: int) -> None:
+        if not busy:
+            return work(count)
+        thread = threading.Thread(target=work, args=(count,))
+        other = multiprocessing.get_context("spawn").Process(target=spin, daemon=True) if busy == "process" else None
+        if other is not None:
+            other.start()
+        thread.start()
+        if busy == "main":
+            spin(lambda: not thread.is_alive())
+        thread.join()
+        if other is not None:
+            other.kill()
+
+    return run
+
+
+def make_training(threads: int = 1, busy: str = ""):
     """Batches for training, by the kernel alone."""
+    os.environ["SLUICE_CORES"] = str(max(threads, 2))
     import numpy as np
     import sluice as sl
-    sl.set_num_threads(1)
+    sl.set_num_threads(threads)
     files = photographs()
     packed = [sl.from_numpy(sl.io.pack(files[i:i + BATCH])) for i in range(0, len(files), BATCH)]
 
-    def run(count: int) -> None:
+    def work(count: int) -> None:
         for i in range(count):
             keys = sl.from_numpy(np.stack([np.full(BATCH, i), np.arange(BATCH)], 1))
             sl._C.ops.decode_image(packed[i % 4], None, None, keys, count=BATCH, height=SIZE[0], width=SIZE[1], dtype=sl.float32,
-                                   mean=MEAN, std=STD, crop="random", crop_numbers=[0.08, 1, 3 / 4, 4 / 3], flip=0.5)
+                                   mean=MEAN, std=STD, crop="random", crop_numbers=[0.08, 1, 3 / 4, 4 / 3], flip_probability=0.5)
 
-    return run
+    return beside(work, busy)
 
 
 def make_pillow_training():
@@ -147,16 +158,7 @@ def make_pillow_training():
             pixels = np.asarray(image).transpose(2, 0, 1).astype(np.float32) / 255
             return torch.from_numpy((pixels - mean) / std)
 
-    batches = iter(())
-
-    def run(count: int) -> None:
-        nonlocal batches
-        for _ in range(count):
-            if next(batches, None) is None:
-                batches = iter(DataLoader(Photographs(), BATCH))
-                next(batches)
-
-    return run
+    return batches_of(lambda: DataLoader(Photographs(), BATCH))
 
 
 def make_simplejpeg_training():
@@ -180,13 +182,105 @@ def make_simplejpeg_training():
     return run
 
 
-def images_per_second(name: str, peer, peer_name: str) -> None:
-    """Images a second of one thread each."""
-    sides = [Side(make_training)] + ([Side(peer)] if peer else [])
-    times = [[BATCH / t for t in side] for side in measure(sides, rounds=9)]
-    rates = [statistics.median(side) for side in times]
-    report(name, rates[0], rates[1] if peer else None, peer_name, "images/s", 9, max(map(spread, times)),
-           rates[0] / rates[1] if peer else None, batch=BATCH)
+def batches_of(make_batches):
+    """A function that takes n batches of 64 from iterators that make_batches() begins, one after the other."""
+    batches = iter(())
+
+    def run(count: int) -> None:
+        nonlocal batches
+        for _ in range(count):
+            if next(batches, None) is None:
+                batches = iter(make_batches())
+                next(batches)
+
+    return run
+
+
+def make_turboloader():
+    import turboloader
+    folder = tempfile.TemporaryDirectory()
+    path = pathlib.Path(folder.name) / "train.tar"
+    with tarfile.open(path, "w") as tar:
+        for i, content in enumerate(photographs()):
+            for name, part in ((f"{i:04}.jpg", content), (f"{i:04}.cls", b"1")):
+                info = tarfile.TarInfo(name)
+                info.size = len(part)
+                tar.addfile(info, io.BytesIO(part))
+    loader = turboloader.DataLoader(str(path), batch_size=BATCH, num_workers=1, output_format="numpy", train_aug=True, image_size=SIZE[0])
+    return batches_of(lambda folder=folder: loader)
+
+
+def make_tfdata(parallel: int = 1):
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+
+    def one(content):
+        begin, size, _ = tf.image.sample_distorted_bounding_box([375, 500, 3], tf.zeros([1, 0, 4]), area_range=(0.08, 1.0),
+                                                                aspect_ratio_range=(3 / 4, 4 / 3), use_image_if_no_bounding_boxes=True)
+        image = tf.io.decode_and_crop_jpeg(content, tf.concat([begin[:2], size[:2]], 0), channels=3)
+        image = tf.image.random_flip_left_right(tf.image.resize(image, SIZE))
+        return tf.transpose((image / 255 - MEAN) / STD, [2, 0, 1])
+
+    batches = tf.data.Dataset.from_tensor_slices(photographs()).repeat().map(one, num_parallel_calls=parallel).batch(BATCH)
+    return batches_of(lambda: batches)
+
+
+def make_dali():
+    import numpy as np
+    from nvidia.dali import fn, pipeline_def, types
+    files = [np.frombuffer(content, np.uint8) for content in photographs()]
+
+    def source():
+        while True:
+            for i in range(0, len(files), BATCH):
+                yield files[i:i + BATCH]
+
+    @pipeline_def(batch_size=BATCH, num_threads=1, device_id=None)
+    def training():
+        encoded = fn.external_source(source=source(), dtype=types.UINT8, ndim=1)
+        images = fn.decoders.image_random_crop(encoded, random_area=(0.08, 1.0), random_aspect_ratio=(3 / 4, 4 / 3))
+        images = fn.resize(images, size=SIZE)
+        return fn.crop_mirror_normalize(images, dtype=types.FLOAT, output_layout="CHW", mean=[255 * m for m in MEAN],
+                                        std=[255 * s for s in STD], mirror=fn.random.coin_flip())
+
+    pipeline = training()
+    pipeline.build()
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            pipeline.run()
+
+    return run
+
+
+PEERS = {"pillow": (make_pillow_training, 3.5, "Pillow under torch's DataLoader"),
+         "simplejpeg": (make_simplejpeg_training, 1.3, "simplejpeg and OpenCV"),
+         "turboloader": (make_turboloader, 1.5, "turboloader"), "tfdata": (make_tfdata, 1.0, "tf.data"), "dali": (make_dali, 1.0, "DALI on a CPU")}
+
+
+def per_core() -> None:
+    """Images that a second of a core is worth. Everyone has one thread for them; time of all of a process's threads counts."""
+    names = [name for name in PEERS if wanted(f"data.images.{name}")]
+    if not names:
+        return
+    sides = {name: alive(PEERS[name][0]) for name in names}
+    there = [name for name in names if sides[name] is not None]
+    ours, *others = [[BATCH / t for t in side] for side in cores_taken([Side(make_training), *(sides[name] for name in there)])]
+    rates = {name: statistics.median(side) for name, side in zip(there, others)}
+    mine = statistics.median(ours)
+    for name in names:
+        _, aim, told = PEERS[name]
+        wide = max(map(spread, [ours, *(side for other, side in zip(there, others) if other == name)]))
+        report(f"data.images.{name}", mine, rates.get(name), told if name in rates else f"{told}, which is not installed",
+               "images per second of a core", len(ours), wide, mine / rates[name] if name in rates else None, aim, batch=BATCH)
+
+
+def compare_rates(name: str, sides: list, peer_name: str, aim: float) -> None:
+    """Images a second of two sides that decode the same."""
+    times = measure(sides, rounds=5, seconds=1)
+    rates = [BATCH / statistics.median(side) for side in times]
+    report(name, *rates, peer_name, "images/s", 5, max(map(spread, times)), rates[0] / rates[1], aim, batch=BATCH)
 
 
 if __name__ == "__main__":
@@ -197,8 +291,9 @@ if __name__ == "__main__":
         compare("data.jpeg.busy", *sides, "a busy process (the aim: 0.9)", rounds=5, files=FILES)
     if wanted("data.jpeg.pillow"):
         compare("data.jpeg.pillow", Side(make, 1), Side(make_pillow), "Pillow, one thread", rounds=5, files=FILES)
-    if wanted("data.images.pillow"):
-        images_per_second("data.images.pillow", make_pillow_training, "Pillow under torch's DataLoader, one thread")
-    if wanted("data.images.simplejpeg"):
-        there = importlib.util.find_spec("simplejpeg") and importlib.util.find_spec("cv2")
-        images_per_second("data.images.simplejpeg", make_simplejpeg_training if there else None, "simplejpeg and OpenCV, one thread")
+    per_core()
+    if wanted("data.images.cores"):
+        compare_rates("data.images.cores", [Side(make_training, 2), Side(make_training, 1)], "one core", 1.85)
+    if wanted("data.images.busy"):
+        sides = [Side(make_training, 1, busy, daemon=False) for busy in ("main", "process")]
+        compare_rates("data.images.busy", sides, "beside a busy process instead", 0.95)

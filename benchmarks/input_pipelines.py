@@ -1,17 +1,14 @@
 #!/usr/bin/env python3
-"""Input pipelines: batches for training from files, by sluice.data and by torch's DataLoader with Pillow; functions of
-Python by workers; the first batch of many files; JPEG files and a ResNet in one process, by the
-slots between them; a pipeline that has set itself, against settings by hand."""
-import math
+"""Input pipelines: batches for training from files, by sluice.data and by torch's DataLoader with Pillow; functions of Python by
+workers, and what it takes to hand over what they made; the first batch of many files; a pipeline that has set itself, against settings
+by hand."""
 import os
 import pathlib
 import statistics
-import sys
 import tempfile
 import time
 
-sys.path.append(str(pathlib.Path(__file__).parent / "gpu"))
-from common import Side, measure, report, spread, traced_kernels, wanted
+from common import Side, alive, measure, report, spread, wanted
 from images import BATCH, MEAN, SIZE, STD, photographs
 
 MANY = 100_000
@@ -31,7 +28,7 @@ def folder_of(files, classes: int) -> tempfile.TemporaryDirectory:
 
 
 def make_input(cores: int):
-    """An iterator over batches of a folder."""
+    """An iterator over batches of a folder, as torch's tensors, which have the same memory."""
     os.environ["SLUICE_CORES"] = str(cores)
     import sluice as sl
     from sluice import data
@@ -45,7 +42,7 @@ def make_input(cores: int):
 
     def run(count: int, root=root) -> None:
         for _ in range(count):
-            assert sum(1 for _ in pipeline) * BATCH == PASS * len(files)
+            assert sum(1 for _ in data.torch_iter(pipeline)) * BATCH == PASS * len(files)
 
     return run
 
@@ -106,17 +103,17 @@ def iterators() -> None:
     rates = [images / statistics.median(side) for side in seconds]
     ours, peer = (statistics.median(side) / images * 1e6 for side in cpu)
     report("data.input.iterator", *rates, "torch's DataLoader with Pillow, two workers", "images/s", 3, max(map(spread, seconds)),
-           rates[0] / rates[1], batch=BATCH, cpu_us=ours, peer_cpu_us=peer, cpu_ratio=peer / ours)
+           rates[0] / rates[1], 3, batch=BATCH, cpu_us=ours, peer_cpu_us=peer, cpu_ratio=peer / ours)
 
 
 SAMPLES = 320
 
 
 def burnt(sample):
-    """Some milliseconds of one core."""
+    """About five milliseconds of one core."""
     import numpy as np
     number = int(sample)
-    for i in range(60_000):
+    for i in range(80_000):
         number = (number * 31 + i) % 1_000_003
     return np.full((3, 64, 64), number, np.float32)
 
@@ -137,7 +134,39 @@ def python_stages() -> None:
     """Samples a second of a function of Python, by two workers and by none."""
     times = measure([Side(make_mapped, 2, daemon=False), Side(make_mapped, 0)], rounds=5)
     rates = [SAMPLES / statistics.median(side) for side in times]
-    report("data.input.map", *rates, "no workers (the aim: 1.8)", "samples/s", 5, max(map(spread, times)), rates[0] / rates[1], workers=2)
+    report("data.input.map", *rates, "no workers", "samples/s", 5, max(map(spread, times)), rates[0] / rates[1], 1.8, workers=2)
+
+
+HANDED = 20_000
+
+
+def handed(sample):
+    """An array of 48 KiB that is there already."""
+    return _HANDED
+
+
+_HANDED = None
+
+
+def make_handed():
+    global _HANDED
+    import numpy as np
+    from sluice import data
+    _HANDED = np.zeros((3, 64, 64), np.float32)
+    pipeline = data.dataset(range(HANDED)).map(handed, workers=1, out=((3, 64, 64), np.float32)).batch(64, drop_last=True)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            assert sum(1 for _ in pipeline) == HANDED // 64
+
+    return run
+
+
+def transport() -> None:
+    """Microseconds that a sample takes from a worker to its batch: to be put into a row, handed over, and given out."""
+    times = measure([Side(make_handed, daemon=False)], rounds=5)[0]
+    us = statistics.median(times) / HANDED * 1e6
+    report("data.input.transport", us, 40, "the most it may be", "us a sample of 48 KiB", 5, spread(times), aim=1)
 
 
 def first_batch() -> None:
@@ -153,9 +182,9 @@ def first_batch() -> None:
             return time.perf_counter() - begin
 
         took(f"{root}/index")
-        with_index, without = ([took(index) for _ in range(5)] for index in (f"{root}/index", None))
-        report("data.input.first", statistics.median(with_index), statistics.median(without), "without an index", "s", 5, spread(with_index),
-               files=MANY)
+        for name, index, most in (("data.input.first", f"{root}/index", 0.15), ("data.input.first_without_index", None, 1.2)):
+            times = [took(index) for _ in range(5)]
+            report(name, statistics.median(times), most, "the most it may be", "s", 5, spread(times), aim=1, files=MANY)
 
 
 BY_HAND = [(workers, cores) for workers in (0, 1, 2, 3, 4, 8) for cores in (1, 2)]  # settings
@@ -188,88 +217,42 @@ def waited(sample):
     return np.full((3, 64, 64), int(sample), np.float32)
 
 
-def autotuned() -> None:
-    """Samples a second of a pipeline that has chosen its setting, against the best of twelve by hand."""
-    times = measure([Side(make_set, None, 2, daemon=False), *(Side(make_set, *setting, daemon=False) for setting in BY_HAND)], rounds=5)
-    rates = [SAMPLES / statistics.median(side) for side in times]
-    best = max(range(len(BY_HAND)), key=lambda i: rates[1 + i])
-    report("data.input.autotune", rates[0], rates[1 + best], f"the best of {len(BY_HAND)} settings by hand (the aim: 0.9)", "samples/s", 5,
-           max(spread(times[0]), spread(times[1 + best])), rates[0] / rates[1 + best], by_hand=BY_HAND[best])
-
-
-RUNG, SIDES = 16, (32, 48, 64, 96, 128, 192)  # images of a step; pixels of a side that are tried
-
-
-def attack(slots: int, side: int):
-    """A graph: JPEG files -> a ResNet -> images that are moved along its gradient; `slots` between its two streams, of one core each."""
-    import sluice as sl
-    from nets import resnet50
-    from sluice import data
-    files = photographs()[:200]
-    root = folder_of(files, 2)
-    for i in range(len(files)):
-        os.link(f"{root.name}/files/{i}.jpg", f"{root.name}/train/{i % 2:04}/{i}.jpg")
-
-    class Attack(sl.nn.Graph):
-        def __init__(self):
-            super().__init__()
-            self.root, self.net = root, resnet50(sl, (1, 1, 1, 1), 8, 10).eval()
-            self.input = data.images(f"{root.name}/train").repeat().batch(RUNG).decode(side).normalize(MEAN, STD)
-            self.config.set_cores(1)
-            self.config.enable_fast_quotas(False)
-            self.config.set_outputs_buffer_size(4)
-
-        def build(self):
-            with sl.stream("compute:1"), sl.register_quota(slots):
-                x, y = self.input()
-            x.requires_grad_()
-            loss = sl.nn.functional.cross_entropy(self.net(x), y)
-            (gradient,) = sl.autograd.grad(loss, x)
-            return x.reshape(RUNG, -1) + 0.01 * gradient.reshape(RUNG, -1).sign()
-
-    return Attack()
-
-
-def make_attack(slots: int, side: int):
-    graph = attack(slots, side)
+def make_tfdata_set():
+    """The same of tf.data, which chooses by itself."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import numpy as np
+    import tensorflow as tf
+    made = tf.data.Dataset.range(SAMPLES).map(lambda i: tf.ensure_shape(tf.numpy_function(waited, [i], tf.float32), (3, 64, 64)),
+                                              num_parallel_calls=tf.data.AUTOTUNE)
+    batches = made.batch(16).map(lambda x: tf.exp(tf.sin(x) + tf.cos(x))).prefetch(tf.data.AUTOTUNE)
 
     def run(count: int) -> None:
         for _ in range(count):
-            result = graph()
-        result.numpy()
+            assert sum(len(np.asarray(batch)) for batch in batches) == SAMPLES
 
     return run
 
 
-def unbalanced(side: int) -> float:
-    """How far the time of decoding is from that of the net."""
-    graph = attack(1, side)
-    graph().numpy()
-    graph.set_trace()
-    for _ in range(4):
-        graph().numpy()
-    times = {True: 0.0, False: 0.0}
-    for event in traced_kernels(graph):
-        times[event["name"].startswith("decode_image") and not event["name"].endswith("copy")] += event["dur"]
-    return abs(math.log(times[True] / times[False]))
-
-
-def two_slots() -> None:
-    """Steps of JPEG files and a ResNet that take equally long, with two slots between them against one."""
-    side = min(SIDES, key=unbalanced)
-    two, one = measure([Side(make_attack, 2, side), Side(make_attack, 1, side)])
-    report("data.input.quota2", statistics.median(two) * 1e3, statistics.median(one) * 1e3, "one slot (the aim: 1.5)", "ms", len(two),
-           max(spread(two), spread(one)), side=side)
+def autotuned() -> None:
+    """Samples a second of a pipeline that has chosen its setting, against the best of twelve by hand; beside it, what tf.data chooses."""
+    sides = [Side(make_set, None, 2, daemon=False), *(Side(make_set, *setting, daemon=False) for setting in BY_HAND)]
+    tfdata = alive(make_tfdata_set)
+    times = measure(sides + ([tfdata] if tfdata else []), rounds=5)
+    rates = [SAMPLES / statistics.median(side) for side in times]
+    best = max(range(len(BY_HAND)), key=lambda i: rates[1 + i])
+    report("data.input.autotune", rates[0], rates[1 + best], f"the best of {len(BY_HAND)} settings by hand", "samples/s", 5,
+           max(spread(times[0]), spread(times[1 + best])), rates[0] / rates[1 + best], 0.95, by_hand=BY_HAND[best],
+           tfdata=rates[-1] if tfdata else None)
 
 
 if __name__ == "__main__":
     if wanted("data.input.autotune"):
         autotuned()
-    if wanted("data.input.quota2"):
-        two_slots()
     if wanted("data.input.iterator"):
         iterators()
     if wanted("data.input.map"):
         python_stages()
-    if wanted("data.input.first"):
+    if wanted("data.input.transport"):
+        transport()
+    if wanted("data.input.first") or wanted("data.input.first_without_index"):
         first_batch()

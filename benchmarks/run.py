@@ -39,6 +39,8 @@ PROGRAMS = [
     (("dataloader.",), ROOT / "benchmarks/dataloader.py"),
     (("data.jpeg", "data.images"), ROOT / "benchmarks/images.py"),
     (("data.input",), ROOT / "benchmarks/input_pipelines.py"),
+    (("data.stages",), ROOT / "benchmarks/input_stages.py"),
+    (("data.nets",), ROOT / "benchmarks/input_nets.py"),
     (("compiled.",), ROOT / "benchmarks/compiled.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("cold_start.",), ROOT / "benchmarks/cold_start.py"),

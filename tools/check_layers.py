@@ -51,7 +51,7 @@ OWNERS = {  # third-party headers: the folders that own them
     r"boost/json": {"plan", "runtime", "serving", "tools", "tests"},
     r"nanobind/": {"python_bindings"},
     r"hwy/": {"kernels"},
-    r"jpeglib|jerror|png\.h": {"kernels"},
+    r"jpeglib|jerror|png\.h|webp/decode": {"kernels"},
     r"Eigen/": {"kernels"},
     r"spdlog/": {"base"},
     r"onnx\.pb\.h": {"onnx"},

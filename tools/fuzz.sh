@@ -9,8 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 build=${BUILD:-build/fuzz}
-targets=(plan_json recording message_order graph_text safetensors bundle_dir shapes op_infer http_head infer_json bytes_tensor packed_body
-         config_text infer_message onnx_model)
+targets=(plan_json recording message_order graph_text safetensors bundle_dir shapes op_infer tar_file record_file encoded_image
+         http_head infer_json bytes_tensor packed_body config_text infer_message onnx_model)
 [ -z "${ONLY:-}" ] || targets=("$ONLY")
 
 tools/setup.sh fuzz

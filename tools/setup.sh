@@ -21,7 +21,7 @@ esac
 packages=(
   g++ cmake ninja-build ccache python3 python3-dev python3-venv                   # tools
   libcaf-dev libdnnl-dev libhwy-dev libeigen3-dev libgloo-dev                     # actors, kernels, collectives
-  "$jpeg" libpng-dev                                                              # images
+  "$jpeg" libpng-dev libwebp-dev                                                  # images
   libspdlog-dev libfmt-dev libcli11-dev "${boost[@]}"                             # logging, command line, JSON
   esbuild                                                                         # the page of plan-viz
 )
@@ -72,7 +72,7 @@ elif ! { command -v cmake && command -v ninja && [ -f /usr/include/caf/all.hpp ]
 setup: this system is ${PRETTY_NAME:-unknown}: packages are installed by themselves on Debian 12 and 13 and Ubuntu 24.04.
 Install these first (Debian's names), then run make again:
   ${packages[*]}
-Versions: g++ >= 12, CMake >= 3.25, CAF 0.17, oneDNN >= 2.6, Highway >= 1.0, Eigen >= 3.4, Gloo 0.5, Boost >= 1.81, libjpeg-turbo >= 2.1, libpng >= 1.6, gRPC >= 1.51, protobuf >= 3.21.
+Versions: g++ >= 12, CMake >= 3.25, CAF 0.17, oneDNN >= 2.6, Highway >= 1.0, Eigen >= 3.4, Gloo 0.5, Boost >= 1.81, libjpeg-turbo >= 2.1, libpng >= 1.6, libwebp >= 1.2 (without it, no WebP files are read), gRPC >= 1.51, protobuf >= 3.21.
 TXT
   exit 1
 fi

@@ -1,10 +1,12 @@
 #include "compiler/lowering/stream_cores.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "graph/ops/host.h"
+#include "plan/time/costs.h"
 
 namespace sluice::compiler {
 namespace {
@@ -22,7 +24,8 @@ struct Worker {
   double time_ns() const { return work_ns / cores; }
 };
 
-// The streams of a device that need its cores. A function of the program may take any time: its stream keeps its core.
+// The streams of a device that need its cores. A function of the program may take any time: its stream keeps its core,
+// unless it was measured.
 struct Workers {
   std::vector<Worker> computing;
   double host_ns = 0, longest_host_ns = 0;
@@ -58,6 +61,7 @@ std::map<DeviceId, std::set<Placement>> streams_of(const graph::Graph& graph) {
 
 std::map<Placement, int> stream_cores(const graph::Graph& graph, const PassContext& context, const Places& places) {
   const std::map<DeviceId, std::set<Placement>> streams = streams_of(graph);
+  const plan::CostTable known(context.options.machine);
   std::map<Placement, double> work;
   std::map<DeviceId, Workers> devices;
   for (const graph::Node& node : graph.nodes()) {
@@ -67,8 +71,9 @@ std::map<Placement, int> stream_cores(const graph::Graph& graph, const PassConte
     if (streams.at(*node.placement.device).size() == 1) continue;
     plan::KernelQuery query = context.query_of(graph, node);
     query.cost = graph.cost(node);
-    work_ns += context.target.cost_ns(query);
-    if (ops::is_host_function(*node.op)) devices[*node.placement.device].unknown = true;
+    const std::optional<double> measured = known.measured(query);
+    work_ns += measured ? *measured : context.target.cost_ns(query);
+    if (ops::is_host_function(*node.op) && !measured) devices[*node.placement.device].unknown = true;
   }
   for (const auto& [stream, work_ns] : work) {
     Workers& workers = devices[*stream.device];

@@ -130,6 +130,10 @@ std::optional<double> CostTable::find(std::string_view name, const KernelQuery& 
     break;
   }
   if (named != nullptr) return named->cost_ns;
+  return measured(query);
+}
+
+std::optional<double> CostTable::measured(const KernelQuery& query) const {
   if (measured_.empty()) return std::nullopt;
   const auto known = measured_.find(signature_of(query));
   return known == measured_.end() ? std::nullopt : std::optional(known->second);

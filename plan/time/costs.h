@@ -34,6 +34,8 @@ class CostTable {
   bool empty() const { return exact_.empty() && patterns_.empty() && measured_.empty(); }
   // The first of machine.kernels whose name fits; otherwise the mean of its signature.
   std::optional<double> find(std::string_view name, const KernelQuery& query) const;
+  // The mean of its signature alone, for kernels that have no name yet.
+  std::optional<double> measured(const KernelQuery& query) const;
 
  private:
   std::unordered_map<std::string_view, const KernelCost*> exact_;

@@ -20,7 +20,7 @@ from sluice._C import Tensor, fn
 from sluice._tensor.creation import as_tensor, from_numpy
 from sluice._base.device import device
 
-__all__ = ["ImageReadMode", "decode_image", "decode_jpeg", "decode_png", "pack", "read_file", "read_image"]
+__all__ = ["ImageReadMode", "decode_image", "decode_jpeg", "decode_png", "image_formats", "pack", "read_file", "read_image"]
 
 _HEAD = 32  # bytes for each file: base/files/packed_files.h
 
@@ -136,7 +136,7 @@ def _decode(where: str, given: Any, size: Any, mode: Any, boxes: Any, flip: Any,
 
 def decode_image(input: Any, size: Any = None, *, mode: Any = None, boxes: Any = None, flip: Any = None,  # noqa: A002
                  count: int | None = None) -> Any:
-    """JPEG and PNG files as images, uint8; torchvision.io.decode_image, with resizing.
+    """JPEG, PNG and, if image_formats() has it, WebP files as images, uint8; torchvision.io.decode_image, with resizing.
 
     input: a list of files, as pack() takes them: (N, C, height, width). One file: (C, height, width). With `count`, what pack() made,
         as a tensor, in a graph one of the graph's: (count, C, height, width).
@@ -164,6 +164,11 @@ def decode_png(input: Any, mode: Any = None) -> Tensor:  # noqa: A002
     return _decode("decode_image", input, None, mode, None, None, None)
 
 
+def image_formats() -> list[str]:
+    """The formats that decode_image() of this build reads: "jpeg", "png", and "webp" where the build has found libwebp."""
+    return list(fn.image_formats())
+
+
 def read_file(path: Any) -> Tensor:
     """The bytes of a file, uint8 of one axis; torchvision.io.read_file. Raises OSError."""
     import numpy as np
@@ -172,5 +177,5 @@ def read_file(path: Any) -> Tensor:
 
 
 def read_image(path: Any, mode: Any = ImageReadMode.UNCHANGED) -> Tensor:
-    """A JPEG or PNG file as an image, uint8 (C, height, width); torchvision.io.read_image."""
+    """A JPEG, PNG or WebP file as an image, uint8 (C, height, width); torchvision.io.read_image."""
     return decode_image(os.fspath(path), mode=mode)

@@ -8,12 +8,15 @@
 #include <vector>
 
 #include "base/files/crc32c.h"
+#include "base/files/record_index.h"
 #include "base/files/sample_order.h"
+#include "base/files/tar_members.h"
 #include "bindings.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/images.h"
 #include "kernels/cpu/images/image_reader.h"
+#include "kernels/cpu/images/webp.h"
 #include "subscript.h"
 #include "tensor/trace.h"
 
@@ -92,7 +95,37 @@ void bind_functions(nb::module_& fn) {
       [](const nb::bytes& file) {
         return cpu::image_shape(std::as_bytes(std::span(file.c_str(), file.size())), cpu::ImageFormats::kAny);
       },
-      nb::arg("file"), "(channels, height, width) of a JPEG or PNG file's content.");
+      nb::arg("file"), "(channels, height, width) of the content of a file that decode_image takes.");
+  fn.def(
+      "image_formats",
+      [] {
+        std::vector<std::string> names = {"jpeg", "png"};
+        if (cpu::reads_webp()) names.emplace_back("webp");
+        return names;
+      },
+      "The formats of images that this build reads.");
+}
+
+// Where samples lie in files.
+void bind_sample_files(nb::module_& fn) {
+  fn.def(
+      "tar_members",
+      [](const nb::bytes& path) {
+        nb::list found;
+        for (const TarMember& member : tar_members(std::string(path.c_str(), path.size())))
+          found.append(nb::make_tuple(nb::bytes(member.name.data(), member.name.size()), member.offset, member.bytes));
+        return found;
+      },
+      nb::arg("path"), nb::sig("def tar_members(path: bytes) -> list[tuple[bytes, int, int]]"),
+      "(name, offset, bytes) of the regular files in a tar archive.");
+  fn.def(
+      "record_places",
+      [](const nb::bytes& path, bool lengths) {
+        const std::vector<RecordPlace> places = record_places(std::string(path.c_str(), path.size()), lengths);
+        return nb::bytes(reinterpret_cast<const char*>(places.data()), places.size() * sizeof(RecordPlace));
+      },
+      nb::arg("path"), nb::arg("lengths"), nb::sig("def record_places(path: bytes, lengths: bool) -> bytes"),
+      "Offset, bytes and label of each record in a file, as int64: by its index, or by all lengths.");
 }
 
 // Arithmetic of sluice.data.
@@ -126,6 +159,7 @@ void bind_samples(nb::module_& fn) {
 
 void bind_creation(nb::module_& fn, nb::class_<Tensor>& tensor) {
   bind_functions(fn);
+  bind_sample_files(fn);
   bind_samples(fn);
   tensor.def("_cast", &ops::cast, Release(), nb::arg("dtype"));
   tensor.def("__getitem__", &get_item, nb::arg("index").none());

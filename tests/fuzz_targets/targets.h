@@ -14,6 +14,9 @@ int message_order(const uint8_t* data, size_t size);  // read, write: equal
 int graph_text(const uint8_t* data, size_t size);     // parse, infer, print, parse: equal
 int safetensors(const uint8_t* data, size_t size);    // read, write, read: equal; no more bytes than the file has
 int bundle_dir(const uint8_t* data, size_t size);     // a directory cut from the input
+int tar_file(const uint8_t* data, size_t size);       // places of files in a tar archive
+int record_file(const uint8_t* data, size_t size);    // places of records
+int encoded_image(const uint8_t* data, size_t size);  // JPEG and PNG: a part of an image, row by row
 int shapes(const uint8_t* data, size_t size);         // shape arithmetic against 128-bit integers
 int op_infer(const uint8_t* data, size_t size);       // any op with any types and attributes
 #ifdef SLUICE_FUZZ_ONNX
@@ -35,7 +38,8 @@ struct Target {
 inline constexpr Target kTargets[] = {
     {"plan_json", plan_json},     {"recording", recording},         {"graph_text", graph_text},
     {"safetensors", safetensors}, {"bundle_dir", bundle_dir},       {"shapes", shapes},
-    {"op_infer", op_infer},       {"message_order", message_order},
+    {"op_infer", op_infer},       {"message_order", message_order}, {"tar_file", tar_file},
+    {"record_file", record_file}, {"encoded_image", encoded_image},
 #ifdef SLUICE_FUZZ_ONNX
     {"onnx_model", onnx_model},
 #endif

@@ -2,6 +2,8 @@
 
 import io
 import json
+import pathlib
+import subprocess
 import sys
 import time
 
@@ -96,6 +98,15 @@ def test_all_files_give_the_same_bits_with_one_slot_and_with_two(photographs):  
         with pytest.raises(sl.EndOfData):
             graph()[0].numpy()
     assert results[0] == results[1] == results[2] and len(set(results[0])) == 2 * FILES // BATCH
+
+
+def test_the_example_of_photographs_learns(tmp_path):
+    example = pathlib.Path(__file__).parents[2] / "examples/train_photographs.py"
+    done = subprocess.run([sys.executable, example, "--out", tmp_path, "--files", "60"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["last_loss"] < 0.5 * result["first_loss"] and result["right"] >= 0.9 * result["total"] == 27, done.stdout
+    assert "other parts are told apart" in done.stdout
 
 
 class Counted(nn.Graph):

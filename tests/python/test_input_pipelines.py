@@ -4,12 +4,8 @@ import io
 import json
 import os
 import pathlib
-import signal
 import struct
-import subprocess
-import sys
 import tarfile
-import zlib
 
 import numpy as np
 import pytest
@@ -432,48 +428,6 @@ def test_the_number_of_ranks_may_change():
         numbers(25).batch(2).load_state_dict(states[0])
 
 
-CHILD = """
-import json, os, sys
-import numpy as np
-from sluice import data
-
-done, state = sys.argv[1:3]
-pipeline = data.arrays(np.arange(211, dtype=np.float32)).shuffle().repeat(2).batch(3)
-if os.path.exists(state):
-    with open(state) as file:
-        saved = json.load(file)
-    pipeline.load_state_dict(saved["data"])
-    os.truncate(done, saved["bytes"])
-with open(done, "a") as out:
-    for batch in pipeline:
-        out.write("".join(f"{int(v)}\\n" for v in batch.tolist()))
-        out.flush()
-        with open(state + ".new", "w") as file:
-            json.dump({"data": pipeline.state_dict(), "bytes": out.tell()}, file)
-        os.replace(state + ".new", state)
-        print("step", flush=True)
-"""
-
-
-@pytest.mark.soak
-def test_nothing_is_lost_or_seen_twice_when_the_process_is_killed(tmp_path, repetitions, count):
-    done, state, kills = tmp_path / "done", tmp_path / "state", 0
-    places = sorted(RNG.integers(1, 120, repetitions(2, 20)).tolist())
-    steps = 0
-    for stop in [*places, None]:
-        child = subprocess.Popen([sys.executable, "-c", CHILD, str(done), str(state)], stdout=subprocess.PIPE, text=True)
-        while (stop is None or steps < stop) and child.stdout.readline():
-            steps += 1
-        if stop is not None:
-            child.send_signal(signal.SIGKILL)
-            kills += 1
-        child.communicate()
-        assert child.returncode == (0 if stop is None else -signal.SIGKILL)
-    got = [int(line) for line in done.read_text().split()]
-    assert len(got) == 422 and sorted(got[:211]) == sorted(got[211:]) == list(range(211))
-    count("killing a process that reads", kills, "times")
-
-
 # Inside of a plan.
 
 class Training(nn.Graph):
@@ -583,72 +537,5 @@ def test_memory_is_known_before_the_first_batch(folder):
     assert resident() - before < 8 << 20
 
 
-def test_large_images_and_bombs_take_no_more_than_was_told(tmp_path):
-    (tmp_path / "all" / "0").mkdir(parents=True)
-    y, x = np.mgrid[:2400, :3000]
-    large = Image.fromarray(np.stack([x % 251, y % 241, (x + y) % 239], -1).astype(np.uint8))
-    head = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13)
-    ihdr = b"IHDR" + struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
-    bombs = [head + ihdr + struct.pack(">I", zlib.crc32(ihdr)), jpeg(1)[:20] + bytes(1 << 20)]
-    for i in range(3):
-        large.save(tmp_path / "all" / "0" / f"{i}.jpg", quality=60, progressive=i == 0)
-    for i, bomb in enumerate(bombs):
-        (tmp_path / "all" / "0" / f"bomb{i}.{'png' if i == 0 else 'jpg'}").write_bytes(bomb)
-    del large, x, y
-    code = f"""
-import pathlib
-from sluice import data
-
-def most():
-    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
-
-pipeline = data.images({str(tmp_path / 'all')!r}).repeat(2).batch(2).decode(64).normalize(0.5, 0.5).on_error("skip")
-told, before = pipeline.memory(), most()
-rows = sum(len(y) for _, y in pipeline)
-assert rows == 6 and pipeline.errors.total == 4, (rows, pipeline.errors.names)
-grown = most() - before
-assert grown < told["total"] + (24 << 20), (grown, told)
-print(grown, told)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    print(done.stdout)
-
-
 def resident():
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-# Files that were changed.
-
-def changed(content, n):
-    for _ in range(n):
-        bad = bytearray(content)
-        for at in RNG.integers(0, len(bad), int(RNG.integers(1, 5))):
-            bad[at] = RNG.integers(0, 256)
-        yield bytes(bad[:int(RNG.integers(0, len(bad)))] if RNG.random() < 0.2 else bad)
-
-
-@pytest.mark.soak
-def test_changed_tars_and_records_are_errors_or_counted(tmp_path, repetitions, count):
-    write_tar(tmp_path / "good.tar", [part for i in range(4) for part in ((f"{i}.jpg", jpeg(i)), (f"{i}.cls", b"0"))])
-    with data.RecordWriter(tmp_path / "good.rec") as file:
-        for i in range(4):
-            file.write(jpeg(i), 0)
-    refused = bad = 0
-    n = repetitions(40, 1200)
-    for kind, make in (("tar", data.tar), ("rec", data.records)):
-        for content in changed((tmp_path / f"good.{kind}").read_bytes(), n):
-            path = tmp_path / f"bad.{kind}"
-            path.write_bytes(content)
-            try:
-                pipeline = make(path).batch(4).decode(8).on_error("skip")
-            except (ValueError, OSError):
-                refused += 1
-                continue
-            left = sum(len(y) for _, y in pipeline)
-            assert left + pipeline.errors.total == pipeline._source.count
-            bad += pipeline.errors.total
-    assert refused and bad
-    count("reading", 2 * n, f"changed files, {refused} of them refused and {bad} images of others left out")

@@ -102,7 +102,8 @@ const OpDef decode_image_def = [] {
   OpDef op = decode_jpeg_def;
   op.name = "decode_image";
   op.doc =
-      "decode_jpeg of JPEG and PNG files, normalised in the same go: (v / 255 - mean) / std as float32 or bfloat16, "
+      "decode_jpeg of JPEG, PNG and WebP files, normalised in the same go: (v / 255 - mean) / std as float32 or "
+      "bfloat16, "
       "or v; with mean and std empty. "
       "`keys`: int64 (count, 2), from which each image's crop and flip are drawn. `crop`: 'box'; 'random', of "
       "`crop_numbers` least and most area, and ratio of width to height, as torchvision's RandomResizedCrop; "

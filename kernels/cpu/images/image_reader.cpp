@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "kernels/cpu/images/jpeg.h"
 #include "kernels/cpu/images/png.h"
+#include "kernels/cpu/images/webp.h"
 
 namespace sluice::cpu {
 namespace {
@@ -17,11 +18,12 @@ bool begins_with(std::span<const std::byte> file, const uint8_t (&mark)[n]) {
 
 std::unique_ptr<ImageReader> reader_of(EncodedFile& file, ImageFormats formats, const ImageLimits& limits) {
   constexpr uint8_t kJpeg[] = {0xFF, 0xD8}, kPng[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
-  const std::span<const std::byte> first = file.first(sizeof(kPng));
+  const std::span<const std::byte> first = file.first(12);
   if (begins_with(first, kJpeg)) return open_jpeg(file, limits);
   SLUICE_CHECK(formats == ImageFormats::kAny, "not a JPEG file: its {} bytes do not begin with FF D8", file.size());
   if (begins_with(first, kPng)) return open_png(file, limits);
-  fail(ErrorKind::kValue, "neither a JPEG nor a PNG file, by the first of its {} bytes", file.size());
+  if (looks_like_webp(first)) return open_webp(file, limits);
+  fail(ErrorKind::kValue, "neither a JPEG nor a PNG nor a WebP file, by the first of its {} bytes", file.size());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/cpu/images/gray_rows.h"
 #include "kernels/cpu/images/library_reader.h"
 
 namespace sluice::cpu {
@@ -71,11 +72,7 @@ class PngReader final : public LibraryReader {
       std::memcpy(row, whole_.data() + row_++ * line, static_cast<size_t>(line));
     else
       guarded([&] { png_read_row(png_, row, nullptr); });
-    if (gray_)
-      for (int64_t x = 0; x < width(); ++x) {
-        const uint8_t* const pixel = row + 4 * x;
-        row[x] = static_cast<uint8_t>((pixel[0] * 19595 + pixel[1] * 38470 + pixel[2] * 7471 + 0x8000) >> 16);
-      }
+    if (gray_) gray_row(row, width(), row);
     return row + offset_;
   }
 

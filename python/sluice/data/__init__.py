@@ -31,7 +31,7 @@ read_records = _records.read
 
 
 def images(folder: Any, *, seed: int = 0, index: Any = None) -> Pipeline:
-    """JPEG and PNG files in a folder for each class: (encoded image, label); torchvision's ImageFolder. `classes` has the names.
+    """JPEG, PNG and WebP files in a folder for each class: (encoded image, label); torchvision's ImageFolder. `classes` has the names.
 
     index: a file in which what was found is kept; it is used again while no file has come, gone or been renamed.
     """

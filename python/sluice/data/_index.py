@@ -65,7 +65,7 @@ def fingerprint(*parts: Any) -> str:
     """A digest of arrays and texts, of 32 hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else np.ascontiguousarray(part).view(np.uint8).reshape(-1)
+        data = part.encode(errors="surrogateescape") if isinstance(part, str) else np.ascontiguousarray(part).view(np.uint8).reshape(-1)
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()[:32]

@@ -276,7 +276,7 @@ class Pipeline(Measured):
 
     def decode(self, size: Any, *, crop: Any = None, flip: float = 0.0, mode: str = "RGB", max_pixels: int = 1 << 27,
                max_bytes: int = 1 << 28, max_decoder_bytes: int = 1 << 27) -> Pipeline:
-        """Encoded images as uint8 (N, C, height, width): JPEG and PNG; of JPEG files no more is decoded than is shown.
+        """Encoded images as uint8 (N, C, height, width): JPEG, PNG, WebP; of JPEG files no more is decoded than is shown.
 
         crop: None, the whole image; random_resized_crop() or central_crop(). flip: the probability that it is flipped left to right.
         size: or torchvision's transforms, if all of them have kernels, as of map().

@@ -7,13 +7,13 @@ import glob as glob_module
 import itertools
 import os
 import re
-import tarfile
 from typing import Any, Callable
 
 import numpy as np
 
 from sluice import _C
 from sluice._C import fn
+from sluice._base.progress import with_progress
 from sluice.data import _index, records as records_module
 from sluice.data._index import Texts
 from sluice.data._tuning import Spent
@@ -159,7 +159,7 @@ def _kept(path: Any, key: str, make: Callable[[], tuple[dict[str, Any], dict[str
     return _index.read(path)
 
 
-_IMAGES = (".jpg", ".jpeg", ".png")
+_IMAGES = (".jpg", ".jpeg", ".png", ".webp")
 
 
 def _directories(folder: str) -> tuple[list[str], str]:
@@ -181,7 +181,7 @@ def image_folder(folder: Any, index: Any = None) -> Files:
 
     def make() -> tuple[dict[str, Any], dict[str, Any]]:
         names, labels, sizes = [], [], []
-        for label, name in enumerate(classes):
+        for label, name in enumerate(with_progress(classes, "data.images")):
             with os.scandir(os.path.join(folder, name)) as entries:
                 found = sorted((e.name, e.stat().st_size) for e in entries if e.name.lower().endswith(_IMAGES))
             names += [f"{name}/{file}" for file, _ in found]
@@ -229,18 +229,17 @@ def _stamps(paths: list[str], what: str) -> str:
     return _index.fingerprint(*(f"{os.path.abspath(p)}/{f.st_size}/{f.st_mtime_ns}" for p, f in zip(paths, facts)))
 
 
-def _members(path: str) -> Any:
+def tar_members(path: str) -> Any:
     """(key, extension, offset, length) of a tar's files. The key ends at the first dot of the base name."""
     try:
-        with tarfile.open(path, "r:") as tar:
-            for member in tar:
-                if not member.isreg():
-                    continue
-                folder, base = os.path.split(member.name)
-                key, _, extension = base.partition(".")
-                yield os.path.join(folder, key), extension.lower(), member.offset_data, member.size
-    except (tarfile.TarError, EOFError, UnicodeError, ValueError, OverflowError) as error:
-        raise ValueError(f"data.tar: {path}: is no tar file that can be read: {error}; must not be compressed") from None
+        members = fn.tar_members(os.fsencode(path))
+    except ValueError as error:
+        raise ValueError(f"data.tar: {path}: is no tar file that can be read: {str(error).removeprefix(f'{path}: ')}; must be whole, and not "
+                         "compressed") from None
+    for name, offset, length in members:
+        folder, base = os.path.split(os.fsdecode(name))
+        key, _, extension = base.partition(".")
+        yield os.path.join(folder, key), extension.lower(), offset, length
 
 
 def tar(pattern: Any, index: Any = None, label: str = "cls") -> Files:
@@ -250,9 +249,9 @@ def tar(pattern: Any, index: Any = None, label: str = "cls") -> Files:
     def make() -> tuple[dict[str, Any], dict[str, Any]]:
         names: list[str] = []
         rows: list[tuple[int, int, int, int]] = []
-        for number, path in enumerate(paths):
+        for number, path in enumerate(with_progress(paths, "data.tar")):
             with open(path, "rb") as content:
-                for sample, members in itertools.groupby(_members(path), key=lambda member: member[0]):
+                for sample, members in itertools.groupby(tar_members(path), key=lambda member: member[0]):
                     parts = {extension: place for _, extension, *place in members}
                     image = next((parts[e] for e in parts if "." + e in _IMAGES), None)
                     if image is None:
@@ -288,7 +287,7 @@ def records(pattern: Any, index: Any = None) -> Files:
     key = _stamps(paths, "data.records")
 
     def make() -> tuple[dict[str, Any], dict[str, Any]]:
-        tables = [records_module.read_index(path) for path in paths]
+        tables = [records_module.read_index(path) for path in with_progress(paths, "data.records")]
         files = np.concatenate([np.full(len(t), i) for i, t in enumerate(tables)])
         table = np.concatenate([files[:, None], np.concatenate(tables)], 1).astype(np.int64)
         return {"fingerprint": _index.fingerprint(table)}, {"table": table}
