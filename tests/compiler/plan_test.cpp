@@ -6,7 +6,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <set>
 #include <sstream>
 
@@ -16,7 +15,6 @@
 #include "compiler/nets.h"
 #include "plan/json/json.h"
 #include "plan/pack/ledger.h"
-#include "plan/time/costs.h"
 #include "support/error_of.h"
 
 namespace sluice {
@@ -309,37 +307,6 @@ TEST(Placement, CoresFollowTheWorkOfStreams) {
   EXPECT_EQ(shared_cores({900}, 300), Cores({3}));
   EXPECT_EQ(shared_cores({4000}, 1), Cores({4}));  // the host stream is done at once
   EXPECT_EQ(shared_cores({100, 100, 100, 100, 100}, 0), Cores({1, 1, 1, 1, 1}));
-}
-
-// Nobody knows how long a function of the program takes, unless it was measured.
-TEST(Placement, AMeasuredFunctionTakesTurnsWhereThatIsFaster) {
-  class ByElements : public FakeTarget {
-    double cost_ns(const plan::KernelQuery& q) const override { return static_cast<double>(numel(q.outputs[0].shape)); }
-  };
-  const graph::Graph graph = parse_graph(R"(
-  %0 = input "x" : float32(8000,)
-  %1 = host_function(%0) {name = "f", outputs = float32(8000,)} : float32(8000,) [device "cpu:0", stream "host"]
-  %2 = exp(%1) : float32(8000,) [stream "compute:1"]
-  output "y" = %2
-)");
-  const auto cores = [&](std::optional<double> function_ns) {
-    CompileOptions options;
-    const TensorSpec floats = TensorSpec::contiguous({DType::kFloat32, Shape{8000}});
-    const plan::KernelQuery query{"host_function",
-                                  {{"name", std::string("f")}, {"outputs", std::string("float32(8000,)")}},
-                                  {floats},
-                                  {floats},
-                                  parse_device("cpu:0")};
-    if (function_ns)
-      options.machine.measured = {{.kernel = plan::signature_of(query), .runs = 1, .mean_ns = *function_ns}};
-    for (const plan::Stream& stream : compile(graph, ByElements(), options).plan.streams)
-      if (stream.kind == plan::StreamKind::kCompute && stream.index == 1) return stream.cores;
-    return 0;
-  };
-  EXPECT_EQ(cores(std::nullopt), 3);  // of 4
-  EXPECT_EQ(cores(100), 4);           // 2,000 + 100 ns are less than 8,000 / 3
-  EXPECT_EQ(cores(1000), 3);
-  EXPECT_EQ(cores(20'000), 3);
 }
 
 TEST(Placement, MistakesNameTheLine) {

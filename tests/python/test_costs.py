@@ -231,3 +231,51 @@ def test_the_next_run_is_predicted_from_what_was_measured(tmp_path):  # STP-02
         return abs(json.loads(text)["period_ns"] / 1e9 / measured_s - 1)
 
     assert any(error() < 0.10 for _ in range(20))  # other work of the machine may disturb some
+
+
+TURNS = """
+import json
+import numpy as np
+import sluice as sl
+
+def loads(x):
+    return x
+
+class Net(sl.nn.Graph):
+    def __init__(self, costs):
+        super().__init__(name="net")
+        self.config.set_cost_file(costs)
+
+    def build(self, x):
+        return sl.host_function(loads, x, out=((512, 512), sl.float32)) @ sl.ones(512, 512)
+
+def cores():
+    graph = Net("costs.json")
+    graph.compile(sl.ones(512, 512))
+    (found,) = [s["cores"] for s in graph.plan["streams"] if "compute0" in s["name"]]
+    graph.close()
+    return found
+
+assert cores() == 3  # of 4: nobody knows how long the function takes
+graph = Net("none.json")
+graph.config.enable_trace()
+for _ in range(3):
+    graph(sl.ones(512, 512)).numpy()
+graph.save_costs("costs.json")
+graph.close()
+costs = json.load(open("costs.json"))
+found = []
+for ns in (10, 10**9):
+    for kernel in costs["measured"]:
+        for name in ("mean_ns", "min_ns", "max_ns"):
+            if kernel["op"] == "host_function":
+                kernel[name] = str(ns) if isinstance(kernel[name], str) else ns
+    json.dump(costs, open("costs.json", "w"))
+    found.append(cores())
+assert found == [4, 3], found  # a short one takes turns with the kernels
+"""
+
+
+def test_a_measured_function_takes_turns_where_that_is_faster(run_script):
+    done = run_script(TURNS, SLUICE_CORES="4")
+    assert done.returncode == 0, done.stderr
