@@ -306,7 +306,8 @@ int64_t export_model(const std::vector<const CapturedGraph*>& traces, const Expo
   return model.opset_import(0).version();
 }
 
-std::string cluster_model(const AttrGraph& body, const std::vector<TensorType>& inputs) {
+std::string cluster_model(const AttrGraph& body, const std::vector<TensorType>& inputs,
+                          const std::vector<bool>& constants) {
   CapturedGraph cluster;
   {
     graph::GraphBuilder builder(cluster.graph, DeviceId{});
@@ -319,7 +320,11 @@ std::string cluster_model(const AttrGraph& body, const std::vector<TensorType>& 
     for (const Value& output : call_nested(body, values))
       cluster.graph.add_output(fmt::format("o{}", number++), builder.id(output));
   }
-  return model_of({&cluster}, {}).SerializeAsString();
+  format::ModelProto model = model_of({&cluster}, {});
+  auto& declared = *model.mutable_graph()->mutable_input();
+  for (size_t i = constants.size(); i-- > 0;)
+    if (constants[i]) declared.DeleteSubrange(static_cast<int>(i), 1);
+  return model.SerializeAsString();
 }
 
 }  // namespace sluice::onnx
