@@ -1,25 +1,19 @@
-// The foreign backend "onnxruntime": clusters as models of ONNX, run by ONNX Runtime.
+// The foreign backend "onnxruntime": clusters as models of ONNX, run by ONNX Runtime. Weights that do not
+// change are constants there, which it folds and reorders when it compiles.
 //
 // It is built without ONNX Runtime: the library is loaded when the first cluster is asked about. Its C interface is a
-// table of functions, whose order never changes; kSlots says where in it the few stand that are needed here.
-#include <dlfcn.h>
-
+// table of functions, whose order never changes; Slot says where in it the few stand that are needed here.
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
-#include "sluice/offload.h"
+#include "backends/adapter.h"
 
 namespace {
 
+using adapter::guarded;
+
 constexpr uint32_t kVersion = 8;  // of the interface: any ONNX Runtime from 1.8 on gives it
-constexpr int kQuiet = 4, kAllOptimizations = 99;
+constexpr int kQuiet = 4;
 
 // Positions in the table.
 enum Slot : size_t {
@@ -69,19 +63,10 @@ class Runtime {
 
  private:
   Runtime() {
-    const char* const named = std::getenv("SLUICE_ONNXRUNTIME_LIBRARY");
-    const std::vector<std::string> tried = named != nullptr && *named != '\0'
-                                               ? std::vector<std::string>{named}
-                                               : std::vector<std::string>{"libonnxruntime.so.1", "libonnxruntime.so"};
-    void* library = nullptr;
-    for (const std::string& path : tried)
-      if (library == nullptr) library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr)
-      throw std::runtime_error(tried[0] +
-                               " cannot be loaded; install ONNX Runtime, or name its libonnxruntime.so by "
-                               "SLUICE_ONNXRUNTIME_LIBRARY");
-    const auto base = reinterpret_cast<const Base* (*)()>(dlsym(library, "OrtGetApiBase"));
-    if (base == nullptr) throw std::runtime_error(tried[0] + ": no function OrtGetApiBase(); it is no ONNX Runtime");
+    const adapter::Library library =
+        adapter::library("SLUICE_ONNXRUNTIME_LIBRARY", {"libonnxruntime.so.1", "libonnxruntime.so"},
+                         "install ONNX Runtime, or name its libonnxruntime.so");
+    const auto base = reinterpret_cast<const Base* (*)()>(library.symbol("OrtGetApiBase", "ONNX Runtime"));
     table_ = base()->table(kVersion);
     if (table_ == nullptr)
       throw std::runtime_error(std::string("ONNX Runtime ") + base()->version() + ": must be 1.8 or newer");
@@ -130,28 +115,28 @@ struct Port {
 
 struct Compiled {
   Owned session{kReleaseSession};
+  std::vector<size_t> varying;  // inputs that are no constants
   std::vector<Port> inputs, outputs;
   std::vector<const char*> input_names, output_names;
 };
 
 int level_of(const sluice_offload_graph& graph) {
-  int level = kAllOptimizations;
-  for (size_t i = 0; i < graph.num_options; ++i) {
-    const std::string name = graph.options[i]->name, value = graph.options[i]->value;
-    if (name == "optimization" && (value == "0" || value == "1" || value == "2" || value == "99"))
-      level = std::stoi(value);
-    else if (name == "optimization")
-      throw std::runtime_error("optimization must be 0, 1, 2 or 99: " + value);
-    else if (name != "precision" || value != "fp32")
-      throw std::runtime_error("unknown option (known are optimization, and precision=fp32): " + name + "=" + value);
-  }
-  return level;
+  std::map<std::string, std::string> others = {{"optimization", "99"}};
+  adapter::options(graph, {"fp32"}, others);
+  const std::string level = others["optimization"];
+  if (level != "0" && level != "1" && level != "2" && level != "99")
+    throw std::runtime_error("optimization must be 0, 1, 2 or 99: " + level);
+  return std::stoi(level);
 }
 
 std::unique_ptr<Compiled> compiled(const sluice_offload_graph& graph) {
   const Runtime& runtime = Runtime::instance();
   auto made = std::make_unique<Compiled>();
-  for (size_t i = 0; i < graph.num_inputs; ++i) made->inputs.emplace_back("i" + std::to_string(i), *graph.values[i]);
+  for (size_t i = 0; i < graph.num_inputs; ++i) {
+    if (adapter::constant(graph, i) != nullptr) continue;
+    made->varying.push_back(i);
+    made->inputs.emplace_back("i" + std::to_string(i), *graph.values[i]);
+  }
   for (size_t o = 0; o < graph.num_outputs; ++o)
     made->outputs.emplace_back("o" + std::to_string(o), *graph.values[graph.outputs[o]]);
   for (const Port& port : made->inputs) made->input_names.push_back(port.name.c_str());
@@ -166,38 +151,15 @@ std::unique_ptr<Compiled> compiled(const sluice_offload_graph& graph) {
   return made;
 }
 
-// Texts that functions return stay valid until the next call on the thread.
-const char* kept(std::string text) {
-  static thread_local std::string last;
-  last = std::move(text);
-  return last.c_str();
-}
-
-template <class Run>
-const char* guarded(Run run) {
-  try {
-    run();
-    return nullptr;
-  } catch (const std::exception& error) {
-    return kept(error.what());
-  }
-}
-
-// ONNX Runtime says by compiling whether it has a kernel. Nodes of a net repeat, so answers are kept by the model.
+// ONNX Runtime says by compiling whether it has a kernel.
 const char* supports(const sluice_offload_graph* one) {
-  static std::mutex mutex;
-  static std::map<std::string, std::string> answers;
+  static adapter::Answers answers;
   if (one->onnx == nullptr) return "no model of ONNX";
-  const std::string model(static_cast<const char*>(one->onnx), one->onnx_bytes);
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto found = answers.find(model);
-  if (found != answers.end()) return kept(found->second);
-  const char* const why = guarded([&] {
+  return answers.of({static_cast<const char*>(one->onnx), one->onnx_bytes}, [&] {
     sluice_offload_graph plain = *one;  // options are for compile
     plain.num_options = 0;
     compiled(plain);
   });
-  return kept(answers[model] = why == nullptr ? "" : why);
 }
 
 const char* compile(const sluice_offload_graph* cluster, void** handle) {
@@ -224,7 +186,7 @@ const char* run(void* handle, const void* const* inputs, void* const* outputs) {
     std::vector<const void*> given;
     std::vector<void*> made;
     for (size_t i = 0; i < code.inputs.size(); ++i)
-      given.push_back(tensor(code.inputs[i], const_cast<void*>(inputs[i])));
+      given.push_back(tensor(code.inputs[i], const_cast<void*>(inputs[code.varying[i]])));
     for (size_t o = 0; o < code.outputs.size(); ++o) made.push_back(tensor(code.outputs[o], outputs[o]));
     runtime.call(kRun, code.session.object, static_cast<const void*>(nullptr), code.input_names.data(),
                  static_cast<const void* const*>(given.data()), given.size(), code.output_names.data(), made.size(),
@@ -238,7 +200,7 @@ void destroy(void* handle) { delete static_cast<Compiled*>(handle); }
 
 extern "C" const sluice_offload_backend* sluice_offload(void) {
   static const sluice_offload_backend backend = {
-      SLUICE_OFFLOAD_ABI, sizeof backend, "onnxruntime", "1", SLUICE_OFFLOAD_ONNX,
+      SLUICE_OFFLOAD_ABI, sizeof backend, "onnxruntime", "2", SLUICE_OFFLOAD_ONNX | SLUICE_OFFLOAD_CONSTANTS,
       supports,           compile,        output_type,   run, destroy};
   return &backend;
 }

@@ -47,6 +47,7 @@ PROGRAMS = [
     (("import",), ROOT / "benchmarks/import_time.py"),
     (("page.",), ROOT / "benchmarks/page.py"),
     (("serve.",), ROOT / "benchmarks/serve.py"),
+    (("backends.",), ROOT / "benchmarks/backends.py"),
     (("ladder.",), ROOT / "benchmarks/ladder/ladder.py"),
     (("zoo.",), ROOT / "benchmarks/zoo/zoo.py"),
     (("tiny.",), ROOT / "benchmarks/tiny/tiny.py"),

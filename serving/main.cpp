@@ -251,14 +251,18 @@ void add_passed_over(CLI::App& app, Arguments& args) {
 [[noreturn]] void refuse(const std::string& text) { throw std::runtime_error(text); }
 
 void apply(Arguments& args, const Texts& texts) {
-  for (const auto& [option, names] :
-       {std::pair("--enable-tensorrt", &texts.tensorrt), std::pair("--enable-openvino", &texts.openvino)})
-    if (!names->empty())
-      refuse(
-          fmt::format("{} {}: not built with {}: there is no adapter to it in this version; leave the option out, or "
-                      "build a library of your own with cmake -DSLUICE_FOREIGN_BACKENDS=NAME=SOURCE, and serve a plan "
-                      "that it has compiled by --backend (docs/backends.md)",
-                      option, names->front(), option == std::string("--enable-tensorrt") ? "TensorRT" : "OpenVINO"));
+  if (!texts.tensorrt.empty())
+    refuse(fmt::format(
+        "--enable-tensorrt {}: not built with TensorRT: there is no adapter to it in this version; leave the "
+        "option out, or build a library of your own with cmake -DSLUICE_FOREIGN_BACKENDS=NAME=SOURCE, and "
+        "serve a plan that it has compiled by --backend (docs/backends.md)",
+        texts.tensorrt.front()));
+  if (!texts.openvino.empty())
+    refuse(
+        fmt::format("--enable-openvino {}: the server writes no models of ONNX, which the adapter to OpenVINO reads; "
+                    "leave the option out, or load the graph in Python: sl.load_graph(path, backend=\"openvino\") "
+                    "(docs/backends.md)",
+                    texts.openvino.front()));
   if (!texts.backends.empty()) {  // the process has them, whichever engine runs the models
     sluice::api::Engine engine({.cores = 1});
     for (const std::string& backend : texts.backends) engine.load_backend(backend);

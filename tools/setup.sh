@@ -103,6 +103,15 @@ beside .venv/ecosystem requirements-ecosystem.txt
 # ONNX's checker, its tests of nodes and its runtime, which are oracles of tests and nothing that Sluice needs, lie beside it, too.
 beside .venv/onnx requirements-onnx.txt
 
+# What foreign backends adapt lies beside it as well: OpenVINO, and a oneDNN 3 with its headers, which is not the system's.
+beside .venv/openvino requirements-openvino.txt
+under() {  # FOLDER LIST: packages that are no Python, as a prefix with include/ and lib/
+  cmp -s "$2" "$1/requirements.stamp" && return
+  run .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --ignore-installed --prefix "$1" -r "$2"
+  run cp "$2" "$1/requirements.stamp"
+}
+under .venv/onednn requirements-onednn.txt
+
 # Where CUDA's headers are, those of its libraries belong beside them.
 cuda=.venv/cuda/include
 if [ -f "${CUDA_PATH:-/usr/local/cuda}/include/cuda.h" ] && ! cmp -s requirements-cuda.txt "$cuda/requirements.stamp"; then

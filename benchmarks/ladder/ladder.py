@@ -2,9 +2,9 @@
 """The ladder: what each step from an eager program to a compiled one is worth, from one run.
 
 All rungs are measured in turn, each in a process of its own; the factor of a rung is the ratio of the one below to it, in
-median times per image, and their product is the whole ladder's. The second table switches options one at a time, measured in
-turn as well. Writes out/ladder/ladder.md and ladder.png. On two cores that nobody else uses it takes some minutes, and says
-how far it is.
+median times per image, and their product is the whole ladder's. The second table switches options one at a time, and the
+third has other libraries compute, measured in turn as well. Writes out/ladder/ladder.md and ladder.png. On two cores that
+nobody else uses it takes some minutes, and says how far it is.
 """
 import argparse
 import contextlib
@@ -46,7 +46,7 @@ def eager(library, batch, side):
     return run
 
 
-def graph_of(passes, batch, side, packed=True, search=False, amp=False):
+def graph_of(passes, batch, side, packed=True, search=False, amp=False, backend=None):
     """The task as an nn.Graph as it is by default, but of the compiler's passes with `passes` alone, beside those that every plan
     needs; and its images."""
     import sluice
@@ -65,6 +65,8 @@ def graph_of(passes, batch, side, packed=True, search=False, amp=False):
                 self.config.enable_pass(name)
             if amp:
                 self.config.enable_amp()
+            if backend is not None:
+                self.config.enable_backend(backend)
 
         def build(self, x):
             return task["look"](self.net, x)
@@ -110,6 +112,9 @@ SWITCHES = [
     ("fuse_pad", "allow_fuse_pad_to_conv", BATCH, dict(passes=(*ONCE, "fuse_pad"))),
     ("packed", "enable_pack_weights, as by default", dict(passes=ONCE, packed=False), BATCH),
 ]
+# Beside the rung "fused" without bfloat16: (name, what computes, with it).
+PLAIN = dict(passes=FUSED)
+BACKENDS = [("onednn_graph", "partitions of oneDNN Graph", dict(passes=FUSED, backend="onednn_graph"))]
 
 
 def measured(what, ways, options):
@@ -149,7 +154,25 @@ def ablation(options):
     return [line(*switch) for switch in SWITCHES]
 
 
-def tables(ladder, switches, side):
+def difference(side, having):
+    """By how much the results of the task differ from those of our own kernels, over the largest of each."""
+    results = []
+    for options in (PLAIN, having):
+        with contextlib.redirect_stderr(io.StringIO()):
+            look, x = graph_of(batch=2, side=side, **options)
+            results.append([part.detach().numpy() for part in look(x)])
+    return max(float(abs(a - b).max() / abs(a).max()) for a, b in zip(*results, strict=True))
+
+
+def alternatives(options):
+    """Lines of the table of backends: (name, what computes, ms per image without, with, spread, difference)."""
+    times = measured("backends", [((graph, how), 16) for how in (PLAIN, *(how for *_, how in BACKENDS))], options)
+    (below, noise), *others = times
+    return [(f"backend.{name}", what, below, here, max(noise, more), difference(options.side, how))
+            for (name, what, how), (here, more) in zip(BACKENDS, others, strict=True)]
+
+
+def tables(ladder, switches, backends, side):
     net = "A small ResNet" if side == TINY else "ResNet-101"
     yield f"{net}, {side} x {side}, {THREADS} threads, {time.strftime('%Y-%m-%d')}; ms per image\n"
     yield "| rung | what is new | below | here | factor | so far | images/s |\n|---|---|---:|---:|---:|---:|---:|"
@@ -163,6 +186,10 @@ def tables(ladder, switches, side):
     yield "\nOne option at a time, beside the rung \"batch\"\n\n| option | what it does | without | with | factor |\n|---|---|---:|---:|---:|"
     for name, what, below, here, _ in switches:
         yield f"| {name.removeprefix('switch.')} | {what} | {below:.2f} | {here:.2f} | {below / here:.2f} |"
+    yield "\nOther libraries in the place of our kernels\n"
+    yield "| backend | what computes | without | with | factor | largest difference |\n|---|---|---:|---:|---:|---:|"
+    for name, what, below, here, _, apart in backends:
+        yield f"| {name.removeprefix('backend.')} | {what} | {below:.2f} | {here:.2f} | {below / here:.2f} | {apart:.1e} |"
 
 
 def draw(ladder, path):
@@ -196,12 +223,14 @@ def main():
     if options.side < 2 * TINY:
         parser.error(f"--side: got {options.side}; must be at least {2 * TINY}")
     options.side, options.seconds = (TINY, 0.01) if options.tiny else (options.side, 0.3)
-    ladder, switches = climb(options), ablation(options)
+    ladder, switches, backends = climb(options), ablation(options), alternatives(options)
     for name, what, below, here, noise in [*ladder, *switches]:
         report(f"ladder.{name}", here, below, f"without: {what}" if name != "whole" else "PyTorch eager", "ms/image", options.rounds,
                noise)
+    for name, what, below, here, noise, apart in backends:
+        report(f"ladder.{name}", here, below, f"without: {what}", "ms/image", options.rounds, noise, difference=apart)
     options.out.mkdir(parents=True, exist_ok=True)
-    text = "\n".join(tables(ladder, switches, options.side)) + "\n"
+    text = "\n".join(tables(ladder, switches, backends, options.side)) + "\n"
     (options.out / "ladder.md").write_text(text)
     draw(ladder, options.out / "ladder.png")
     print(text, f"{options.out}/ladder.png", sep="\n", file=sys.stderr)

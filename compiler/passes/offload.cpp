@@ -124,7 +124,7 @@ class Offloading {
   // Fills kinds_ and why_.
   void ask() {
     const Marks marks(graph_);
-    const std::vector<bool> all(graph_.values().size(), true);
+    const std::vector<bool> read = values_read();
     std::map<std::tuple<graph::Placement, int, int>, int> places;
     for (int i = 0; i < static_cast<int>(graph_.nodes().size()); ++i) {
       const Node& node = graph_.nodes()[static_cast<size_t>(i)];
@@ -132,7 +132,7 @@ class Offloading {
       if (const char* const own = kept(node, marks); own != nullptr) {
         why = own;
       } else {
-        const Part one = part_of(graph_, {i}, all);
+        const Part one = part_of(graph_, {i}, read);
         why = backend_.refusal({one.body, one.types, context_.options.backend_options});
       }
       const int next = static_cast<int>(places.size());
@@ -157,13 +157,14 @@ class Offloading {
     log(LogLevel::kWarn, LogArea::kCompiler, "graph '{}': {}", context_.options.name, told.line());
   }
 
-  std::vector<bool> read_outside() const {
+  // Whether a node reads the value from outside the cluster that makes it; with no clusters yet, whether any reads it.
+  std::vector<bool> values_read() const {
     std::vector<bool> read(graph_.values().size(), false);
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       for (const ValueId input : graph_.nodes()[i].inputs) {
         if (input == kNoValue) continue;
         const graph::ValueInfo& info = graph_.values()[static_cast<size_t>(input)];
-        const bool inside = info.kind == graph::ValueKind::kNode && cluster_[i] != kNotTaken &&
+        const bool inside = info.kind == graph::ValueKind::kNode && !cluster_.empty() && cluster_[i] != kNotTaken &&
                             cluster_[static_cast<size_t>(info.index)] == cluster_[i];
         if (!inside) read[static_cast<size_t>(input)] = true;
       }
@@ -175,7 +176,7 @@ class Offloading {
   }
 
   void rewrite() {
-    const std::vector<bool> outside = read_outside();
+    const std::vector<bool> outside = values_read();
     std::vector<std::vector<int>> members(static_cast<size_t>(clusters_));
     for (size_t i = 0; i < cluster_.size(); ++i)
       if (cluster_[i] != kNotTaken) members[static_cast<size_t>(cluster_[i])].push_back(static_cast<int>(i));

@@ -93,14 +93,21 @@ typedef struct sluice_offload_graph {
   const sluice_offload_option* const* options;
   size_t num_options;
   int32_t threads; /* that `run` may use; 0 in `supports`, where it is not known yet */
-  /* The cluster as a model of ONNX, for a backend with SLUICE_OFFLOAD_ONNX: inputs i0, i1, ..., outputs o0, o1, ... */
+  /* The cluster as a model of ONNX, for a backend with SLUICE_OFFLOAD_ONNX: inputs i0, i1, ..., outputs o0, o1, ...;
+   * inputs with `constants` are initializers of that name. */
   const void* onnx;
   size_t onnx_bytes;
+  /* For a backend with SLUICE_OFFLOAD_CONSTANTS, in `compile`: for each input its contents, if they stay as they are,
+   * or NULL; or no list at all. They are weights: when they change, the cluster is compiled again. The addresses are
+   * good until `compile` returns; `run` is given such inputs, too, with the same contents. */
+  const void* const* constants;
 } sluice_offload_graph;
 
 /* Flags of a backend. */
 #define SLUICE_OFFLOAD_ONNX \
   1u /* `supports` and `compile` are given models of ONNX; nodes without such a form are not taken */
+#define SLUICE_OFFLOAD_CONSTANTS \
+  2u /* `compile` is given the contents of weights, and called when a step first has them */
 
 typedef struct sluice_offload_backend {
   uint32_t abi;        /* SLUICE_OFFLOAD_ABI */

@@ -191,7 +191,8 @@ int64_t export_model(const std::vector<const CapturedGraph*>& traces, const Expo
   return model.opset_import(0).version();
 }
 
-std::string cluster_model(const AttrGraph& body, const std::vector<TensorType>& inputs) {
+std::string cluster_model(const AttrGraph& body, const std::vector<TensorType>& inputs,
+                          const std::vector<bool>& constants) {
   CapturedGraph cluster;
   {
     graph::GraphBuilder builder(cluster.graph, DeviceId{});
@@ -205,7 +206,11 @@ std::string cluster_model(const AttrGraph& body, const std::vector<TensorType>& 
       cluster.graph.add_output(fmt::format("o{}", number++), builder.id(output));
   }
   // A branch that begins or ends outside of the cluster is none here.
-  return model_of({&cluster}, {.branches = false}).SerializeAsString();
+  format::ModelProto model = model_of({&cluster}, {.branches = false});
+  auto& declared = *model.mutable_graph()->mutable_input();
+  for (size_t i = constants.size(); i-- > 0;)
+    if (constants[i]) declared.DeleteSubrange(static_cast<int>(i), 1);
+  return model.SerializeAsString();
 }
 
 }  // namespace sluice::onnx

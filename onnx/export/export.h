@@ -34,7 +34,10 @@ std::vector<std::vector<int64_t>> sizes_to_trace(size_t dims);
 int64_t export_model(const std::vector<const CapturedGraph*>& traces, const ExportOptions& options,
                      const std::string& path, bool external);
 
-// A cluster of ops for a foreign backend as a model: inputs i0, i1, ..., outputs o0, o1, .... Throws as export_model().
-std::string cluster_model(const AttrGraph& body, const std::vector<TensorType>& inputs);
+// A cluster of ops for a foreign backend as a model: inputs i0, i1, ..., outputs o0, o1, .... Those that are
+// `constants` (empty: none) are read and not declared, so that initializers of their names can be added. Throws as
+// export_model().
+std::string cluster_model(const AttrGraph& body, const std::vector<TensorType>& inputs,
+                          const std::vector<bool>& constants = {});
 
 }  // namespace sluice::onnx

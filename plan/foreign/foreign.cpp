@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "plan/foreign/initializers.h"
 #include "plan/foreign/view.h"
 
 namespace sluice::plan {
@@ -15,7 +16,7 @@ OnnxWriter& writer() {
   return written_by;
 }
 
-std::string onnx_of(const ForeignCluster& cluster) {
+std::string onnx_of(const ForeignCluster& cluster, const std::vector<bool>& constants = {}) {
   OnnxWriter write;
   {
     const MutexLock lock(writer_mutex);
@@ -23,7 +24,7 @@ std::string onnx_of(const ForeignCluster& cluster) {
   }
   SLUICE_CHECK_KIND(kUnsupported, write != nullptr,
                     "this program writes no ONNX; use a build with protobuf, in Python");
-  return write(cluster.body, cluster.inputs);
+  return write(cluster.body, cluster.inputs, constants);
 }
 
 // Calls a function of the backend. An exception of it becomes an error that names the backend and the function.
@@ -81,6 +82,12 @@ void ForeignCode::run(const void* const* inputs, void* const* outputs) const {
 ForeignBackend::ForeignBackend(const sluice_offload_backend& backend, std::string path)
     : backend_(backend), path_(std::move(path)), name_(backend.name), version_(backend.version) {}
 
+bool ForeignBackend::wants_constants() const { return (backend_.flags & SLUICE_OFFLOAD_CONSTANTS) != 0; }
+
+std::string ForeignBackend::model_without(const ForeignCluster& cluster, const std::vector<bool>& constants) const {
+  return (backend_.flags & SLUICE_OFFLOAD_ONNX) != 0 ? onnx_of(cluster, constants) : "";
+}
+
 std::string ForeignBackend::refusal(const ForeignCluster& one) const {
   std::string onnx;
   if ((backend_.flags & SLUICE_OFFLOAD_ONNX) != 0) {
@@ -101,7 +108,10 @@ std::unique_ptr<ForeignCode> ForeignBackend::compile(const ForeignCluster& clust
   std::string onnx;
   if ((backend_.flags & SLUICE_OFFLOAD_ONNX) != 0) {
     try {
-      onnx = onnx_of(cluster);
+      onnx = cluster.constants.empty() ? onnx_of(cluster)
+                                       : cluster.model + onnx_initializers(cluster.inputs, cluster.constants);
+      SLUICE_CHECK_KIND(kUnsupported, onnx.size() < size_t{1} << 31,
+                        "a model of ONNX of {} bytes; must be less than 2 GB", onnx.size());
     } catch (const Error& error) {
       reason = error.what();
       return nullptr;

@@ -23,6 +23,9 @@ struct ForeignCluster {
   const std::vector<TensorType>& inputs;
   const std::vector<std::string>& options;  // "precision=fp16"
   int threads = 0;
+  // Per input: its contents, if they stay as they are, else null; empty: none stay. REQUIRES: has_onnx_type() of each.
+  std::vector<const void*> constants = {};
+  std::string model = {};  // with constants: what ForeignBackend::model_without() gave
 };
 
 // Compiled code of a backend. Thread-safe.
@@ -48,6 +51,12 @@ class ForeignBackend {
   const std::string& name() const { return name_; }
   const std::string& version() const { return version_; }
   const std::string& path() const { return path_; }
+  // Whether it wants the contents of inputs that stay as they are.
+  bool wants_constants() const;
+  // The model of ONNX of a cluster without inputs that are to be constants, which compile() adds; "" for a backend that
+  // is given none. It calls ops, so it is written where kernels are prepared, not where they run. Throws Error where
+  // there is no such form.
+  std::string model_without(const ForeignCluster& cluster, const std::vector<bool>& constants) const;
   // Why it does not take a cluster of one call; "": it does. Throws kRuntime where the backend throws.
   std::string refusal(const ForeignCluster& one) const;
   // Null, with the reason, where the backend cannot. Throws kRuntime where it breaks the contract: where it throws,
@@ -74,8 +83,10 @@ const ForeignBackend& add_foreign(const sluice_offload_backend& backend, const s
 // Another number after each library that was loaded.
 uint64_t foreign_generation();
 
-// Writes a cluster as a model of ONNX. Throws Error where it has no such form.
-using OnnxWriter = std::function<std::string(const AttrGraph& body, const std::vector<TensorType>& inputs)>;
+// Writes a cluster as a model of ONNX, in which inputs that are `constants` (empty: none are) are read but not
+// declared. Throws Error where it has no such form.
+using OnnxWriter = std::function<std::string(const AttrGraph& body, const std::vector<TensorType>& inputs,
+                                             const std::vector<bool>& constants)>;
 // A part of the program that can write ONNX says so once, at its start.
 void set_onnx_writer(OnnxWriter writer);
 

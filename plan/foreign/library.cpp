@@ -31,10 +31,15 @@ constexpr Known kKnown[] = {
     {"onnxruntime", "ONNX Runtime",
      "it is the target sluice_onnxruntime of the build, and needs no package there; name its folder in "
      "SLUICE_BACKENDS"},
-    {"openvino", "OpenVINO", kNoAdapter},
+    {"openvino", "OpenVINO",
+     "it is the target sluice_openvino of a build that has OpenVINO's headers: cmake -DSLUICE_OPENVINO=FOLDER, the "
+     "folder "
+     "of Python's package openvino"},
     {"tensorrt", "TensorRT", kNoAdapter},
     {"xla", "XLA", kNoAdapter},
-    {"onednn_graph", "oneDNN Graph", kNoAdapter},
+    {"onednn_graph", "oneDNN Graph",
+     "it is the target sluice_onednn_graph of a build that has oneDNN 3's headers: cmake -DSLUICE_ONEDNN_GRAPH=FOLDER, "
+     "which has include/ and lib/"},
 };
 
 bool is_path(const std::string& given) { return given.find('/') != std::string::npos || given.ends_with(".so"); }

@@ -2,7 +2,8 @@
 
 namespace sluice::plan {
 
-ForeignView::ForeignView(const ForeignCluster& cluster, std::string onnx) : onnx_(std::move(onnx)) {
+ForeignView::ForeignView(const ForeignCluster& cluster, std::string onnx)
+    : onnx_(std::move(onnx)), constants_(cluster.constants) {
   for (const TensorType& type : cluster.inputs) values_.push_back(add(type));
   for (const AttrCall& call : cluster.body.calls) {
     const int first = static_cast<int>(values_.size());
@@ -23,7 +24,8 @@ ForeignView::ForeignView(const ForeignCluster& cluster, std::string onnx) : onnx
             .num_options = option_list_.size(),
             .threads = cluster.threads,
             .onnx = onnx_.empty() ? nullptr : onnx_.data(),
-            .onnx_bytes = onnx_.size()};
+            .onnx_bytes = onnx_.size(),
+            .constants = constants_.empty() ? nullptr : constants_.data()};
 }
 
 const sluice_offload_type* ForeignView::add(const TensorType& type) {

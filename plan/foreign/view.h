@@ -37,6 +37,7 @@ class ForeignView {
   std::vector<const sluice_offload_option*> option_list_;
   std::vector<int32_t> outputs_;
   std::string onnx_;
+  std::vector<const void*> constants_;
   sluice_offload_graph graph_{};
 };
 

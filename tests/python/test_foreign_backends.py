@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -278,7 +279,9 @@ def test_exceptions_of_cpp_are_caught_and_crashes_are_named_by_the_last_line_of_
     assert status < 0 and "backend 'faulty': add: calls supports" in err.splitlines()[-1]
 
 
-MISSING = {"enable_tensorrt": "TensorRT", "enable_openvino": "OpenVINO", "enable_xla_jit": "XLA", "enable_onednn_graph": "oneDNN Graph"}
+MISSING = {"enable_tensorrt": "TensorRT", "enable_xla_jit": "XLA"}
+BUILT_WHERE_HEADERS_ARE = {"openvino": ("OpenVINO", "cmake -DSLUICE_OPENVINO=FOLDER"),
+                           "onednn_graph": ("oneDNN Graph", "cmake -DSLUICE_ONEDNN_GRAPH=FOLDER")}
 
 
 @pytest.mark.parametrize("method", MISSING)
@@ -289,6 +292,19 @@ def test_what_is_not_built_is_refused_by_its_name(method):
         getattr(config, method)()
     getattr(config, method)(False)
     assert "backend" not in config.options
+
+
+@pytest.mark.parametrize("name", BUILT_WHERE_HEADERS_ARE)
+def test_an_adapter_that_is_not_there_is_refused_with_the_option_that_builds_it(name, net, x, tmp_path):
+    """A program looks beside itself, so one that lies alone finds none."""
+    graph = Graph(net)
+    graph(x)
+    sl.save(graph, tmp_path / "net")
+    shutil.copy(BUILD / "tools/plan-viz", tmp_path / "plan-viz")
+    done = subprocess.run([tmp_path / "plan-viz", "partition", tmp_path / "net", "--backend", name], capture_output=True, text=True,
+                          env={k: v for k, v in os.environ.items() if k != "SLUICE_BACKENDS"})
+    library, option = BUILT_WHERE_HEADERS_ARE[name]
+    assert done.returncode == 2 and f"backend '{name}': not built with {library}: " in done.stderr and option in done.stderr
 
 
 BY_NAME = """
@@ -305,7 +321,7 @@ sl.save(graph, "{folder}")
 """
 
 
-@pytest.mark.parametrize("method", MISSING)
+@pytest.mark.parametrize("method", [*MISSING, *(f"enable_{name}" for name in BUILT_WHERE_HEADERS_ARE)])
 def test_a_library_of_that_name_takes_the_place(method, tmp_path):
     """The same clusters by any name: what a switch finds is a library called so. plan-viz shows them without running anything."""
     name = method.removeprefix("enable_").removesuffix("_jit")

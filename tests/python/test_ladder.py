@@ -1,7 +1,9 @@
 """Tests what each rung of the way from an eager program to a fast service rests on (the figures are those of benchmarks)."""
 
+import argparse
 import os
 import pathlib
+import platform
 import sys
 import time
 from collections import Counter
@@ -214,17 +216,35 @@ def test_the_tables_have_the_factor_of_each_rung_and_of_each_option(monkeypatch)
     monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[2] / "benchmarks/ladder"))
     import ladder
 
-    of_image = {"rungs": [240, 230, 140, 84, 56, 50, 34, 33, 30], "options": [50, 34, 40, 49, 48, 55]}
+    of_image = {"rungs": [240, 230, 140, 84, 56, 50, 34, 33, 30], "options": [50, 34, 40, 49, 48, 55], "backends": [48, 60]}
     monkeypatch.setattr(ladder, "measured", lambda what, ways, options: [(float(ms), 0.01) for _, ms in zip(ways, of_image[what], strict=True)])
-    rungs, options = ladder.climb(None), ladder.ablation(None)
+    monkeypatch.setattr(ladder, "difference", lambda side, having: 2e-6)
+    rungs, options, backends = ladder.climb(None), ladder.ablation(None), ladder.alternatives(argparse.Namespace(side=128))
     factors = [below / here for *_, below, here, _ in rungs]
     assert np.prod(factors[:-1]) == pytest.approx(factors[-1]) == pytest.approx(8) and len(factors) == 9
     assert {name: (below, here) for name, _, below, here, _ in options} == {
         "switch.amp": (50, 34), "switch.search": (50, 40), "switch.fuse_add": (50, 49), "switch.fuse_pad": (50, 48), "switch.packed": (55, 50)}
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for text in ladder.tables(rungs, options, 128)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for text in ladder.tables(rungs, options, backends, 128)
             for line in text.splitlines() if line.startswith("| ")]
-    ladder_of, option_of = ({row[0]: row[1:] for row in rows if len(row) == columns} for columns in (7, 5))
+    ladder_of, option_of, backend_of = ({row[0]: row[1:] for row in rows if len(row) == columns} for columns in (7, 5, 6))
+    assert backend_of["onednn_graph"] == ["partitions of oneDNN Graph", "48.00", "60.00", "0.80", "2.0e-06"]  # LAD-07
     assert len(ladder_of) == 11 and ladder_of["eager"] == ["PyTorch, eager", "", "240.00", "1", "1", "4.2"]  # images per second
     assert ladder_of["graph"] == ["nn.Graph, nothing left out", "230.00", "140.00", "1.64", "1.71", "7.1"]
     assert ladder_of["search"][-3:] == ["1.10", "8.00", "33.3"] and ladder_of["whole"][-3:] == ["8.00", "", "33.3"]
     assert [row[-1] for row in option_of.values()] == ["factor", "1.47", "1.25", "1.02", "1.04", "1.10"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN's packages are of x86-64")
+def test_another_library_in_the_place_of_our_kernels_gives_the_same_results(monkeypatch):  # LAD-07
+    for folder in ("gpu", "ladder"):
+        monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[2] / "benchmarks" / folder))
+    import ladder
+
+    assert [name for name, *_ in ladder.BACKENDS] == ["onednn_graph"]
+    for *_, having in ladder.BACKENDS:
+        assert ladder.difference(ladder.TINY, having) <= 1e-3
+        look, x = ladder.graph_of(batch=2, side=ladder.TINY, **having)
+        look(x)
+        report = sl.backends.offloaded(look)
+        taken = sum(node["flops"] for node in report["nodes"] if node["cluster"] is not None)
+        assert report["backend"] == "onednn_graph" and taken >= 0.3 * sum(node["flops"] for node in report["nodes"]), report["line"]

@@ -2,13 +2,18 @@
 #include "plan/foreign/foreign.h"
 
 #include <atomic>
+#include <cstring>
+#include <list>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
+#include "base/fingerprint.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/support/support.h"
+#include "plan/foreign/initializers.h"
 
 namespace sluice::cpu {
 namespace {
@@ -18,6 +23,7 @@ std::unique_ptr<PreparedKernel> prepare_program(const plan::KernelQuery& query, 
   SLUICE_CHECK_KIND(kRuntime, context.kernels != nullptr, "foreign: prepared without a table of kernels");
   plan::KernelQuery loop = query;
   loop.op = "loop";
+  loop.packed.clear();
   loop.attrs = {{"program", get_attr<AttrGraph>(query.attrs, "program")},
                 {"states", int64_t{0}},
                 {"rows", int64_t{0}},
@@ -41,7 +47,57 @@ void tell_missing(const std::string& name) {
         "backend '{}': not loaded in this process; Sluice computes the clusters that the plan has for it", name);
 }
 
-// Invariant: what is compiled once stays, so that a step in flight never loses it.
+// A weight as a cluster's kernel reads it: 16 letters that tell its contents, and behind kSealBytes the contents. So a
+// packed copy, which follows its variable (ADR 21), tells the kernel when the variable has changed.
+constexpr size_t kSealBytes = 64, kSealLetters = 16;
+constexpr const char* kSealed = "fingerprint of 16 letters, filled up to 64 bytes, and the elements row by row";
+
+class Seal final : public PreparedKernel {
+ public:
+  explicit Seal(uint64_t bytes) : bytes_(bytes) {}
+  void run(const KernelArgs& args) const override {
+    auto* const to = static_cast<std::byte*>(args.outputs[0]);
+    Fingerprint fingerprint;
+    fingerprint.add(args.inputs[0], bytes_);
+    std::memset(to, 0, kSealBytes);
+    std::memcpy(to, fingerprint.str().data(), kSealLetters);
+    if (bytes_ > 0) std::memcpy(to + kSealBytes, args.inputs[0], bytes_);
+  }
+
+ private:
+  const uint64_t bytes_;
+};
+
+// Compiled code by the weights that it has in it. The last few are kept, for steps in flight, and since all graphs of a
+// shape share a kernel.
+class CodeOfWeights {
+ public:
+  using Code = std::shared_ptr<const plan::ForeignCode>;
+
+  // What `make` has made for these weights; null where it could not.
+  template <class Make>
+  Code get(const std::string& weights, Make make) {
+    constexpr size_t kKept = 4;
+    const MutexLock lock(mutex_);
+    for (auto at = known_.begin(); at != known_.end(); ++at) {
+      if (at->first != weights) continue;
+      known_.splice(known_.begin(), known_, at);
+      return known_.front().second;
+    }
+    known_.emplace_front(weights, make());
+    if (known_.size() > kKept) known_.pop_back();
+    return known_.front().second;
+  }
+
+ private:
+  Mutex mutex_;
+  std::list<std::pair<std::string, Code>> known_ SLUICE_GUARDED_BY(mutex_);
+};
+
+// Invariants
+//  1. What is compiled stays as long as a step runs it.
+//  2. A backend that takes weights as constants compiles in a step, when they are there; else when the kernel is
+//  prepared.
 class Foreign final : public PreparedKernel {
  public:
   Foreign(const plan::KernelQuery& query, const PrepareContext& context)
@@ -55,10 +111,13 @@ class Foreign final : public PreparedKernel {
     check_outputs(query.outputs);
     workspace_bytes_ = program_->workspace_bytes();  // whoever computes: a plan runs with the backend and without
     held_bytes_ = program_->held_bytes();
-    if (code() == nullptr && plan::find_foreign(name_) == nullptr) tell_missing(name_);
+    const plan::ForeignBackend* const backend = plan::find_foreign(name_);
+    if (backend != nullptr && backend->wants_constants()) take_weights(query, *backend);
+    if (packings_.empty() && code() == nullptr && backend == nullptr) tell_missing(name_);
   }
 
   void run(const KernelArgs& args) const override {
+    if (!packings_.empty()) return run_with_weights(args);
     const plan::ForeignCode* const code = this->code();
     if (code == nullptr) return program_->run(args);
     code->run(args.inputs, args.outputs);
@@ -78,25 +137,75 @@ class Foreign final : public PreparedKernel {
     }
   }
 
+  // Asks for the inputs that do not change as sealed copies.
+  void take_weights(const plan::KernelQuery& query, const plan::ForeignBackend& backend) {
+    std::vector<bool> constants(inputs_.size(), false);
+    std::vector<Packing> wanted;
+    for (const int input : query.packed) {
+      const TensorSpec& spec = query.inputs[static_cast<size_t>(input)];
+      if (!plan::has_onnx_type(spec.dtype)) continue;
+      constants[static_cast<size_t>(input)] = true;
+      const uint64_t bytes = spec.extent_bytes();
+      wanted.push_back({{input, kSealed, kSealBytes + bytes}, std::make_shared<Seal>(bytes)});
+    }
+    if (wanted.empty()) return;
+    try {
+      model_ = backend.model_without({body_, inputs_, options_, threads_}, constants);
+    } catch (const Error&) {
+      return;  // without weights it is refused for the same reason, which is told then
+    }
+    packings_ = std::move(wanted);
+  }
+
+  void run_with_weights(const KernelArgs& args) const {
+    std::vector<const void*> inputs(args.inputs, args.inputs + inputs_.size());
+    std::string weights;
+    weights.reserve(packings_.size() * kSealLetters);
+    for (const Packing& packing : packings_) {
+      const void*& input = inputs[static_cast<size_t>(packing.input)];
+      weights.append(static_cast<const char*>(input), kSealLetters);
+      input = static_cast<const std::byte*>(input) + kSealBytes;
+    }
+    const CodeOfWeights::Code code = by_weights_.get(weights, [&] { return compiled_with(inputs); });
+    if (code != nullptr) return code->run(inputs.data(), args.outputs);
+    KernelArgs own = args;
+    own.inputs = inputs.data();
+    program_->run(own);
+  }
+
+  CodeOfWeights::Code compiled_with(const std::vector<const void*>& inputs) const {
+    plan::ForeignCluster cluster{body_, inputs_, options_, threads_, std::vector<const void*>(inputs.size()), model_};
+    for (const Packing& packing : packings_)
+      cluster.constants[static_cast<size_t>(packing.input)] = inputs[static_cast<size_t>(packing.input)];
+    return compile(*plan::find_foreign(name_), cluster);
+  }
+
+  // Null where it cannot, which is told once.
+  std::unique_ptr<plan::ForeignCode> compile(const plan::ForeignBackend& backend,
+                                             const plan::ForeignCluster& cluster) const {
+    if (failed_.load(std::memory_order_relaxed)) return nullptr;
+    std::string reason;
+    std::unique_ptr<plan::ForeignCode> code = backend.compile(cluster, reason);
+    if (code == nullptr && !failed_.exchange(true))
+      log(LogLevel::kWarn, LogArea::kKernels,
+          "backend '{}': a cluster of {} nodes is not compiled: {}; Sluice computes it", name_, body_.calls.size(),
+          reason);
+    return code;
+  }
+
   // Null where Sluice computes. Asks again after a library was loaded.
   const plan::ForeignCode* code() const {
     const uint64_t now = plan::foreign_generation() + 1;
-    if (asked_.load(std::memory_order_acquire) != now) compile(now);
+    if (asked_.load(std::memory_order_acquire) != now) look(now);
     return compiled_.load(std::memory_order_acquire);
   }
 
-  void compile(uint64_t now) const {
+  void look(uint64_t now) const {
     const MutexLock lock(mutex_);
     if (asked_.load(std::memory_order_relaxed) == now) return;
-    const plan::ForeignBackend* const backend = owned_ || failed_ ? nullptr : plan::find_foreign(name_);
+    const plan::ForeignBackend* const backend = owned_ ? nullptr : plan::find_foreign(name_);
     if (backend != nullptr) {
-      std::string reason;
-      owned_ = backend->compile({body_, inputs_, options_, threads_}, reason);
-      failed_ = owned_ == nullptr;
-      if (failed_)
-        log(LogLevel::kWarn, LogArea::kKernels,
-            "backend '{}': a cluster of {} nodes is not compiled: {}; Sluice computes it", name_, body_.calls.size(),
-            reason);
+      owned_ = compile(*backend, {body_, inputs_, options_, threads_});
       compiled_.store(owned_.get(), std::memory_order_release);
     }
     asked_.store(now, std::memory_order_release);
@@ -108,12 +217,21 @@ class Foreign final : public PreparedKernel {
   const int threads_;
   const std::unique_ptr<PreparedKernel> program_;
   std::vector<TensorType> inputs_;
+  std::string model_;  // of ONNX, without the weights
+  mutable CodeOfWeights by_weights_;
   mutable Mutex mutex_;
   mutable std::unique_ptr<plan::ForeignCode> owned_ SLUICE_GUARDED_BY(mutex_);
-  mutable bool failed_ SLUICE_GUARDED_BY(mutex_) = false;
+  mutable std::atomic<bool> failed_{false};
   mutable std::atomic<const plan::ForeignCode*> compiled_{nullptr};
   mutable std::atomic<uint64_t> asked_{0};  // foreign_generation() + 1 when it was last looked for
 };
+
+// Any input of a cluster may be a weight.
+std::vector<int> all_inputs() {
+  std::vector<int> inputs(4096);
+  std::iota(inputs.begin(), inputs.end(), 0);
+  return inputs;
+}
 
 }  // namespace
 
@@ -123,6 +241,7 @@ void add_foreign_kernel(KernelTable& table) {
                                              const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
                                  return std::make_unique<Foreign>(query, context);
                                },
+                               .packs = all_inputs(),
                                .made_of = {"loop"}});
 }
 

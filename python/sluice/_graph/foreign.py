@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from sluice import _C
 
 
-def _find_onnxruntime() -> None:
-    """Names the library in Python's package for the backend, where nobody has named one."""
-    package = None if os.environ.get("SLUICE_ONNXRUNTIME_LIBRARY") else importlib.util.find_spec("onnxruntime")
-    for folder in (package.submodule_search_locations or []) if package else []:
-        for library in sorted(Path(folder, "capi").glob("libonnxruntime.so*"))[:1]:
-            os.environ["SLUICE_ONNXRUNTIME_LIBRARY"] = str(library)
+def _name_library(variable: str, package: str, pattern: str) -> None:
+    """Names the library in a package of Python's for its adapter, where nobody has named one."""
+    if os.environ.get(variable):
+        return
+    found = importlib.util.find_spec(package)
+    folders = found.submodule_search_locations if found else None
+    for folder in folders or []:
+        for library in sorted(Path(folder).glob(pattern))[:1]:
+            os.environ[variable] = str(library)
+
+
+def _name_onednn() -> None:
+    """oneDNN's packages have no Python: their library lies in the environment's folder."""
+    library = Path(sys.prefix, "lib/libdnnl.so.3")
+    if library.exists():
+        os.environ.setdefault("SLUICE_ONEDNN_LIBRARY", str(library))
 
 
 class ForeignOptions:
@@ -54,11 +65,15 @@ class ForeignOptions:
         """enable_backend("onnxruntime"): parts of the graph that have a form in ONNX run in ONNX Runtime, of Python's package or of
         $SLUICE_ONNXRUNTIME_LIBRARY. options: optimization=0, 1, 2 or 99 (all, the default)."""
         if mode:
-            _find_onnxruntime()
+            _name_library("SLUICE_ONNXRUNTIME_LIBRARY", "onnxruntime", "capi/libonnxruntime.so*")
         self._enable("onnxruntime", mode, options)
 
     def enable_openvino(self, mode: bool = True, **options: Any) -> None:
-        """enable_backend("openvino"). There is no adapter to OpenVINO in this version: NotImplementedError says what takes its place."""
+        """enable_backend("openvino"): parts of the graph that have a form in ONNX run in OpenVINO on the CPU, of Python's package or of
+        $SLUICE_OPENVINO_LIBRARY. options: precision="fp32" (the default), "bf16" or "fp16". NotImplementedError where Sluice was built
+        without OpenVINO's headers."""
+        if mode:
+            _name_library("SLUICE_OPENVINO_LIBRARY", "openvino", "libs/libopenvino_c.so*")
         self._enable("openvino", mode, options)
 
     def enable_tensorrt(self, mode: bool = True, **options: Any) -> None:
@@ -70,6 +85,10 @@ class ForeignOptions:
         self._enable("xla", mode, options)
 
     def enable_onednn_graph(self, mode: bool = True, **options: Any) -> None:
-        """enable_backend("onednn_graph"). There is no adapter to oneDNN Graph in this version: NotImplementedError says what takes its
-        place. Sluice's own kernels call oneDNN's primitives."""
+        """enable_backend("onednn_graph"): parts of the graph run as partitions of oneDNN's graphs, by the oneDNN 3 of Python's package
+        onednn-cpu-gomp or of $SLUICE_ONEDNN_LIBRARY; Sluice's own kernels call oneDNN's primitives, maybe of another version. options:
+        precision="fp32" (the default) or "bf16", where products may round what they read. NotImplementedError where Sluice was built
+        without oneDNN 3's headers."""
+        if mode:
+            _name_onednn()
         self._enable("onednn_graph", mode, options)
