@@ -34,6 +34,7 @@ PROGRAMS = [
     (("forecast.",), ROOT / "benchmarks/forecast.py"),
     (("busy.",), ROOT / "benchmarks/busy.py"),
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
+    (("mesh.",), ROOT / "benchmarks/mesh.py"),
     (("pipeline.",), ROOT / "benchmarks/pipeline.py"),
     (("dataloader.",), ROOT / "benchmarks/dataloader.py"),
     (("data.jpeg", "data.images"), ROOT / "benchmarks/images.py"),
