@@ -35,6 +35,7 @@ PROGRAMS = [
     (("busy.",), ROOT / "benchmarks/busy.py"),
     (("conditions.",), ROOT / "benchmarks/conditions.py"),
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
+    (("mesh.",), ROOT / "benchmarks/mesh.py"),
     (("pipeline.",), ROOT / "benchmarks/pipeline.py"),
     (("dataloader.",), ROOT / "benchmarks/dataloader.py"),
     (("data.jpeg", "data.images"), ROOT / "benchmarks/images.py"),

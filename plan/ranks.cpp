@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/shape.h"
+#include "plan/classes.h"
 #include "plan/transfers.h"
 
 namespace sluice::plan {
@@ -231,7 +232,14 @@ int rank_count(const Plan& plan) {
 
 RankPart part_of(const Plan& plan, int rank) {
   const Plan whole = with_transfers(plan);
-  return {Taking(whole, rank).take(), ranks_of_groups(whole)};
+  const std::optional<Classes> classes = classes_of(whole);
+  if (!classes) return {Taking(whole, rank).take(), ranks_of_groups(whole)};
+  const int number = classes->class_of(rank);
+  SLUICE_CHECK(number >= 0, "plan '{}': is of the ranks at position {} of their classes; rank {} is none of them",
+               plan.name, classes->position, rank);
+  RankPart part{Taking(whole, number).take(), classes->groups};
+  drop_classes(part.plan);
+  return part;
 }
 
 Plan side_by_side(const Plan& plan) {
@@ -239,6 +247,9 @@ Plan side_by_side(const Plan& plan) {
 }
 
 Plan in_one_process(const Plan& plan) {
+  SLUICE_CHECK_KIND(kUnsupported, !classes_of(plan),
+                    "plan '{}': is of one rank of each class; a process that runs all ranks needs the plan of all",
+                    plan.name);
   const int ranks = rank_count(plan);
   std::map<int, int> position;
   for (const auto& [group, members] : ranks_of_groups(plan)) position.emplace(group, static_cast<int>(position.size()));

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "plan/classes.h"
 #include "plan/ranks.h"
 #include "plan/verify.h"
 
@@ -33,6 +34,13 @@ class Transfers {
     for (int r = 0; r < registers; ++r) transfer(r);
     sinks();
     plan_.certificate = find_schedule(plan_);
+    if (std::optional<Classes> classes = classes_of(plan_)) {
+      for (const auto& [group, callers] : ranks_of_groups(plan_)) {
+        if (classes->groups.contains(group)) continue;
+        for (const int c : callers) classes->groups[group].push_back(classes->rank_at(c));
+      }
+      set_classes(plan_, *classes);
+    }
     return std::move(plan_);
   }
 

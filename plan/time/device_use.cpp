@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "plan/classes.h"
 #include "plan/pack/ledger.h"
 #include "plan/ranks.h"
 #include "plan/time/simulator.h"
@@ -40,8 +41,9 @@ std::vector<DeviceUse> device_use(const Plan& plan, const Simulation& simulation
     Work& work = devices[stream.device];
     (moves ? work.communication : work.compute).push_back(span);
   }
+  const std::optional<Classes> classes = classes_of(plan);
   for (int rank = 0; rank < rank_count(plan); ++rank) {
-    const Plan part = part_of(plan, rank).plan;
+    const Plan part = part_of(plan, classes ? classes->rank_at(rank) : rank).plan;
     const Ledger bytes = ledger(part);
     for (size_t s = 0; s < part.spaces.size(); ++s) {
       if (bytes.space_bytes[s] == 0) continue;

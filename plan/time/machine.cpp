@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/shape.h"
+#include "plan/classes.h"
 #include "plan/collectives.h"
 #include "plan/query.h"
 #include "plan/ranks.h"
@@ -19,10 +21,12 @@ using Members = std::vector<DeviceId>;
 
 class Costs {
  public:
-  Costs(const Plan& plan, const Machine& machine) : plan_(plan), machine_(machine), known_(machine) {
+  Costs(const Plan& plan, const Machine& machine)
+      : plan_(plan), machine_(machine), known_(machine), classes_(classes_of(plan)) {
     for (const auto& [group, actors] : callers_of_groups(plan)) {
       std::map<int, DeviceId> devices;
       for (const int a : actors) devices.emplace(rank_of(plan, a), plan.streams[plan.actors[a].stream].device);
+      if (classes_) devices = of_job(devices, classes_->groups.at(group));
       for (const auto& [rank, device] : devices) groups_[group].push_back(device);
     }
   }
@@ -30,7 +34,7 @@ class Costs {
   // REQUIRES: `stream` runs it.
   double of(const Kernel& k, const Stream& stream) {
     if (const std::optional<double> known = known_.find(k.name, query_of(plan_, k, stream))) return *known;
-    if (k.collective >= 0) return collective(k, groups_.at(k.collective));
+    if (k.collective >= 0) return meeting(k);
     if (k.inputs.size() == 1 && k.outputs.size() == 1 && !is_absent(k.inputs[0])) {  // what only moves a value
       const Space &from = space(k.inputs[0]), &to = space(k.outputs[0]);
       const DeviceId source = memory(from, to), target = memory(to, from);
@@ -40,6 +44,27 @@ class Costs {
   }
 
  private:
+  // Ranks of a class have equal devices; where two classes meet, each has its own.
+  std::map<int, DeviceId> of_job(const std::map<int, DeviceId>& of_classes, const std::vector<int>& ranks) const {
+    std::map<int, DeviceId> devices;
+    for (const int rank : ranks) {
+      const auto& own = of_classes.find(classes_->class_of(rank));
+      DeviceId device = own == of_classes.end() ? of_classes.begin()->second : own->second;
+      device.rank = rank;
+      devices.emplace(rank, device);
+    }
+    return devices;
+  }
+  // Calls of one kind in a group with as many bytes take as long.
+  double meeting(const Kernel& k) {
+    double bytes = 0;
+    for (const std::vector<View>* views : {&k.inputs, &k.outputs})
+      for (const View& v : *views) bytes = std::max(bytes, bytes_of(v));
+    const auto [known, fresh] = meetings_.try_emplace({k.op, k.collective, bytes}, 0.0);
+    if (fresh || !k.attrs.empty()) known->second = collective(k, groups_.at(k.collective));
+    return known->second;
+  }
+
   static double bytes_of(const View& v) {
     return static_cast<double>(checked_bytes(v.spec.shape, dtype_size(v.spec.dtype)));
   }
@@ -129,8 +154,10 @@ class Costs {
   const Plan& plan_;
   const Machine& machine_;
   const CostTable known_;
+  const std::optional<Classes> classes_;
   std::map<int, Members> groups_;
-  std::map<std::pair<DeviceId, DeviceId>, const LinkCost*> links_;  // as far as asked for
+  std::map<std::tuple<std::string, int, double>, double> meetings_;  // by op, group and bytes
+  std::map<std::pair<DeviceId, DeviceId>, const LinkCost*> links_;   // as far as asked for
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "base/fix.h"
 #include "base/log.h"
+#include "plan/classes.h"
 #include "plan/verify/quota.h"
 
 namespace sluice::plan {
@@ -17,7 +18,7 @@ VerifyReport verify(const Plan& plan) {
   report.certificate_given = !plan.certificate.empty();
   using Concern = void (*)(const Plan&, VerifyReport&);
   constexpr Concern kConcerns[] = {verify_structure, verify_sizes,       verify_rates, verify_liveness,
-                                   verify_arenas,    verify_collectives, verify_steps};
+                                   verify_arenas,    verify_collectives, verify_steps, verify_classes};
   for (const Concern concern : kConcerns) {
     concern(plan, report);
     // Sizes rest on structure, rates do not rest on sizes; but a plan with a wrong size is not run further either.

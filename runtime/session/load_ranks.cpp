@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 
+#include "plan/classes.h"
 #include "plan/firing/firing_counts.h"
 #include "plan/json/json.h"
 #include "plan/ranks.h"
@@ -43,6 +44,8 @@ void agree(collective::World& world, const plan::Plan& plan, uint32_t channel) {
 
 // The world whose ranks run the plan; null when this process runs all of it.
 std::shared_ptr<collective::World> world_of(const Engine& engine, const plan::Plan& plan) {
+  SLUICE_CHECK_KIND(kUnsupported, !plan::classes_of(plan),
+                    "plan '{}': is of one rank of each class, for forecasts; load the plan of all ranks", plan.name);
   const int ranks = plan::rank_count(plan);
   std::shared_ptr<collective::World> world = engine.world();
   if (world == nullptr || (world->size() == 1 && ranks > 1)) return nullptr;
