@@ -1,5 +1,5 @@
 #pragma once
-// What adapters share: loading a library when it is used, texts as sluice/offload.h wants them, questions that were
+// Adapters share this: loading a library when it is used, texts as sluice/offload.h wants them, questions that were
 // answered before.
 #include <dlfcn.h>
 
@@ -22,7 +22,7 @@ inline const char* kept(std::string text) {
   return last.c_str();
 }
 
-// What `run` throws, as the text that a function of a backend returns.
+// Turns what `run` throws into the text that a function of a backend returns.
 template <class Run>
 const char* guarded(Run run) {
   try {

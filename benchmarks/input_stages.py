@@ -138,7 +138,7 @@ def slow(seconds: float):
     return slow_for
 
 
-# What is between the input and the net: functions, each with its stream, and how many products of matrices the net has.
+# Functions stand between the input and the net, each with its stream; the numbers say how many products of matrices the net has.
 MADE = {
     "waits twice": ([(slow, 0.008, "host"), (slow, 0.008, "host")], 2),
     "waits and computes": ([(slow, 0.010, "host"), (busy, 0.004, "host")], 2),

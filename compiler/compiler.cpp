@@ -322,7 +322,7 @@ std::vector<CompileOptions> ways_to_fit(const CompileOptions& options) {
   return ways;
 }
 
-// What is alive at once is not all that a plan needs: how much has to go to the disk is found by trying, in parts of
+// A plan needs more than what is alive at once: how much has to go to the disk is found by trying, in parts of
 // what the plan needs, whatever the budget is. So a budget that a refusal names does work.
 constexpr uint64_t kSpillParts = 16;
 

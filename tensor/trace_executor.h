@@ -53,7 +53,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   // The axes of a value that are as long as a step makes them. REQUIRES: touches_graph(value). Throws as Extents does.
   std::vector<graph::VaryingAxis> varying_axes(const Value& value);
   Value handle_of(graph::ValueId id);
-  // What a value of the graph is in every step, computed now: it follows from constants, and from buffers that the
+  // Computes now what a value of the graph is in every step: it follows from constants, and from buffers that the
   // graph has not written to. From now on the graph is for what these hold. Undefined where it follows from something
   // else.
   Value settled(const Value& value);

@@ -18,7 +18,7 @@ constexpr int64_t kMostElements = 4096;
 
 }  // namespace
 
-// What a variable of the graph holds now, if it is a constant, or a buffer that the graph has not written to.
+// The present contents of a variable of the graph, if it is a constant, or a buffer that the graph has not written to.
 Value TraceExecutor::content_of(int index, std::set<TraceVariable*>& read) {
   if (const Tensor* const constant = constants_.find(graph_.variables()[static_cast<size_t>(index)].name))
     return *constant;

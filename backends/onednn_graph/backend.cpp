@@ -80,7 +80,7 @@ struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// What a run needs for itself.
+// Each run has these for itself.
 struct Frame {
   std::unique_ptr<void, Free> memory;
   std::vector<std::vector<Tensor>> inputs, outputs;  // by partition

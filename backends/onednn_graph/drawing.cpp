@@ -28,7 +28,7 @@ Drawing::Drawing(const sluice_offload_graph& cluster, dnnl_fpmath_mode_t precisi
     for (size_t i = 0; i < cluster.nodes[n]->num_inputs; ++i)
       if (cluster.nodes[n]->inputs[i] >= 0) read[static_cast<size_t>(cluster.nodes[n]->inputs[i])] = true;
   }
-  // Of what another op reads oneDNN would not say that it is wanted, too.
+  // oneDNN would not say that a value which another op reads is wanted, too.
   for (size_t o = 0; o < cluster.num_outputs; ++o)
     if (const auto id = static_cast<Id>(cluster.outputs[o]); read[id]) end(id);
   Library::check(library_.dnnl_graph_graph_finalize(graph), "a graph of these ops");

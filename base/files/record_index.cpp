@@ -72,7 +72,7 @@ class Reader {
     return data;
   }
 
-  // Where the index begins, where there is one.
+  // The index begins here, if there is one.
   std::optional<uint64_t> footer() {
     constexpr uint64_t bytes = kEnd.size() + sizeof(uint64_t) + kAround;
     if (file_.size() < bytes) return std::nullopt;

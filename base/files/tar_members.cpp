@@ -64,7 +64,7 @@ bool has_its_checksum(const Header& header) {
   return told && (static_cast<int64_t>(*told) == plain || static_cast<int64_t>(*told) == with_signs);
 }
 
-// What headers before a file say about it.
+// Headers before a file say this about it.
 struct About {
   std::optional<std::string> name;
   std::optional<uint64_t> bytes;

@@ -70,7 +70,8 @@ void one_stream() {
   print_against("act.one_stream", ours, best == peers.end() ? nullptr : &*best, "ns/act");
 }
 
-// What is planned as one firing of many kernels, against the same kernels as actors of their own, with one slot each.
+// Compares many kernels that are planned as one firing with the same kernels as actors of their own, with one slot
+// each.
 void light() {
   constexpr int kKernels = 200, kSteps = 5000;
   SluiceLine fused({.actors = kKernels, .quota = 1, .idle = true, .one_firing = true});

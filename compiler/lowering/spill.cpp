@@ -151,7 +151,7 @@ class Spilling {
     return Places::stream_kind(placement) == StreamKind::kCompute && Places::is_host(places_.writes(placement));
   }
 
-  // What lies in a stream's arena: no results, no new contents of variables, nothing that other streams read.
+  // Values in a stream's arena are no results, no new contents of variables, and nothing that other streams read.
   void find_values() {
     std::vector<bool> leaves(graph_.values().size(), false);
     for (const graph::Output& output : graph_.outputs()) leaves[static_cast<size_t>(root_[output.value])] = true;
@@ -228,7 +228,7 @@ class Spilling {
     again_[value] = again;
   }
 
-  // What is brought back, or a view of it.
+  // The value that is brought back, or a view of it.
   ValueId again(ValueId value) {
     if (const auto known = again_.find(value); known != again_.end()) return known->second;
     Node view = nodes_[graph_.values()[value].index];

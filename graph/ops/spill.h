@@ -1,5 +1,5 @@
 #pragma once
-// What the compiler makes of a value that is to lie on the disk between two uses (ADR 81): `spill` writes it to the
+// The compiler puts these around a value that is to lie on the disk between two uses (ADR 81): `spill` writes it to the
 // session's file, `fetch` reads it from there. Users have no such ops.
 #include <span>
 

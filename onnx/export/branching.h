@@ -12,7 +12,7 @@ namespace sluice::onnx::exporting {
 using Branch = std::pair<graph::ValueId, int64_t>;
 using BranchSet = std::set<Branch>;
 
-// What lies between op "case" and op "esac". If some branch of an index does not end in an esac, or meets another one
+// The nodes between op "case" and op "esac". If some branch of an index does not end in an esac, or meets another one
 // of the same index, the index counts for nothing here: its nodes are as all others, and case and esac as ops.
 class Branching {
  public:

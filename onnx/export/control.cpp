@@ -37,7 +37,7 @@ void Emitter::write(Walk& walk, const std::vector<size_t>& nodes, const BranchSe
       continue;
     }
     const BranchSet& of = walk.branching->of(n);
-    // What belongs to a branch within is written where its results are read.
+    // Nodes of a branch within are written where its results are read.
     if (!std::includes(within.begin(), within.end(), of.begin(), of.end())) continue;
     const Node& node = walk.first().nodes()[n];
     if (walk.branching->begins(n)) {

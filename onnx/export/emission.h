@@ -130,7 +130,7 @@ struct Emission {
   Numbers shape(const std::vector<std::vector<TensorType>>& types, size_t i) const;
 };
 
-// What a file says of a value. `axes`: names of dims.
+// A file says this of a value. `axes`: names of dims.
 void set_type(format::ValueInfoProto& info, const std::string& name, const std::vector<TensorType>& types,
               const std::map<int, std::string>* axes);
 

@@ -52,7 +52,7 @@ class Emitter {
   Names decomposed(const Emission& e, const Provenance& provenance, int depth);
   Names scan(const Emission& e, const Provenance& provenance, int depth);
   Names while_loop(const Emission& e, const Provenance& provenance, int depth);
-  // What a turn of a loop gives for the operands that have these names; types[trace] are those of a turn.
+  // A turn of a loop gives these for the operands that have these names; types[trace] are those of a turn.
   std::vector<Port> turn(const Emission& e, const std::vector<std::vector<TensorType>>& types, const Names& operands,
                          const Provenance& provenance, int depth);
 

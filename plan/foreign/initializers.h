@@ -12,7 +12,7 @@ namespace sluice::plan {
 
 // Whether ONNX has tensors of this dtype.
 bool has_onnx_type(DType dtype);
-// What is written behind a model whose nodes read i0, i1, ...: an initializer for each input that is not null in
+// Writes behind a model whose nodes read i0, i1, ...: an initializer for each input that is not null in
 // `constants`. REQUIRES: these are contiguous, and has_onnx_type() of each.
 std::string onnx_initializers(const std::vector<TensorType>& inputs, const std::vector<const void*>& constants);
 

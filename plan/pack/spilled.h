@@ -1,5 +1,6 @@
 #pragma once
-// What a plan keeps on the disk between two uses (ADR 81), known before the first step as its memory is.
+// A plan keeps these bytes on the disk between two uses (ADR 81). They are known before the first step, as its memory
+// is.
 #include <cstdint>
 #include <string>
 

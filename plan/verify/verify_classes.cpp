@@ -45,7 +45,7 @@ class Checks {
       problem("{} classes for a plan of {}; must be equally many", classes_.ranks.size(), rank_count(plan_));
   }
 
-  // Who calls a group's collectives is one class, whose rank of this section is among those that meet.
+  // One class calls a group's collectives, and its rank of this section is among those that meet.
   void groups() {
     for (const auto& [group, callers] : ranks_of_groups(plan_)) {
       const auto known = classes_.groups.find(group);

@@ -106,7 +106,7 @@ void bind_functions(nb::module_& fn) {
       "The formats of images that this build reads.");
 }
 
-// Where samples lie in files.
+// Places of samples in files.
 void bind_sample_files(nb::module_& fn) {
   fn.def(
       "tar_members",

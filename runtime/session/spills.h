@@ -1,5 +1,5 @@
 #pragma once
-// What a session keeps on the disk while it runs (ADR 81).
+// A session keeps these values on the disk while it runs (ADR 81).
 #include <memory>
 
 #include "base/files/spill_file.h"

@@ -31,7 +31,7 @@ plan::Plan made(const graph::Graph& graph, CompileOptions options) {
   return compile(graph, FakeTarget(), options).plan;
 }
 
-// What a plan with the fewest slots needs.
+// The bytes that a plan with the fewest slots needs.
 uint64_t needs(const graph::Graph& graph, CompileOptions options = {}) {
   options.fast_quotas = false;
   options.spill = false;

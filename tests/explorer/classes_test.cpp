@@ -78,7 +78,7 @@ std::vector<Plan> random_sections(uint64_t seed, bool ordered) {
   return sections;
 }
 
-// What the explorer sees of an accepted plan of all ranks in some orders of messages.
+// Walks an accepted plan of all ranks in some orders of messages.
 std::string walked(const Plan& plan, const std::vector<int>& repetitions, uint64_t seed) {
   std::vector<int> owed = repetitions;
   const int steps = 2 * period_steps(plan, owed);

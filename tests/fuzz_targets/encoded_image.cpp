@@ -45,7 +45,7 @@ int encoded_image(const uint8_t* data, size_t size) {
     expect(reader->decoder_bytes() <= limits.decoder_bytes, "encoded_image: a decoder took more than it may",
            std::to_string(sum));
   } catch (const Error& error) {
-    // Of a format that the build does not read, it says so.
+    // It says so of a format that the build does not read.
     expect(error.kind() == ErrorKind::kValue || error.kind() == ErrorKind::kUnsupported,
            "encoded_image: an error that is not about the file", error.what());
   }

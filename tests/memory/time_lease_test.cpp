@@ -12,8 +12,8 @@
 namespace sluice {
 namespace {
 
-// What each member has had of the time when the first has no request left. A turn of member m takes takes[m](), in a
-// time that nobody waits for.
+// The part of the time that each member has had when the first has no request left. A turn of member m takes
+// takes[m](), in a time that nobody waits for.
 template <class Takes>
 std::vector<double> shares_of(const std::vector<double>& weights, int turns, Takes takes) {
   TimeLeases leases;

@@ -24,7 +24,7 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
 X86 = platform.machine() == "x86_64"
 ADAPTERS = ["onnxruntime", "openvino", "onednn_graph"]
 NETS = ["alexnet", "resnet50", "mobilenet_v3_small", "shufflenet_v2_x0_5", "convnext_tiny"]
-# What oneDNN's graphs have no ops for, or Sluice's form of them: windows of attention, slices.
+# oneDNN's graphs have no ops for these, or for Sluice's form of them: windows of attention, slices.
 LEAST = {"onnxruntime": 0.99, "openvino": 0.9, "onednn_graph": 0.9}
 
 

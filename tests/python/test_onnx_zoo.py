@@ -12,7 +12,7 @@ import sluice as sl
 from sluice import nn
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/zoo"
-# Of the newest set of ops, so that few ops are written as others. What differs in its last bits all the same, by the ops that ONNX has in parts
+# The newest set of ops is taken, so that few ops are written as others. These models differ in their last bits all the same, by the ops that ONNX has in parts
 # or with attributes of 32 bits.
 OTHER_BITS = {"dcgan_generator": "ConvTranspose", "char_lstm": "the cell of an LSTM", "recommender": "Selu", "soft_actor_critic": "a chain of ops",
               "fast_neural_style": "a norm of instances", "distilbert": "Gelu", "convnext_hf": "Gelu", "llama_lm": "silu"}
@@ -39,7 +39,7 @@ def tensors(results):
 
 
 def wrong(zoo, style, name, path):
-    """What is not as it should be; "" where nothing is."""
+    """Says what is not as it should be; "" if all is."""
     net, inputs, _, _ = zoo.made(sl, style, name)
     net.eval()
     inputs = tuple(i for i in inputs if isinstance(i, sl.Tensor))

@@ -74,7 +74,7 @@ class CodeOfWeights {
  public:
   using Code = std::shared_ptr<const plan::ForeignCode>;
 
-  // What `make` has made for these weights; null where it could not.
+  // The kernel that `make` has made for these weights; null if it could not.
   template <class Make>
   Code get(const std::string& weights, Make make) {
     constexpr size_t kKept = 4;

@@ -1,4 +1,4 @@
-"""What a tar or record file of samples has: `python -m sluice.data train.tar train.rec`."""
+"""Lists what a tar or record file of samples has: `python -m sluice.data train.tar train.rec`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sluice.data.records import read, read_index
 
 
 def described(path: str, first: int, check: bool) -> dict[str, Any]:
-    """What is in a file: a tar file by its name, else one of records."""
+    """Lists a file: a tar file by its name, else one of records."""
     if path.endswith(".tar"):
         source = _sources.tar(path)
         names = [source.names[i] for i in range(min(first, source.count))]

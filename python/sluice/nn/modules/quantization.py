@@ -190,7 +190,7 @@ class QatConv3d(_QatConv, Conv3d):
 
 
 class QatLinear(Qat, Linear):
-    """What observed() makes of a Linear."""
+    """A Linear as observed() makes it."""
 
     def forward(self, input: Tensor) -> Tensor:
         input, weight = self._rounded(input)
