@@ -107,7 +107,7 @@ struct KernelDef {
   std::vector<int> packs = {};  // inputs that it may want packed; its device reads host memory, on the caller's thread
   // It wants them so only where they stay as they are for many runs, since it reads them as they lie nearly as fast.
   bool packs_if_kept = false;
-  std::string library = {};     // that prepare() may choose here: PreparedKernel::library()
+  std::string library = {};  // that prepare() may choose here: PreparedKernel::library()
   // run() takes void inputs and says which outputs are void (KernelArgs). Whoever fires it reads the answer when run()
   // returns, so it is a kernel of the host. Kernels without branches are left out where an input is void.
   bool branches = false;
