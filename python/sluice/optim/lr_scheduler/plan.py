@@ -84,6 +84,7 @@ class PlanSchedule:
             counted = [s for s in tree(clone) if "last_epoch" in s.__dict__]
             for s, (_, counter) in zip(counted, self._counters):
                 s.last_epoch = counter + 0.0
+                counter._write(s.last_epoch)  # a number that the step writes is not known while it is traced
             self._step(clone)
             for i, path, tensor in before:
                 tensor._write(scalar(_numbers.get(there.param_groups[i], path)).to(tensor.dtype))
