@@ -179,6 +179,35 @@ bool is_own(const std::string& op) {
   return own.contains(op);
 }
 
+int space_of_kernels(Engine& engine, plan::Plan& plan, const DeviceId& device) {
+  const bool host = engine.device(device).describe().host_memory;
+  const plan::Space space = host ? plan::Space{SpaceKind::kHost, {device.rank, DeviceKind::kCpu, 0}}
+                                 : plan::Space{SpaceKind::kDevice, device};
+  const auto index = std::find(plan.spaces.begin(), plan.spaces.end(), space) - plan.spaces.begin();
+  if (index == std::ssize(plan.spaces)) plan.spaces.push_back(space);
+  return static_cast<int>(index);
+}
+
+// A kernel of another instruction set or another version of a library may need more workspace than the plan has for it.
+// It lies in an arena of its stream beside those of the plan, since a stream runs one kernel at a time.
+void give_workspace(Engine& engine, plan::Plan& plan, plan::Kernel& kernel, int stream, uint64_t bytes) {
+  const std::string name = plan.streams[stream].name + "/workspaces of this machine";
+  auto arena = std::find_if(plan.arenas.begin(), plan.arenas.end(), [&](const auto& a) { return a.name == name; });
+  if (arena == plan.arenas.end()) {
+    const int space = space_of_kernels(engine, plan, plan.streams[stream].device);
+    arena = plan.arenas.insert(arena, {name, space, stream, 0, 0});
+  }
+  arena->bytes = arena->lower_bound = std::max(arena->bytes, align_up(bytes, plan::kAlignment));
+  if (kernel.workspace < 0) {
+    kernel.workspace = static_cast<int>(plan.buffers.size());
+    plan.buffers.push_back({kernel.name + "/workspace"});
+  }
+  plan::Buffer& buffer = plan.buffers[kernel.workspace];
+  buffer.arena = static_cast<int>(arena - plan.arenas.begin());
+  buffer.offset = 0;
+  buffer.bytes = bytes;
+}
+
 void prepare_kernels(Engine& engine, LoadedPlan& loaded) {
   plan::Plan& plan = loaded.plan;
   const std::vector<int> stream_of = plan::streams_of_kernels(plan);
@@ -212,9 +241,8 @@ void prepare_kernels(Engine& engine, LoadedPlan& loaded) {
     if (flushes && query.device.kind == DeviceKind::kCpu) loaded.kernels.back() = cpu::flushing(loaded.kernels.back());
     const PreparedKernel& prepared = *loaded.kernels.back();
     const uint64_t workspace = kernel.workspace < 0 ? 0 : plan.buffers[kernel.workspace].bytes;
-    SLUICE_CHECK(prepared.workspace_bytes() <= workspace,
-                 "plan '{}': {} needs {} bytes of workspace; the plan gives it {}: compile it again for this machine",
-                 plan.name, kernel_where(plan, static_cast<int>(k)), prepared.workspace_bytes(), workspace);
+    if (prepared.workspace_bytes() > workspace)
+      give_workspace(engine, plan, kernel, stream_of[k], prepared.workspace_bytes());
     loaded.bindings.kernels[k] = &prepared;
     const KernelDef* const def = engine.kernels().find(kernel.op, query.device.kind);
     loaded.bindings.branches[k] = def != nullptr && def->branches;
@@ -290,9 +318,9 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
   loaded->streams = reachable_streams(engine, loaded->plan, loaded->options.wait_timeout);
   for (const auto& stream : loaded->streams) loaded->bindings.streams.push_back(stream.get());
   bind_variables(*loaded, variables);
+  prepare_kernels(engine, *loaded);
   allocate_arenas(engine, *loaded);
   clear_initial_tokens(engine, *loaded);
-  prepare_kernels(engine, *loaded);
   const auto core = std::make_shared<SessionCore>(engine, std::move(loaded));
   try {
     core->open();

@@ -101,7 +101,7 @@ TEST(Trace, WritesOneLanePerStream) {
                         {{"cpu:0/compute0"}, {"fwd \"x\""}, {}, {}});
   EXPECT_NE(json.find("\"name\":\"cpu:0/compute0\""), std::string::npos);
   EXPECT_NE(json.find("\"name\":\"fwd \\\"x\\\"\""), std::string::npos);
-  EXPECT_NE(json.find("\"ts\":1.000,\"dur\":2.000"), std::string::npos);
+  EXPECT_NE(json.find("\"tid\":1,\"ts\":1.0002,\"dur\":2.0002"), std::string::npos);
   EXPECT_NE(json.find("\"lostEvents\":7"), std::string::npos);
 }
 

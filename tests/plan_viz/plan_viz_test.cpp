@@ -330,7 +330,7 @@ TEST(PlanVizRanks, DotAndPageHaveThemToo) {
   EXPECT_THAT(dot, HasSubstr("[label=\"group 1\", dir=none"));
   EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}'));
   const plan::Plan ranks = plan::side_by_side(plan);
-  const std::string page = page_json({.plan = &plan, .simulated = &ranks, .source_root = "."});
+  const std::string page = page_json({.plan = &plan, .simulated = &ranks, .source_roots = {"."}});
   EXPECT_THAT(page, HasSubstr("[0,\"0, 1\",1,\"all_reduce\",16,\"reduce0/all_reduce, reduce1/all_reduce\"]"));
   EXPECT_THAT(page, HasSubstr("\"receive gradient2@0\""));
   EXPECT_THAT(page, HasSubstr("\"ok\":true"));
@@ -350,7 +350,7 @@ TEST(PlanVizPage, IsOneFileWithTheSourceLines) {
   for (int i = 1; i <= 30; ++i) source << "line_" << i << " = \"</script><b>\"\n";
   source.close();
   const plan::Plan plan = two_stage_plan();
-  const std::string page = html_page({{.plan = &plan, .simulated = &plan, .source_root = dir.string()}});
+  const std::string page = html_page({{.plan = &plan, .simulated = &plan, .source_roots = {dir.string(), "."}}});
   std::filesystem::remove_all(dir);
   EXPECT_THAT(page, HasSubstr(R"("train.py:20":{"line":20,"first":18,"lines":["line_18)"));
   // Nothing is loaded from elsewhere, and the data cannot end its script element.

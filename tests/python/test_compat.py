@@ -79,11 +79,7 @@ def test_a_bundle_that_was_kept_gives_the_same_bits(bundle):  # JAX-06
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda b: f"{b.parent.name}-{b.name}")
 def test_its_plan_runs_as_it_was_written(bundle):  # JAX-06: not compiled anew, whatever this machine is
     steps, outputs = stored(bundle)
-    try:
-        session = sl._C.Engine().load(str(bundle))
-    except ValueError as error:  # oneDNN 3 wants more workspace for some kernels than the 2.6 that plans were written with
-        assert sl.info.as_dict()["libraries"]["oneDNN"] >= "3" and "compile it again for this machine" in str(error), error
-        return
+    session = sl._C.Engine().load(str(bundle))  # which gives kernels more workspace where oneDNN 3 wants more than 2.6
     rows = [[t.numpy() for t in session.run([sl.from_numpy(v) for v in step.values()])] for step in steps]
     assert_bitwise(outputs, rows)
 

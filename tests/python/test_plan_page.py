@@ -101,9 +101,10 @@ def pages(tmp_path_factory):
     subprocess.run(launch, env=ranks, check=True, capture_output=True)
     (folder / "train.plan.json").rename(folder / "gpt.json")
     (folder / "synthetic.json").write_text(json.dumps(synthetic_plan(10_000)))
+    sources = ["--source", ROOT, "--source", ROOT / "examples"]  # other tests may have put the second on Python's path
     for name in PLANS:
-        plan_viz("html", folder / f"{name}.json", "-o", folder / f"{name}.html", "--source", pathlib.Path.cwd())
-    plan_viz("html", folder / "digits.slt", "-o", folder / "run.html", "--source", pathlib.Path.cwd())
+        plan_viz("html", folder / f"{name}.json", "-o", folder / f"{name}.html", *sources)
+    plan_viz("html", folder / "digits.slt", "-o", folder / "run.html", *sources)
     return folder
 
 
@@ -202,7 +203,7 @@ def test_a_click_on_a_kernel_shows_all_about_it_and_its_source_line(pages, brows
     lines = browser.run("[...document.querySelectorAll('#source div')].map(d => [d.className, d.querySelector('span').textContent, d.innerText])")
     assert len(lines) == 5 and [line[0] for line in lines] == ["", "", "at", "", ""]
     file, line = browser.run("document.querySelector('#source').previousSibling.textContent").rsplit(":", 1)
-    assert lines[2][1] == line and pathlib.Path(file).read_text().splitlines()[int(line) - 1].strip() in lines[2][2]
+    assert lines[2][1] == line and (ROOT / "examples" / pathlib.Path(file).name).read_text().splitlines()[int(line) - 1].strip() in lines[2][2]
     where = browser.run("location.hash")
     browser.open(pages / "digits.html", where)
     assert browser.text("#details") == details, "the address brings it back"

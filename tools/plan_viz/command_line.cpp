@@ -160,7 +160,8 @@ class CommandLine {
     top->add_option("--width", args_.text.width, "columns (default: the terminal's, 100 when piped)")
         ->check(CLI::Range(40, 1000));
     page->add_option("--port", args_.live.port, "of the page (0: any that is free)")->check(CLI::Range(0, 65535));
-    page->add_option("--source", args_.source, "directory of the program, where the plan's source files lie");
+    page->add_option("--source", args_.source,
+                     "directory where the plan's source files lie: the program's, and more of its path");
   }
 
   void add_debug() {
@@ -216,7 +217,8 @@ class CommandLine {
         ->check(CLI::Range(1, 16));
     add_requested_model(html);
     add_links(html);
-    html->add_option("--source", args_.source, "directory of the program, where the plan's source files lie");
+    html->add_option("--source", args_.source,
+                     "directory where the plan's source files lie: the program's, and more of its path");
   }
 
   void add_requests() {

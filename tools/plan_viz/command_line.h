@@ -16,8 +16,8 @@
 namespace sluice::plan_viz {
 
 struct Arguments {
-  std::string path, output, source, costs, plan, other, trace, name, by = "actor", shell,
-                                                                     counters = "/sys/class/powercap";
+  std::string path, output, costs, plan, other, trace, name, by = "actor", shell, counters = "/sys/class/powercap";
+  std::vector<std::string> source;  // folders
   ServedOptions served;
   double tolerance = 1e-5;
   bool json = false;

@@ -13,9 +13,9 @@ struct LiveOptions {
   double interval = 1;  // seconds between two pictures
   int count = -1;       // pictures; 0: until the process ends
   bool json = false;
-  bool redraw = false;       // over the picture before
-  int port = 0;              // of the page; 0: any that is free
-  std::string source = ".";  // of the program, for the page
+  bool redraw = false;                      // over the picture before
+  int port = 0;                             // of the page; 0: any that is free
+  std::vector<std::string> source = {"."};  // folders of the program's files, for the page
   TextOptions text;
 };
 

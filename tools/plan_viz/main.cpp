@@ -64,15 +64,16 @@ std::string ir_view(const Arguments& args) {
 }
 
 // Source paths in a plan are relative; they are tried from here, then from the plan's directory.
-std::string source_root(const plan::Plan& plan, const fs::path& path, const std::string& given) {
+std::vector<std::string> source_roots(const plan::Plan& plan, const fs::path& path,
+                                      const std::vector<std::string>& given) {
   if (!given.empty()) return given;
   for (const plan::Kernel& k : plan.kernels) {
     if (!k.source.known() || fs::path(k.source.file).is_absolute()) continue;
-    if (fs::exists(k.source.file)) return ".";
+    if (fs::exists(k.source.file)) return {"."};
     const fs::path beside = fs::is_directory(path) ? path : path.parent_path();
-    if (fs::exists(beside / k.source.file)) return beside.string();
+    if (fs::exists(beside / k.source.file)) return {beside.string()};
   }
-  return ".";
+  return {"."};
 }
 
 // The plan that is simulated: what the ranks do, at the costs of the file given.
@@ -271,7 +272,7 @@ struct Shown {
     plan::verify_structure(plan, structure);
     SLUICE_CHECK(structure.ok(), "{}: {}: {}", path, structure.problems[0].concern, structure.problems[0].text);
     simulated = plan::verify(plan).ok() ? ::simulated(plan, args) : plan;
-    page = {&plan, &simulated, source_root(plan, path, args.source), recording ? &*recording : nullptr};
+    page = {&plan, &simulated, source_roots(plan, path, args.source), recording ? &*recording : nullptr};
   }
 };
 
@@ -301,7 +302,7 @@ int write_page(Arguments& args) {
   if (args.slots > 0) plans = plan_viz::plans_with_slots(first.plan, args.slots);
   for (const plan::Plan& plan : plans) simulated.push_back(plan::verify(plan).ok() ? ::simulated(plan, args) : plan);
   std::vector<plan_viz::Page> choices;
-  for (size_t i = 0; i < plans.size(); ++i) choices.push_back({&plans[i], &simulated[i], first.page.source_root});
+  for (size_t i = 0; i < plans.size(); ++i) choices.push_back({&plans[i], &simulated[i], first.page.source_roots});
   write_file(args.output.empty() ? "plan.html" : args.output, plan_viz::html_page(pages, choices));
   return 0;
 }
@@ -420,7 +421,7 @@ int main(int argc, char** argv) {
     args.live.text = args.text;
     args.live.json = args.json;
     args.live.redraw = isatty(STDOUT_FILENO) != 0 && !args.json;
-    args.live.source = args.source.empty() ? "." : args.source;
+    args.live.source = args.source.empty() ? std::vector<std::string>{"."} : args.source;
     if (args.live.count < 0) args.live.count = args.live.redraw ? 0 : 1;
     return show_view(name, args);
   } catch (const std::exception& e) {

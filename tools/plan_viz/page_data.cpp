@@ -26,7 +26,7 @@ constexpr int kContext = 2;  // source lines on either side
 // Lines of the user's files around the kernels' lines; a file that cannot be read is left out.
 class Sources {
  public:
-  explicit Sources(const std::string& root) : root_(root) {}
+  explicit Sources(const std::vector<std::string>& roots) : roots_(roots) {}
 
   void want(const SourceLocation& at) {
     if (!at.known()) return;
@@ -50,17 +50,19 @@ class Sources {
  private:
   const std::vector<std::string>& file(const std::string& name) {
     const auto [it, fresh] = files_.try_emplace(name);
-    if (fresh) {
-      const std::filesystem::path path = std::filesystem::path(root_) / name;  // an absolute name stays as it is
+    if (!fresh) return it->second;
+    for (const std::string& root : roots_) {
+      const std::filesystem::path path = std::filesystem::path(root) / name;  // an absolute name stays as it is
       // Plans from elsewhere may name anything: a pipe would never answer.
       std::error_code none;
-      if (!std::filesystem::is_regular_file(path, none)) return it->second;
+      if (!std::filesystem::is_regular_file(path, none)) continue;
       std::ifstream in(path);
       for (std::string line; std::getline(in, line);) it->second.push_back(line);
+      break;
     }
     return it->second;
   }
-  std::string root_;
+  std::vector<std::string> roots_;
   std::map<std::string, std::vector<std::string>> files_;
   std::map<std::string, std::string> snippets_;
 };
@@ -268,7 +270,7 @@ std::string page_json(const Page& page) {
   const Drawn shown = drawn(page, !report.ok());
   const Plan& plan = shown.plan;
   const Ledger l = ledger(plan);
-  Sources sources(page.source_root);
+  Sources sources(page.source_roots);
   for (const Kernel& k : plan.kernels) sources.want(k.source);
   Strings strings;
   std::string s = fmt::format("{{\"name\":{},\"target\":{},\"costs\":{},\"period\":{},\"critical\":{},\"bytes\":{}",

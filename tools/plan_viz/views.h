@@ -150,12 +150,12 @@ std::string lanes_svg(const plan::Plan& plan, const plan::SimulateOptions& simul
 std::string dot_text(const plan::Plan& plan);
 
 // A page shows of a plan: `simulated`, which is `plan` or made of it for the simulator, with the user's source
-// lines (read from `source_root` when the plan's paths are relative). Proved is `plan`. Beside the forecast stands what
-// was recorded, or what ran for a server's requests.
+// lines (read from `source_roots` when the plan's paths are relative). Proved is `plan`. Beside the forecast stands
+// what was recorded, or what ran for a server's requests.
 struct Page {
   const plan::Plan* plan = nullptr;
   const plan::Plan* simulated = nullptr;
-  std::string source_root = ".";
+  std::vector<std::string> source_roots = {"."};
   const plan::Recording* recording = nullptr;
   const ServedTrace* served = nullptr;
   std::string live = "";  // of a page that asks its server how the plan runs now: whose it is, as JSON
