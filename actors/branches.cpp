@@ -124,7 +124,10 @@ Status Node::leave_out(const KernelRun& run, NotTaken not_taken, uint64_t step, 
   for (const int at : run.void_outputs)
     if (at >= 0) set_void(at, not_taken);
   published_left_out_.store(left_out() + 1, std::memory_order_relaxed);
-  if ((flags & kRunTraced) != 0) trace({.kernel = run.index, .step = step, .begin_ns = now_ns(), .left_out = true});
+  if ((flags & kRunTraced) != 0) {
+    const int64_t at_ns = program_->clock_ns = now_ns();
+    trace({.kernel = run.index, .step = step, .begin_ns = at_ns, .left_out = true}, at_ns);
+  }
   return {};
 }
 

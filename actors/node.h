@@ -93,6 +93,8 @@ struct NodeProgram {
   bool brief = false;         // it waits for no device, and may run where its messages come from: Bindings::inline_ns
   bool tiny = false;          // it takes less than a wake-up: it holds no cores
   int64_t leasing_ns = 0;     // of this firing: how long it has waited for cores
+  // Of this firing: the time, if it was read since the last message left and the last wait ended; else 0.
+  int64_t clock_ns = 0;
 };
 
 class alignas(64) Node {
@@ -315,7 +317,7 @@ class alignas(64) Node {
   void emit(int port, const Status& status);
   void emit_span(int port, const Status& status);
   void keep_unseen_failure(uint64_t step);
-  void trace(TraceEvent event);
+  void trace(TraceEvent event, int64_t end_ns = 0);
   void trace_wait(int64_t begin_ns, TraceCause::Kind what);
   void trace_firing(uint64_t step, int64_t begin_ns, uint32_t cause);
   void on_ack_special(int port, int slot);

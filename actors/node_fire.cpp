@@ -101,6 +101,7 @@ void Node::fail_firing(uint64_t step, const Status& status) {
       }
       case InstrKind::kEmit:
         sent_ = true;
+        program.clock_ns = 0;
         if (program.outs[instr.index].late) {
           behind.late = true;
         } else if (program.outs[instr.index].spans) {
@@ -112,6 +113,7 @@ void Node::fail_firing(uint64_t step, const Status& status) {
         break;
       case InstrKind::kRelease:
         sent_ = true;
+        program.clock_ns = 0;
         rule_.release(instr.index, Host{*this});
         break;
     }
@@ -154,6 +156,7 @@ void Node::fire_program() {
   acquire_slots(flags);
   Status status = begin_program(step, flags);
   const int64_t run_ns = program.kernels.empty() ? 0 : now_ns();
+  program.clock_ns = run_ns;
   Behind behind;
   if (!run_program(step, flags, status, behind)) {
     run_->listener->on_data_end();  // before a sink can be told: no step is submitted after its end
@@ -249,6 +252,7 @@ void Node::hold_cores(int cores, uint32_t flags) {
   if (cores == 0) return home_->unlease();
   activity_.store(kLeasing, std::memory_order_relaxed);
   const int64_t waited_ns = home_->lease(cores);
+  if (waited_ns != 0) program_->clock_ns = 0;
   program_->leasing_ns += waited_ns;
   if (waited_ns != 0 && (flags & kRunTraced) != 0) trace_wait(now_ns() - waited_ns, TraceCause::Kind::kCores);
 }
@@ -298,7 +302,8 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
   Status status;
   try {
     if (!program.tiny) hold_cores(runs[0].cores, flags);
-    if ((flags & kRunTraced) != 0) begin_ns = now_ns();  // the wait for cores is no part of the kernel
+    // The wait for cores is no part of the kernel. A kernel that follows another at once begins where that ends.
+    if ((flags & kRunTraced) != 0) begin_ns = program.clock_ns != 0 ? program.clock_ns : now_ns();
     activity_.store(runs[0].index, std::memory_order_relaxed);
     if (chain != nullptr) {
       auto key = chain->key.begin();
@@ -318,7 +323,9 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
   }
   activity_.store(kIdle, std::memory_order_relaxed);
   if (begin_ns != 0) {
-    trace({.kernel = runs[0].index, .kernels = static_cast<int>(runs.size()), .step = step, .begin_ns = begin_ns});
+    program.clock_ns = now_ns();
+    trace({.kernel = runs[0].index, .kernels = static_cast<int>(runs.size()), .step = step, .begin_ns = begin_ns},
+          program.clock_ns);
   }
   if (status.ok() || says_end_of_data(status)) return status;
   status = in_firing(status, now != nullptr ? now->context : chain->context);
@@ -406,11 +413,11 @@ void Node::before_ack(int edge, int slot) {
   event.recorded = true;
 }
 
-// Records what has just ended.
-void Node::trace(TraceEvent event) {
+// Records what has ended, now or at `end_ns`.
+void Node::trace(TraceEvent event, int64_t end_ns) {
   event.stream = run_->plan->actors[actor_].stream;
   event.actor = actor_;
-  event.end_ns = now_ns();
+  event.end_ns = end_ns != 0 ? end_ns : now_ns();
   run_->trace.add(event);
 }
 

@@ -308,9 +308,9 @@ bool Runner::has_fired(uint64_t steps) const {
                      [&](const Node* node) { return node->firings() >= run_.counts.after(node->actor(), steps); });
 }
 
-void Runner::set_trace(bool on) {
+void Runner::set_trace(bool on, TraceBell* bell) {
   if (on == flag(kRunTraced)) return;
-  if (on) run_.trace.start(run_.plan->streams.size());
+  if (on) run_.trace.start(run_.plan->streams.size(), bell);
   set_flag(kRunTraced, on);
   for (size_t s = 0; s < streams_.size(); ++s) {
     if (on) {

@@ -99,7 +99,8 @@ class Runner {
   std::string protocol_breach();
 
   // Tracing of firings and kernels, and of the streams' waits. Switched off, what is under way still adds its events.
-  void set_trace(bool on);
+  // `bell` rings whenever a stream has filled half of its ring, and outlives the runner.
+  void set_trace(bool on, TraceBell* bell = nullptr);
   // REQUIRES: it is off. From now on nothing more is added; false when that cannot be said after `timeout`.
   bool end_trace(std::chrono::nanoseconds timeout);
   Trace take_trace() { return run_.trace.take(); }

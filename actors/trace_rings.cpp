@@ -30,7 +30,7 @@ uint64_t packed(int actor, int other) {
 
 }  // namespace
 
-void TraceRing::add(const TraceEvent& event) {
+bool TraceRing::add(const TraceEvent& event) {
   const uint64_t index = written_.load(std::memory_order_relaxed);
   claimed_.store(index + 1, std::memory_order_relaxed);
   Slot& slot = slots_[index % kEvents];
@@ -40,6 +40,7 @@ void TraceRing::add(const TraceEvent& event) {
   slot.actor_kernel.store(packed(event.actor, event.kernel >= 0 ? event.kernel : event.cause.index),
                           std::memory_order_release);
   written_.store(index + 1, std::memory_order_release);
+  return (index + 1) % (kEvents / 2) == 0;
 }
 
 uint64_t TraceRing::take(int stream, std::vector<TraceEvent>& events) {
@@ -47,6 +48,7 @@ uint64_t TraceRing::take(int stream, std::vector<TraceEvent>& events) {
   const uint64_t end = written_.load(std::memory_order_acquire);
   const uint64_t begin = std::max(read_, oldest(end));
   const size_t first = events.size();
+  events.reserve(first + (end - begin));
   for (uint64_t i = begin; i < end; ++i) {
     const Slot& slot = slots_[i % kEvents];
     TraceEvent event;
@@ -75,8 +77,9 @@ uint64_t TraceRing::take(int stream, std::vector<TraceEvent>& events) {
   return lost;
 }
 
-void TraceRings::start(size_t streams) {
+void TraceRings::start(size_t streams, TraceBell* bell) {
   const MutexLock lock(mutex_);
+  bell_.store(bell, std::memory_order_relaxed);
   while (rings_.size() < streams) rings_.push_back(std::make_unique<TraceRing>());
   for (const auto& ring : rings_) ring->skip();
   origin_ns_ = now_ns();

@@ -1,7 +1,7 @@
 #pragma once
 // Trace events of one run: a ring of fixed size for each stream, which holds its latest events. A stream writes its
-// ring without waiting for anyone and without allocating; a reader copies what has come since it last looked, and
-// counts what was overwritten before that.
+// ring without waiting for anyone and without allocating, and rings a bell whenever it has filled another half of it; a
+// reader copies what has come since it last looked, and counts what was overwritten before that.
 //
 // Thread safety: a ring is written by the thread of its stream alone; start(), take() and begin_unix_ns() from any
 // thread.
@@ -13,6 +13,7 @@
 
 #include "base/mutex.h"
 #include "base/trace.h"
+#include "base/trace_bell.h"
 
 namespace sluice::actors {
 
@@ -24,9 +25,9 @@ class TraceRing {
  public:
   static constexpr uint64_t kEvents = 1 << 15;  // 1 MiB
 
-  // begin_ns and end_ns of the event are times as now_ns() gives them. Keeps 40 bits of the step. On the stream's
-  // thread.
-  void add(const TraceEvent& event);
+  // begin_ns and end_ns of the event are times as now_ns() gives them. Keeps 40 bits of the step. Returns whether
+  // another half of the ring is full. On the stream's thread.
+  bool add(const TraceEvent& event);
   // Appends to `events`, as stream `stream`, what has come since the last call, or skip(). Returns how many events were
   // overwritten unread. One reader at a time.
   uint64_t take(int stream, std::vector<TraceEvent>& events);
@@ -46,10 +47,14 @@ class TraceRing {
 
 class TraceRings {
  public:
-  // Begins a new trace: times count from now. The first call makes the rings. REQUIRES: `streams` is always the same.
-  void start(size_t streams);
+  // Begins a new trace: times count from now. The first call makes the rings. `bell` rings whenever a stream has filled
+  // another half of its ring. REQUIRES: `streams` and `bell` are always the same, and `bell` outlives the rings.
+  void start(size_t streams, TraceBell* bell = nullptr);
   // REQUIRES: start() happened before; on the stream's thread.
-  void add(const TraceEvent& event) { rings_[static_cast<size_t>(event.stream)]->add(event); }
+  void add(const TraceEvent& event) {
+    if (!rings_[static_cast<size_t>(event.stream)]->add(event)) return;
+    if (TraceBell* const bell = bell_.load(std::memory_order_relaxed)) bell->ring();
+  }
   // Returns the events that have come since start(), or since the last call: by stream, and in the order of their ends.
   // Times count from start().
   Trace take();
@@ -57,6 +62,7 @@ class TraceRings {
  private:
   Mutex mutex_;  // of readers
   std::vector<std::unique_ptr<TraceRing>> rings_;
+  std::atomic<TraceBell*> bell_{nullptr};
   int64_t origin_ns_ SLUICE_GUARDED_BY(mutex_) = 0;
   int64_t begin_unix_ns_ SLUICE_GUARDED_BY(mutex_) = 0;
 };

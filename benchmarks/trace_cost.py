@@ -15,8 +15,8 @@ from input_pipelines import folder_of
 from train import sluice_graph
 
 AIM = 0.01  # the upper end of the interval
-# Pairs of blocks, and seconds of a block. A file takes what was recorded every 20 ms.
-PLANS = {"digits": (300, 0.1), "resnet18": (60, 0.6), "input": (60, 0.6)}
+# Pairs of blocks, and seconds of a block. A file takes what was recorded every 200 ms, and at the end of a block.
+PLANS = {"digits": (200, 0.3), "resnet18": (60, 0.6), "input": (60, 0.6)}
 
 
 def resnet18(nn):

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files/file.h"
+#include "base/log.h"
 #include "plan/json/json.h"
 #include "plan/query.h"
 #include "plan/verify.h"
@@ -125,7 +126,9 @@ class RecordingBytes {
 
 class RecordingReader {
  public:
-  RecordingReader(std::string_view bytes, const std::string& file) : in_(bytes, 0, bytes.size(), file), file_(file) {}
+  // `may_stop`: the file may end between two sections, as one whose program was killed does.
+  RecordingReader(std::string_view bytes, const std::string& file, bool may_stop)
+      : in_(bytes, 0, bytes.size(), file), file_(file), may_stop_(may_stop) {}
 
   Recording read() {
     if (in_.rest().substr(0, kRecordingMagic.size()) != kRecordingMagic)
@@ -134,6 +137,12 @@ class RecordingReader {
     if (const uint64_t version = in_.number(); version != kVersion)
       in_.refuse(fmt::format("version {} of recordings; this build reads {}", version, kVersion));
     for (bool ended = false; !ended;) {
+      if (may_stop_ && has_plan_ && in_.empty()) {
+        log(LogLevel::kWarn, LogArea::kPlan,
+            "{}: the recording was not ended, as its program was killed or still runs; what came last is missing",
+            file_);
+        break;
+      }
       const char letter = static_cast<char>(in_.byte());
       RecordingBytes section = in_.part(in_.number());
       switch (letter) {
@@ -243,6 +252,7 @@ class RecordingReader {
 
   RecordingBytes in_;
   const std::string& file_;
+  const bool may_stop_;
   Recording out_;
   bool has_plan_ = false;
   std::vector<int> actor_of_;  // per kernel
@@ -278,8 +288,9 @@ std::string recording_events(const Plan& plan, std::span<const TraceEvent> event
   std::vector<std::vector<const TraceEvent*>> streams(plan.streams.size());
   for (const TraceEvent& e : events) streams[e.stream].push_back(&e);
   std::string out;
+  const auto end_of = [](const TraceEvent* e) { return e->end_ns; };
   for (size_t s = 0; s < streams.size(); ++s) {
-    std::ranges::stable_sort(streams[s], {}, [](const TraceEvent* e) { return e->end_ns; });
+    if (!std::ranges::is_sorted(streams[s], {}, end_of)) std::ranges::stable_sort(streams[s], {}, end_of);
     if (!streams[s].empty()) put_section(out, 'E', columns_of(static_cast<int>(s), streams[s]));
   }
   return out;
@@ -298,9 +309,9 @@ std::string recording_of(const Recording& recording) {
 }
 
 Recording read_recording(std::string_view bytes, const std::string& file_name) {
-  return RecordingReader(bytes, file_name).read();
+  return RecordingReader(bytes, file_name, false).read();
 }
 
-Recording load_recording(const std::string& path) { return read_recording(read_file(path), path); }
+Recording load_recording(const std::string& path) { return RecordingReader(read_file(path), path, true).read(); }
 
 }  // namespace sluice::plan

@@ -36,6 +36,7 @@ inline constexpr std::string_view kRecordingMagic = "SLUICETR";
 // Throws kValue "<file>: byte <n>: <what is wrong>" for a file that is cut, foreign or broken, and for a plan whose
 // structure does not hold.
 Recording read_recording(std::string_view bytes, const std::string& file_name);
-Recording load_recording(const std::string& path);  // also throws kIo
+// Also throws kIo. A file that ends between two sections is read with a warning: its program was killed, or still runs.
+Recording load_recording(const std::string& path);
 
 }  // namespace sluice::plan

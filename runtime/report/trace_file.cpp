@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/trace_bell.h"
 #include "plan/record/recording.h"
 
 namespace sluice {
@@ -21,10 +22,13 @@ TraceFile::TraceFile(Session& session, const std::string& path, std::chrono::mil
   const Trace begin = session_.take_trace();
   file_ << (json_ ? chrome_trace_head(names_, begin.begin_unix_ns)
                   : plan::recording_head(session_.plan(), begin, names_.rank));
+  file_.flush();
   append(begin);
   thread_ = start_thread("trace", "sluice trace", [this, interval] {
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, interval, [this] { return stop_; })) append(session_.take_trace());
+    while (!stop_.load()) {
+      append(take());
+      session_.trace_bell().wait_for(interval);
+    }
   });
 }
 
@@ -36,21 +40,23 @@ TraceFile::~TraceFile() {
   }
 }
 
+// Chrome's format has the events of all streams in the order of time, a recording those of each stream for itself.
+Trace TraceFile::take() { return json_ ? session_.take_trace() : session_.take_trace_by_stream(); }
+
 void TraceFile::append(const Trace& trace) {
-  file_ << (json_ ? chrome_trace_events(trace.events, names_) : plan::recording_events(session_.plan(), trace.events));
   lost_ += trace.lost;
+  if (trace.events.empty()) return;
+  file_ << (json_ ? chrome_trace_events(trace.events, names_) : plan::recording_events(session_.plan(), trace.events));
+  file_.flush();
 }
 
 void TraceFile::close() {
   if (std::exchange(closed_, true)) return;
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
+  stop_.store(true);
+  session_.trace_bell().ring();
   thread_.join();
   session_.set_trace(false);
-  append(session_.take_trace());
+  append(take());
   file_ << (json_ ? chrome_trace_tail(names_, lost_) : plan::recording_tail(lost_));
   file_.close();
   SLUICE_CHECK_KIND(kRuntime, file_.good(), "trace: '{}' could not be written; the disk may be full", path_);

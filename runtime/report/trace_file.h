@@ -1,10 +1,9 @@
 #pragma once
 // Writes a session's trace to a file while steps run, so that it may last longer than the streams' rings hold. A disk
 // that is full ends the recording, not the run.
+#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <fstream>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -15,12 +14,12 @@ namespace sluice {
 // Thread safety: close() from one thread.
 class TraceFile {
  public:
-  // Switches the session's tracing on. A thread takes what the streams have recorded every `interval` and appends it to
-  // `path`: in Chrome's JSON trace format where that ends in ".json", else as a recording (plan/record/recording.h),
-  // which plan-viz reads. Throws kValue when the file cannot be made. REQUIRES: `session` outlives it, and nobody else
-  // takes its trace.
-  TraceFile(Session& session, const std::string& path,
-            std::chrono::milliseconds interval = std::chrono::milliseconds(20));
+  static constexpr std::chrono::milliseconds kInterval{200};
+  // Switches the session's tracing on. A thread takes what the streams have recorded every `interval`, or as soon as
+  // one of them has filled half of its ring, and appends it to `path`: in Chrome's JSON trace format where that ends in
+  // ".json", else as a recording (plan/record/recording.h), which plan-viz reads. Throws kValue when the file cannot be
+  // made. REQUIRES: `session` outlives it, and nobody else takes its trace.
+  TraceFile(Session& session, const std::string& path, std::chrono::milliseconds interval = kInterval);
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
@@ -30,6 +29,7 @@ class TraceFile {
   void close();
 
  private:
+  Trace take();
   void append(const Trace& trace);
 
   Session& session_;
@@ -39,9 +39,7 @@ class TraceFile {
   std::ofstream file_;
   uint64_t lost_ = 0;
   bool closed_ = false;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stop_ = false;  // under mutex_
+  std::atomic<bool> stop_{false};
   std::thread thread_;
 };
 

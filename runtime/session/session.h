@@ -33,6 +33,7 @@ class Debugger;
 class Engine;
 class SessionCore;
 class StepState;
+class TraceBell;
 
 // Storage of each plan variable, by name: right space, at least the variable's bytes.
 using VariableBindings = std::map<std::string, std::shared_ptr<Storage>>;
@@ -234,6 +235,10 @@ class Session {
   bool has_fired(uint64_t steps) const;
   // Events since tracing was switched on or they were last taken, sorted by time.
   Trace take_trace();
+  // The same as they are kept, which costs less: by stream, and of each in the order of their ends.
+  Trace take_trace_by_stream();
+  // Rings whenever a stream has filled half of its ring. It lives as long as the session.
+  TraceBell& trace_bell();
   TraceNames trace_names() const;
 
  private:

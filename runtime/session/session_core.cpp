@@ -285,7 +285,7 @@ void SessionCore::set_trace(bool on, bool wait) {
   const RunnerUse runner = state_.use_runner();
   if (!runner) return;
   const bool was_on = runner->flag(actors::kRunTraced);
-  runner->set_trace(on);
+  runner->set_trace(on, &trace_bell_);
   if (was_on && !on && wait && !runner->end_trace(wait_timeout()))
     state_.fail_timeout("a firing that is traced is not finished", wait_timeout());
 }
@@ -295,10 +295,13 @@ bool SessionCore::has_fired(uint64_t steps) {
   return !runner || runner->has_fired(steps);
 }
 
-Trace SessionCore::take_trace() {
+Trace SessionCore::take_trace_by_stream() {
   const RunnerUse runner = state_.use_runner();
-  if (!runner) return {};
-  Trace trace = runner->take_trace();
+  return runner ? runner->take_trace() : Trace();
+}
+
+Trace SessionCore::take_trace() {
+  Trace trace = take_trace_by_stream();
   std::stable_sort(trace.events.begin(), trace.events.end(),
                    [](const TraceEvent& a, const TraceEvent& b) { return a.begin_ns < b.begin_ns; });
   return trace;

@@ -12,7 +12,7 @@ void SessionCore::begin(actors::Runner& runner, bool traced, bool first) {
   try {
     control_ = state_.engine.actor_system().register_run(events_, runner.nodes());
     if (first) state_.engine.adopt(shared_from_this());
-    if (traced) runner.set_trace(true);
+    if (traced) runner.set_trace(true, &trace_bell_);
     runner.activate(wait_timeout());
   } catch (...) {
     state_.never_active = !runner.activated();

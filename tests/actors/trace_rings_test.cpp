@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "support/alloc_counter.h"
@@ -85,6 +86,23 @@ TEST(TraceRings, ForgetWhatCameBeforeTheStart) {
   rings.add(numbered(1));
   rings.start(1);
   EXPECT_TRUE(rings.take().events.empty());
+}
+
+// A reader that sleeps until then has the other half's time to take them.
+TEST(TraceRings, RingABellWheneverAnotherHalfIsFull) {
+  TraceBell bell;
+  TraceRings rings;
+  rings.start(2, &bell);
+  int64_t i = 0;
+  for (int halves = 0; halves < 3; ++halves) {
+    for (uint64_t n = 0; n < TraceRing::kEvents / 2 - 1; ++n) rings.add(numbered(i++));
+    EXPECT_FALSE(bell.wait_for(std::chrono::milliseconds(0)));
+    rings.add(numbered(i++));
+    EXPECT_TRUE(bell.wait_for(std::chrono::hours(1)));
+    const Trace trace = rings.take();
+    EXPECT_EQ(trace.events.size(), TraceRing::kEvents / 2);
+    EXPECT_EQ(trace.lost, 0u);
+  }
 }
 
 TEST(TraceRings, DoNotAllocateAsEventsCome) {

@@ -14,6 +14,7 @@
 #include "support/pipeline_plan.h"
 #include "support/simulated_recording.h"
 #include "support/two_stage_plan.h"
+#include "tools/plan_viz/page.h"
 #include "tools/plan_viz/views.h"
 
 namespace sluice::plan_viz {
@@ -359,6 +360,20 @@ TEST(PlanVizPage, IsOneFileWithTheSourceLines) {
   size_t closings = 0;
   for (size_t at = page.find("</script>"); at != std::string::npos; at = page.find("</script>", at + 1)) ++closings;
   EXPECT_EQ(closings, 2u);
+}
+
+// wire.ts expands them.
+TEST(PlanVizPage, ColumnsAreWrittenInTheirShortestForm) {
+  EXPECT_EQ(column({7, 7, 7}), "7");
+  EXPECT_EQ(column({7}), "[7]");
+  EXPECT_EQ(column({}), "[]");
+  EXPECT_EQ(column({3, 9, 1}), "[3,9,1]");
+  EXPECT_EQ(counted({1007, 1007, 1007, 1007, 1007, 1007, 1007, 1007}), R"({"first":1007,"count":8,"more":0})");
+  EXPECT_EQ(column({1000, 1064, 1128, 1192, 1256, 1320, 1384, 1448}), R"({"first":1000,"count":8,"more":64})");
+  EXPECT_EQ(column({100001, 100003, 100002, 100005, 100007, 100006, 100009, 100011}),
+            R"({"first":100001,"count":8,"more":[2,-1,3,2,-1,3,2]})");
+  const int64_t huge = INT64_MAX;
+  EXPECT_EQ(column({huge, -huge, huge, huge, huge, huge}), plain({huge, -huge, huge, huge, huge, huge}));
 }
 
 TEST(PlanVizPage, HasWhatWasForecastAndWhatWasRecorded) {

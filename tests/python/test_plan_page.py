@@ -103,7 +103,7 @@ def pages(tmp_path_factory):
     (folder / "synthetic.json").write_text(json.dumps(synthetic_plan(10_000)))
     sources = ["--source", ROOT, "--source", ROOT / "examples"]  # other tests may have put the second on Python's path
     for name in PLANS:
-        plan_viz("html", folder / f"{name}.json", "-o", folder / f"{name}.html", *sources)
+        plan_viz("html", *sources, folder / f"{name}.json", "-o", folder / f"{name}.html")
     plan_viz("html", folder / "digits.slt", "-o", folder / "run.html", *sources)
     return folder
 
@@ -143,6 +143,35 @@ def test_it_opens_and_asks_for_nothing(pages, browser, name):
 
 def test_ten_thousand_actors_are_at_most_three_megabytes(pages):
     assert (pages / "synthetic.html").stat().st_size <= 3_000_000
+
+
+def test_a_hundred_thousand_actors_are_at_most_18_megabytes(tmp_path):
+    (tmp_path / "plan.json").write_text(json.dumps(synthetic_plan(100_000)))
+    plan_viz("html", tmp_path / "plan.json", "-o", tmp_path / "plan.html")
+    size = (tmp_path / "plan.html").stat().st_size
+    print(f"count: {size} bytes")
+    assert size <= 18_000_000
+
+
+# Each column as plan-viz has it, from what the page was sent.
+EXPANDED = """(() => { const d = planViz.state.plan.data, r = planViz.state.plan.runs[0], all = [];
+  for (const [of, n] of [[d.actors, d.actors.n.length], [d.kernels, d.kernels.n.length], [d.registers, d.registers.n.length], [d.buffers, d.buffers.n.length], [d.edges, d.edges.count]])
+    for (const [name, list] of Object.entries(of)) if (name !== 'count') all.push([name, Array.isArray(list), ['program', 'base', 'type', 'slots'].includes(name) || list.length === n]);
+  return {wrong: all.filter(([, is, fits]) => !is || !fits), program: d.actors.program, slots: d.registers.slots, offset: d.buffers.offset, producer: d.registers.producer,
+          consumer: d.edges.consumer, base: d.kernels.base, spans: r.kernel.length, firings: r.actor.length}; })()"""
+
+
+def test_columns_of_the_page_are_those_of_the_plan(pages, browser):
+    plan = json.loads((pages / "synthetic.json").read_text())
+    browser.open(pages / "synthetic.html")
+    got = browser.run(EXPANDED)
+    kinds = ["run", "emit", "release"]
+    assert got.pop("wrong") == []
+    assert got == {"program": [kinds.index(kind) + 4 * index for a in plan["actors"] for kind, index in a["program"]],
+                   "slots": [slot for r in plan["registers"] for slot in r["slots"]], "offset": [b["offset"] for b in plan["buffers"]],
+                   "producer": [r["producer"] for r in plan["registers"]], "consumer": [e["consumer"] for e in plan["edges"]],
+                   "base": [1 + 4 * v["index"] for k in plan["kernels"] for v in k["inputs"] + k["outputs"]],
+                   "spans": 4 * len(plan["kernels"]), "firings": 4 * len(plan["actors"])}
 
 
 # Moves a window over the run, as a drag does. Tells how much each frame has looked at, and how much it has drawn.

@@ -129,6 +129,52 @@ def test_events_take_few_bytes_and_become_json(tmp_path):
     assert any(e["args"].get("cause", "").startswith("data '") for e in events)
 
 
+KILLED = """
+import os, sys
+import sluice as sl
+from sluice import nn
+
+class Net(nn.Graph):
+    def __init__(self):
+        super().__init__(name="net")
+        self.layer = nn.Linear(16, 16)
+
+    def build(self, x):
+        return self.layer(x).relu()
+
+net, steps = Net(), 0
+net(sl.ones(8, 16))
+with net.record_trace("run.slt"):
+    begin = os.path.getsize("run.slt")
+    while os.path.getsize("run.slt") == begin:
+        net(sl.ones(8, 16))
+        net.synchronize()
+        steps += 1
+    print(steps, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_killed_program_leaves_what_it_has_recorded(tmp_path):
+    path = os.pathsep.join([os.path.dirname(os.path.dirname(sl.__file__)), *sys.path])
+    child = subprocess.Popen([sys.executable, "-c", KILLED], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True)
+    steps = int(child.stdout.readline())
+
+    def steps_in_file():
+        done = subprocess.run([find_tool("plan-viz"), "latency", "run.slt", "--json"], capture_output=True, text=True, cwd=tmp_path)
+        if done.returncode == 0:
+            assert re.search("run.slt: the recording was not ended", done.stderr), done.stderr
+        return json.loads(done.stdout)["paths"][0]["steps"] if done.returncode == 0 else 0
+
+    while steps_in_file() < steps:  # while it runs, too; a file that is being written ends within a section for a moment
+        assert child.poll() is None
+    child.kill()
+    child.communicate()
+    assert steps_in_file() == steps
+    blame(tmp_path, "run.slt")
+
+
 def test_what_is_no_recording_is_refused(tmp_path):
     graph = Net()
     graph(sl.ones(8, 16))

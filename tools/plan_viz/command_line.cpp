@@ -40,6 +40,12 @@ class CommandLine {
   void add_requested_model(CLI::App* view) {
     view->add_option("--model", args_.served.model, "only requests of this model");
   }
+  // One folder each time, so that the plan may stand behind it.
+  void add_sources(CLI::App* view) {
+    view->add_option("--source", args_.source,
+                     "a directory that source files are named from, as sys.path has them; may be given again")
+        ->allow_extra_args(false);
+  }
   void add_picture(CLI::App* view) {
     view->add_option("-o,--output", args_.output, "a picture (SVG) to write instead");
   }
@@ -58,7 +64,8 @@ class CommandLine {
     view("dot", "A graph for graphviz, clustered by device and stream");
     CLI::App* partition = view("partition", "What a foreign backend would take of the graph: its clusters");
     partition->add_option("--backend", args_.partition.backend, "the path of its library, or its name")->required();
-    partition->add_option("--option", args_.partition.options, "what it is told, as NAME=VALUE; may be given again");
+    partition->add_option("--option", args_.partition.options, "what it is told, as NAME=VALUE; may be given again")
+        ->allow_extra_args(false);
     partition->add_flag("--why", args_.partition.why, "also the nodes that it does not take, each with the reason");
     partition->add_flag("--dot", args_.partition.dot,
                         "a graph for graphviz instead, each cluster in a colour of its own");
@@ -160,8 +167,7 @@ class CommandLine {
     top->add_option("--width", args_.text.width, "columns (default: the terminal's, 100 when piped)")
         ->check(CLI::Range(40, 1000));
     page->add_option("--port", args_.live.port, "of the page (0: any that is free)")->check(CLI::Range(0, 65535));
-    page->add_option("--source", args_.source,
-                     "directory where the plan's source files lie: the program's, and more of its path");
+    add_sources(page);
   }
 
   void add_debug() {
@@ -217,8 +223,7 @@ class CommandLine {
         ->check(CLI::Range(1, 16));
     add_requested_model(html);
     add_links(html);
-    html->add_option("--source", args_.source,
-                     "directory where the plan's source files lie: the program's, and more of its path");
+    add_sources(html);
   }
 
   void add_requests() {

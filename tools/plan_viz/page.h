@@ -26,8 +26,12 @@ class Strings {
   std::vector<const std::string*> texts_;
 };
 
-// "[1,2,3]"; a column whose numbers are all the same is that number.
+// "[1,2,3]".
 std::string plain(const std::vector<int64_t>& numbers);
+// A list whose length its reader does not know: the numbers, or, where that is shorter, the first one, their count, and
+// how much more each is than the one before it, which is one number where it is always the same.
+std::string counted(const std::vector<int64_t>& numbers);
+// The same; a column whose numbers are all the same is that number, of which its reader knows how many there are.
 std::string column(const std::vector<int64_t>& numbers);
 
 // A run of the plan: firings in the order of their begin, each with its kernels in order.

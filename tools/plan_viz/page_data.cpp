@@ -139,7 +139,7 @@ std::string actors_data(const Plan& plan, Strings& strings) {
   return fmt::format(",\n\"actors\":{{\"n\":{},\"stream\":{},\"role\":{},\"length\":{},\"program\":{}}}",
                      names_of(plan.actors), column_of(plan.actors, [](const Actor& v) { return v.stream; }),
                      column_of(plan.actors, [&](const Actor& v) { return strings.number(actor_role_name(v.role)); }),
-                     column(lengths), plain(program));
+                     column(lengths), counted(program));
 }
 
 // Views of all kernels, one after the other: what they are of (a kind and four times the index; -1: absent) and the
@@ -158,7 +158,7 @@ std::string views_data(const Plan& plan, Strings& strings) {
     for (const View& view : k.outputs) add(view);
   }
   return fmt::format(",\"inputs\":{},\"outputs\":{},\"base\":{},\"type\":{}", column(inputs), column(outputs),
-                     plain(bases), plain(types));
+                     counted(bases), counted(types));
 }
 
 std::string kernels_data(const Plan& plan, Strings& strings) {
@@ -202,7 +202,7 @@ std::string registers_data(const Plan& plan, const Simulation& sim, Strings& str
   s += ",\"initial\":" + column_of(registers, [](const Register& v) { return v.initial_tokens; });
   s += ",\"inPlace\":" +
        column_of(registers, [&](const Register& v) { return v.in_place_of < 0 ? -1 : plan.edges[v.in_place_of].reg; });
-  s += fmt::format(",\"peak\":{},\"events\":{},\"slots\":{}}}", column(peaks), column(events), plain(slots));
+  s += fmt::format(",\"peak\":{},\"events\":{},\"slots\":{}}}", column(peaks), column(events), counted(slots));
   return s + fmt::format(",\n\"edges\":{{\"count\":{},\"reg\":{},\"consumer\":{},\"take\":{},\"hold\":{}}}",
                          plan.edges.size(), column_of(plan.edges, [](const Edge& v) { return v.reg; }),
                          column_of(plan.edges, [](const Edge& v) { return v.consumer; }),
@@ -259,9 +259,31 @@ std::string Strings::json() const {
 }
 
 std::string plain(const std::vector<int64_t>& numbers) { return fmt::format("[{}]", fmt::join(numbers, ",")); }
+
+namespace {
+
+bool all_same(const std::vector<int64_t>& numbers) {
+  return numbers.size() > 1 && std::ranges::all_of(numbers, [&](int64_t n) { return n == numbers[0]; });
+}
+
+// Numbers beyond this lose digits when the page adds them up.
+constexpr int64_t kMostSummed = int64_t{1} << 52;
+
+}  // namespace
+
+std::string counted(const std::vector<int64_t>& numbers) {
+  std::string as_they_are = plain(numbers);
+  const auto adds_up = [](int64_t n) { return -kMostSummed < n && n < kMostSummed; };
+  if (numbers.size() < 3 || !std::ranges::all_of(numbers, adds_up)) return as_they_are;
+  std::vector<int64_t> more;
+  for (size_t i = 1; i < numbers.size(); ++i) more.push_back(numbers[i] - numbers[i - 1]);
+  std::string differences = fmt::format("{{\"first\":{},\"count\":{},\"more\":{}}}", numbers[0], numbers.size(),
+                                        all_same(more) ? std::to_string(more[0]) : plain(more));
+  return differences.size() < as_they_are.size() ? differences : as_they_are;
+}
+
 std::string column(const std::vector<int64_t>& numbers) {
-  const bool same = numbers.size() > 1 && std::ranges::all_of(numbers, [&](int64_t n) { return n == numbers[0]; });
-  return same ? std::to_string(numbers[0]) : plain(numbers);
+  return all_same(numbers) ? std::to_string(numbers[0]) : counted(numbers);
 }
 
 std::string page_json(const Page& page) {

@@ -1,20 +1,19 @@
 // Other numbers of slots: plan-viz has made a forecast of each choice, and buttons go from one to the next.
 import { button, el } from "./format";
 import { Plan } from "./model";
-import { PlanData, RegisterColumns } from "./wire";
-
-const quotaOf = (registers: RegisterColumns, r: number): number => typeof registers.quota === "number" ? registers.quota : registers.quota[r];
+import { list, PlanData } from "./wire";
 
 export class Choices {
   readonly registers: number[];  // that have another number of slots in some choice
   constructor(readonly all: PlanData[]) {
-    this.registers = all.length ? all[0].registers.n.map((_, r) => r).filter(r => all.some(data => quotaOf(data.registers, r) !== quotaOf(all[0].registers, r))) : [];
+    for (const { registers } of all) registers.quota = list(registers.quota, registers.n.length);
+    this.registers = all.length ? all[0].registers.n.map((_, r) => r).filter(r => all.some(data => data.registers.quota[r] !== all[0].registers.quota[r])) : [];
   }
 
   // The choice that has `by` slots more in a register, and else those of the plan.
   beside(plan: Plan, register: number, by: number): PlanData | undefined {
     const want = plan.data.registers.quota.map((quota, r) => r === register ? quota + by : quota);
-    return this.all.find(data => want.every((quota, r) => quotaOf(data.registers, r) === quota));
+    return this.all.find(data => want.every((quota, r) => data.registers.quota[r] === quota));
   }
 }
 

@@ -1,5 +1,6 @@
 // The data as plan-viz writes it (page_data.cpp, page_runs.cpp). A text column has numbers of `strings`, except names.
-// A column whose numbers are all the same comes as that number; expand() makes it a list.
+// A column whose numbers are all the same comes as that number, one whose numbers grow in small steps as the first and its
+// steps; expand() makes both lists.
 
 export interface PlanData {
   name: string; target: string; costs: boolean; period: number; critical: string; bytes: number;
@@ -55,16 +56,33 @@ export interface PanelsData {
 
 export interface RequestData { n: number; id: string; m: string; s: number[]; t: [string, number][] }
 
+// A column as it comes.
+interface Steps { first: number; count: number; more: number | number[] }
+export type Packed = number | number[] | Steps;
+
+export function list(packed: Packed, count: number): number[] {
+  if (Array.isArray(packed)) return packed;
+  if (typeof packed === "number") return Array(count).fill(packed);
+  const { first, more } = packed, out = [first];
+  for (let i = 1, sum = first; i < packed.count; ++i) out.push(sum += typeof more === "number" ? more : more[i - 1]);
+  return out;
+}
+
+const isPacked = (value: unknown): value is Packed => typeof value === "number" || (typeof value === "object" && value !== null && "more" in value && "first" in value);
+
 export function expand(data: PlanData): PlanData {
   const each = (columns: object, count: number): void => {
-    for (const [name, value] of Object.entries(columns)) if (typeof value === "number" && name !== "count") (columns as Record<string, number[]>)[name] = Array(count).fill(value);
+    for (const [name, value] of Object.entries(columns)) if (name !== "count" && isPacked(value)) (columns as Record<string, number[]>)[name] = list(value, count);
   };
   for (const entities of [data.actors, data.kernels, data.registers, data.buffers]) each(entities, entities.n.length);
   each(data.edges, data.edges.count);
   for (const run of data.runs) {
     const columns = run as unknown as Record<string, unknown>;
-    for (const name of ["actor", "number", "begin", "tail", "count", "lane", "step", "item"]) if (typeof columns[name] === "number") columns[name] = Array(run.firings).fill(columns[name]);
-    for (const name of ["kernel", "gap", "take"]) if (typeof columns[name] === "number") columns[name] = Array(run.spans).fill(columns[name]);
+    const fill = (names: string[], count: number): void => {
+      for (const name of names) { const value = columns[name]; if (isPacked(value)) columns[name] = list(value, count); }
+    };
+    fill(["actor", "number", "begin", "tail", "count", "lane", "step", "item"], run.firings);
+    fill(["kernel", "gap", "take"], run.spans);
   }
   return data;
 }
