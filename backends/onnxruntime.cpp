@@ -31,7 +31,6 @@ enum Slot : size_t {
   kReleaseSession = 95,
   kReleaseValue = 96,
   kReleaseSessionOptions = 100,
-  kAddSessionConfigEntry = 130,
 };
 
 struct Base {
@@ -167,8 +166,6 @@ class Compiled {
     runtime_.call(kSetGraphOptimizationLevel, options.get(), level_of(graph));
     runtime_.call(kSetIntraOpNumThreads, options.get(), std::max(graph.threads, 1));
     runtime_.call(kSetInterOpNumThreads, options.get(), 1);
-    // Its threads look for work only as long as a run lasts: behind it, the cores are Sluice's.
-    runtime_.call(kAddSessionConfigEntry, options.get(), "session.force_spinning_stop", "1");
     session_ = runtime_.made(kReleaseSession, kCreateSessionFromArray, runtime_.environment(), graph.onnx,
                              graph.onnx_bytes, static_cast<const void*>(options.get()));
   }
