@@ -3,14 +3,14 @@
 //
 // It is built without ONNX Runtime: the library is loaded when the first cluster is asked about. Its C interface is a
 // table of functions, whose order never changes; Slot says where in it the few stand that are needed here.
+#include <algorithm>
 #include <cstdint>
-#include <memory>
 
 #include "backends/adapter.h"
 
 namespace {
 
-using adapter::guarded;
+using adapter::Owned;
 
 constexpr uint32_t kVersion = 8;  // of the interface: any ONNX Runtime from 1.8 on gives it
 constexpr int kQuiet = 4;
@@ -52,21 +52,28 @@ class Runtime {
     if (status == nullptr) return;
     const std::string text =
         reinterpret_cast<const char* (*)(void*)>(const_cast<void*>(table_[kGetErrorMessage]))(status);
-    release(kReleaseStatus, status);
+    closer(kReleaseStatus)(status);
     throw std::runtime_error(text);
   }
-  void release(Slot slot, void* object) const {
-    if (object != nullptr) reinterpret_cast<void (*)(void*)>(const_cast<void*>(table_[slot]))(object);
+  // The object that a function gives by its last argument, closed by `release`.
+  template <class... Args>
+  Owned<void> made(Slot release, Slot slot, Args... args) const {
+    void* object = nullptr;
+    call(slot, args..., &object);
+    return adapter::owned(object, closer(release));
   }
   void* environment() const { return environment_; }
-  void* memory() const { return memory_; }
+  const void* memory() const { return memory_; }
 
  private:
+  using Release = void (*)(void*);
+  Release closer(Slot slot) const { return reinterpret_cast<Release>(const_cast<void*>(table_[slot])); }
+
   Runtime() {
     const adapter::Library library =
-        adapter::library("SLUICE_ONNXRUNTIME_LIBRARY", {"libonnxruntime.so.1", "libonnxruntime.so"},
+        adapter::library("SLUICE_ONNXRUNTIME_LIBRARY", {"libonnxruntime.so.1", "libonnxruntime.so"}, "ONNX Runtime",
                          "install ONNX Runtime, or name its libonnxruntime.so");
-    const auto base = reinterpret_cast<const Base* (*)()>(library.symbol("OrtGetApiBase", "ONNX Runtime"));
+    const auto base = reinterpret_cast<const Base* (*)()>(library.symbol("OrtGetApiBase"));
     table_ = base()->table(kVersion);
     if (table_ == nullptr)
       throw std::runtime_error(std::string("ONNX Runtime ") + base()->version() + ": must be 1.8 or newer");
@@ -78,13 +85,6 @@ class Runtime {
   void *environment_ = nullptr, *memory_ = nullptr;
 };
 
-// An object of the library that is let go at the end of a scope.
-struct Owned {
-  Slot by;
-  void* object = nullptr;
-  ~Owned() { Runtime::instance().release(by, object); }
-};
-
 // Numbers of ONNX for dtypes; 0: none.
 int type_number(const char* dtype) {
   static const std::map<std::string, int> numbers = {{"float32", 1},  {"uint8", 2},    {"int8", 3}, {"int16", 5},
@@ -94,30 +94,51 @@ int type_number(const char* dtype) {
   return found == numbers.end() ? 0 : found->second;
 }
 
+// An input or output.
 struct Port {
   std::string name;
-  std::vector<int64_t> shape;
+  std::unique_ptr<const adapter::Type> type;
   int dtype = 0;
   size_t bytes = 0;
-  std::string dtype_name;
-  sluice_offload_type type{};
 
   Port(std::string port, const sluice_offload_type& from)
       : name(std::move(port)),
-        shape(from.shape, from.shape + from.rank),
+        type(std::make_unique<adapter::Type>(from)),
         dtype(type_number(from.dtype)),
-        bytes(from.item_bytes),
-        dtype_name(from.dtype) {
-    for (const int64_t size : shape) bytes *= static_cast<size_t>(size);
-    if (dtype == 0) throw std::runtime_error("no " + dtype_name + " in ONNX Runtime");
+        bytes(from.item_bytes) {
+    for (const int64_t size : type->shape()) bytes *= static_cast<size_t>(size);
+    if (dtype == 0) throw std::runtime_error("no " + type->dtype() + " in ONNX Runtime");
+  }
+  Owned<void> tensor(void* data) const {
+    const Runtime& runtime = Runtime::instance();
+    return runtime.made(kReleaseValue, kCreateTensorWithData, runtime.memory(), data, bytes, type->shape().data(),
+                        type->shape().size(), dtype);
   }
 };
 
-struct Compiled {
-  Owned session{kReleaseSession};
-  std::vector<size_t> varying;  // inputs that are no constants
-  std::vector<Port> inputs, outputs;
-  std::vector<const char*> input_names, output_names;
+// Tensors of ONNX Runtime in memory of Sluice's: each is made anew only where its address is another one than in the
+// run before.
+class Tensors {
+ public:
+  // `at(i)`: where the tensor of ports[i] lies.
+  template <class Address>
+  void** of(const std::vector<Port>& ports, Address at) {
+    owners_.resize(ports.size());
+    tensors_.resize(ports.size());
+    addresses_.resize(ports.size());
+    for (size_t i = 0; i < ports.size(); ++i) {
+      void* const address = at(i);
+      if (owners_[i] != nullptr && addresses_[i] == address) continue;
+      owners_[i] = ports[i].tensor(address);
+      tensors_[i] = owners_[i].get();
+      addresses_[i] = address;
+    }
+    return tensors_.data();
+  }
+
+ private:
+  std::vector<Owned<void>> owners_;
+  std::vector<void*> tensors_, addresses_;
 };
 
 int level_of(const sluice_offload_graph& graph) {
@@ -129,78 +150,53 @@ int level_of(const sluice_offload_graph& graph) {
   return std::stoi(level);
 }
 
-std::unique_ptr<Compiled> compiled(const sluice_offload_graph& graph) {
-  const Runtime& runtime = Runtime::instance();
-  auto made = std::make_unique<Compiled>();
-  for (size_t i = 0; i < graph.num_inputs; ++i) {
-    if (adapter::constant(graph, i) != nullptr) continue;
-    made->varying.push_back(i);
-    made->inputs.emplace_back("i" + std::to_string(i), *graph.values[i]);
+class Compiled {
+ public:
+  explicit Compiled(const sluice_offload_graph& graph) {
+    for (size_t i = 0; i < graph.num_inputs; ++i) {
+      if (adapter::constant(graph, i) != nullptr) continue;
+      varying_.push_back(i);
+      inputs_.emplace_back("i" + std::to_string(i), *graph.values[i]);
+    }
+    for (size_t o = 0; o < graph.num_outputs; ++o)
+      outputs_.emplace_back("o" + std::to_string(o), *graph.values[graph.outputs[o]]);
+    for (const Port& port : inputs_) input_names_.push_back(port.name.c_str());
+    for (const Port& port : outputs_) output_names_.push_back(port.name.c_str());
+    const Owned<void> options = runtime_.made(kReleaseSessionOptions, kCreateSessionOptions);
+    runtime_.call(kSetGraphOptimizationLevel, options.get(), level_of(graph));
+    runtime_.call(kSetIntraOpNumThreads, options.get(), std::max(graph.threads, 1));
+    runtime_.call(kSetInterOpNumThreads, options.get(), 1);
+    session_ = runtime_.made(kReleaseSession, kCreateSessionFromArray, runtime_.environment(), graph.onnx,
+                             graph.onnx_bytes, static_cast<const void*>(options.get()));
   }
-  for (size_t o = 0; o < graph.num_outputs; ++o)
-    made->outputs.emplace_back("o" + std::to_string(o), *graph.values[graph.outputs[o]]);
-  for (const Port& port : made->inputs) made->input_names.push_back(port.name.c_str());
-  for (const Port& port : made->outputs) made->output_names.push_back(port.name.c_str());
-  Owned options{kReleaseSessionOptions};
-  runtime.call(kCreateSessionOptions, &options.object);
-  runtime.call(kSetGraphOptimizationLevel, options.object, level_of(graph));
-  runtime.call(kSetIntraOpNumThreads, options.object, graph.threads > 0 ? graph.threads : 1);
-  runtime.call(kSetInterOpNumThreads, options.object, 1);
-  runtime.call(kCreateSessionFromArray, runtime.environment(), graph.onnx, graph.onnx_bytes,
-               static_cast<const void*>(options.object), &made->session.object);
-  return made;
-}
 
-// ONNX Runtime says by compiling whether it has a kernel.
-const char* supports(const sluice_offload_graph* one) {
-  static adapter::Answers answers;
-  if (one->onnx == nullptr) return "no model of ONNX";
-  return answers.of({static_cast<const char*>(one->onnx), one->onnx_bytes}, [&] {
-    sluice_offload_graph plain = *one;  // options are for compile
-    plain.num_options = 0;
-    compiled(plain);
-  });
-}
+  const sluice_offload_type* output_type(size_t o) const { return &outputs_[o].type->get(); }
 
-const char* compile(const sluice_offload_graph* cluster, void** handle) {
-  return guarded([&] { *handle = compiled(*cluster).release(); });
-}
+  void run(const void* const* inputs, void* const* outputs) {
+    std::unique_ptr<Frame> frame = frames_.take([] { return std::make_unique<Frame>(); });
+    void** const given = frame->inputs.of(inputs_, [&](size_t i) { return const_cast<void*>(inputs[varying_[i]]); });
+    void** const made = frame->outputs.of(outputs_, [&](size_t o) { return outputs[o]; });
+    runtime_.call(kRun, session_.get(), static_cast<const void*>(nullptr), input_names_.data(),
+                  static_cast<const void* const*>(given), inputs_.size(), output_names_.data(), outputs_.size(), made);
+    frames_.give(std::move(frame));
+  }
 
-const sluice_offload_type* output_type(void* handle, size_t output) {
-  Port& port = static_cast<Compiled*>(handle)->outputs[output];
-  port.type = {sizeof port.type, port.dtype_name.c_str(), port.bytes, port.shape.data(), port.shape.size()};
-  return &port.type;
-}
+ private:
+  struct Frame {
+    Tensors inputs, outputs;
+  };
 
-const char* run(void* handle, const void* const* inputs, void* const* outputs) {
-  return guarded([&] {
-    const Runtime& runtime = Runtime::instance();
-    const Compiled& code = *static_cast<const Compiled*>(handle);
-    std::vector<std::unique_ptr<Owned>> values;
-    const auto tensor = [&](const Port& port, void* data) {
-      values.push_back(std::make_unique<Owned>(Owned{kReleaseValue}));
-      runtime.call(kCreateTensorWithData, static_cast<const void*>(runtime.memory()), data, port.bytes,
-                   port.shape.data(), port.shape.size(), port.dtype, &values.back()->object);
-      return values.back()->object;
-    };
-    std::vector<const void*> given;
-    std::vector<void*> made;
-    for (size_t i = 0; i < code.inputs.size(); ++i)
-      given.push_back(tensor(code.inputs[i], const_cast<void*>(inputs[code.varying[i]])));
-    for (size_t o = 0; o < code.outputs.size(); ++o) made.push_back(tensor(code.outputs[o], outputs[o]));
-    runtime.call(kRun, code.session.object, static_cast<const void*>(nullptr), code.input_names.data(),
-                 static_cast<const void* const*>(given.data()), given.size(), code.output_names.data(), made.size(),
-                 made.data());
-  });
-}
-
-void destroy(void* handle) { delete static_cast<Compiled*>(handle); }
+  const Runtime& runtime_ = Runtime::instance();
+  std::vector<size_t> varying_;  // inputs that are no constants
+  std::vector<Port> inputs_, outputs_;
+  std::vector<const char*> input_names_, output_names_;
+  Owned<void> session_;
+  adapter::Spares<std::unique_ptr<Frame>> frames_;
+};
 
 }  // namespace
 
 extern "C" const sluice_offload_backend* sluice_offload(void) {
-  static const sluice_offload_backend backend = {
-      SLUICE_OFFLOAD_ABI, sizeof backend, "onnxruntime", "2", SLUICE_OFFLOAD_ONNX | SLUICE_OFFLOAD_CONSTANTS,
-      supports,           compile,        output_type,   run, destroy};
-  return &backend;
+  using Backend = adapter::Backend<Compiled>;
+  return Backend::of("onnxruntime", "3", SLUICE_OFFLOAD_ONNX | SLUICE_OFFLOAD_CONSTANTS, Backend::supports_model);
 }

@@ -3,20 +3,18 @@
 #include <openvino/c/openvino.h>
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
-#include <type_traits>
 
 #include "backends/adapter.h"
 
 namespace {
 
-using adapter::guarded;
+using adapter::Owned;
+using adapter::owned;
 
 // The library, once loaded: functions keep their names, with the types of the headers.
 class Runtime {
   const adapter::Library library_ =
-      adapter::library("SLUICE_OPENVINO_LIBRARY", {SLUICE_OPENVINO_LIBRARY, "libopenvino_c.so"},
+      adapter::library("SLUICE_OPENVINO_LIBRARY", {SLUICE_OPENVINO_LIBRARY, "libopenvino_c.so"}, "OpenVINO",
                        "install OpenVINO, or name its libopenvino_c.so");
 
  public:
@@ -25,30 +23,25 @@ class Runtime {
     return *runtime;
   }
 
-#define SLUICE_OF_OPENVINO(name) \
-  decltype(&::name) const name = reinterpret_cast<decltype(&::name)>(library_.symbol(#name, "OpenVINO"))
-  SLUICE_OF_OPENVINO(ov_get_last_err_msg);
-  SLUICE_OF_OPENVINO(ov_core_create);
-  SLUICE_OF_OPENVINO(ov_core_read_model_from_memory_buffer);
-  SLUICE_OF_OPENVINO(ov_core_compile_model);
-  SLUICE_OF_OPENVINO(ov_model_free);
-  SLUICE_OF_OPENVINO(ov_compiled_model_free);
-  SLUICE_OF_OPENVINO(ov_compiled_model_create_infer_request);
-  SLUICE_OF_OPENVINO(ov_compiled_model_output_by_name);
-  SLUICE_OF_OPENVINO(ov_const_port_get_shape);
-  SLUICE_OF_OPENVINO(ov_port_get_element_type);
-  SLUICE_OF_OPENVINO(ov_output_const_port_free);
-  SLUICE_OF_OPENVINO(ov_shape_free);
-  SLUICE_OF_OPENVINO(ov_infer_request_free);
-  SLUICE_OF_OPENVINO(ov_infer_request_set_tensor);
-  SLUICE_OF_OPENVINO(ov_infer_request_infer);
-  SLUICE_OF_OPENVINO(ov_tensor_create_from_host_ptr);
-  SLUICE_OF_OPENVINO(ov_tensor_free);
-#undef SLUICE_OF_OPENVINO
+  SLUICE_ADAPTED(ov_get_last_err_msg);
+  SLUICE_ADAPTED(ov_core_create);
+  SLUICE_ADAPTED(ov_core_read_model_from_memory_buffer);
+  SLUICE_ADAPTED(ov_core_compile_model);
+  SLUICE_ADAPTED(ov_model_free);
+  SLUICE_ADAPTED(ov_compiled_model_free);
+  SLUICE_ADAPTED(ov_compiled_model_create_infer_request);
+  SLUICE_ADAPTED(ov_compiled_model_output_by_name);
+  SLUICE_ADAPTED(ov_const_port_get_shape);
+  SLUICE_ADAPTED(ov_port_get_element_type);
+  SLUICE_ADAPTED(ov_output_const_port_free);
+  SLUICE_ADAPTED(ov_shape_free);
+  SLUICE_ADAPTED(ov_infer_request_free);
+  SLUICE_ADAPTED(ov_infer_request_set_tensor);
+  SLUICE_ADAPTED(ov_infer_request_infer);
+  SLUICE_ADAPTED(ov_tensor_create_from_host_ptr);
+  SLUICE_ADAPTED(ov_tensor_free);
   // Names of properties are variables of the library.
-  const char* property(const char* name) const {
-    return *static_cast<const char* const*>(library_.symbol(name, "OpenVINO"));
-  }
+  const char* property(const char* name) const { return *static_cast<const char* const*>(library_.symbol(name)); }
 
   void check(ov_status_e status, const char* what) const {
     if (status == OK) return;
@@ -64,18 +57,8 @@ class Runtime {
   ov_core_t* core_ = nullptr;
 };
 
-// An object of the library that is let go at the end of a scope.
-template <class Object, auto Close>
-struct Closer {
-  void operator()(Object* object) const { (Runtime::instance().*Close)(object); }
-};
-template <class Object, auto Close>
-using Owned = std::unique_ptr<Object, Closer<Object, Close>>;
-using Model = Owned<ov_model_t, &Runtime::ov_model_free>;
-using CompiledModel = Owned<ov_compiled_model_t, &Runtime::ov_compiled_model_free>;
-using Request = Owned<ov_infer_request_t, &Runtime::ov_infer_request_free>;
-using Port = Owned<ov_output_const_port_t, &Runtime::ov_output_const_port_free>;
-using Tensor = Owned<ov_tensor_t, &Runtime::ov_tensor_free>;
+using Request = Owned<ov_infer_request_t>;
+using Tensor = Owned<ov_tensor_t>;
 
 // OpenVINO's CPU computes doubles as floats and long integers as short ones, so it gets neither.
 ov_element_type_e element_of(const std::string& dtype) {
@@ -87,23 +70,20 @@ ov_element_type_e element_of(const std::string& dtype) {
   throw std::runtime_error("no " + dtype + " in OpenVINO's CPU as Sluice has it");
 }
 
+// An input or output.
 struct Value {
-  std::string name, dtype;
-  std::vector<int64_t> shape;
+  std::string name;
+  std::unique_ptr<const adapter::Type> type;
   ov_element_type_e element;
-  sluice_offload_type type;
 
   Value(std::string given, const sluice_offload_type& from)
-      : name(std::move(given)),
-        dtype(from.dtype),
-        shape(from.shape, from.shape + from.rank),
-        element(element_of(dtype)),
-        type(from) {}
+      : name(std::move(given)), type(std::make_unique<adapter::Type>(from)), element(element_of(type->dtype())) {}
   Tensor tensor(void* at) const {
+    const Runtime& runtime = Runtime::instance();
     ov_tensor_t* made = nullptr;
-    const ov_shape_t of{static_cast<int64_t>(shape.size()), const_cast<int64_t*>(shape.data())};
-    Runtime::instance().check(Runtime::instance().ov_tensor_create_from_host_ptr(element, of, at, &made), "a tensor");
-    return Tensor(made);
+    const ov_shape_t of{static_cast<int64_t>(type->shape().size()), const_cast<int64_t*>(type->shape().data())};
+    runtime.check(runtime.ov_tensor_create_from_host_ptr(element, of, at, &made), "a tensor");
+    return owned(made, runtime.ov_tensor_free);
   }
 };
 
@@ -123,13 +103,13 @@ class Compiled {
       if (adapter::constant(graph, i) == nullptr) varying_.push_back(i);
     for (const size_t i : varying_) inputs_.emplace_back("i" + std::to_string(i), *graph.values[i]);
     for (size_t o = 0; o < graph.num_outputs; ++o)
-      outputs_.push_back(std::make_unique<Value>("o" + std::to_string(o), *graph.values[graph.outputs[o]]));
+      outputs_.emplace_back("o" + std::to_string(o), *graph.values[graph.outputs[o]]);
     const std::string precision = precision_of(graph), threads = std::to_string(std::max(graph.threads, 1));
     ov_model_t* model = nullptr;
     runtime_.check(runtime_.ov_core_read_model_from_memory_buffer(runtime_.core(), static_cast<const char*>(graph.onnx),
                                                                   graph.onnx_bytes, nullptr, &model),
                    "a model");
-    const Model owner(model);
+    const Owned<ov_model_t> owner = owned(model, runtime_.ov_model_free);
     ov_compiled_model_t* compiled = nullptr;
     runtime_.check(runtime_.ov_core_compile_model(runtime_.core(), model, "CPU", 8, &compiled,
                                                   runtime_.property("ov_property_key_inference_num_threads"),
@@ -138,12 +118,12 @@ class Compiled {
                                                   "NO", runtime_.property("ov_property_key_hint_inference_precision"),
                                                   precision.c_str()),
                    "a compilation");
-    compiled_.reset(compiled);
-    for (const auto& output : outputs_) look_at(*output);
-    give_back(take());  // so that what cannot be made is said here
+    compiled_ = owned(compiled, runtime_.ov_compiled_model_free);
+    for (Value& output : outputs_) look_at(output);
+    requests_.give(take());  // so that what cannot be made is said here
   }
 
-  const sluice_offload_type* output_type(size_t o) const { return &outputs_[o]->type; }
+  const sluice_offload_type* output_type(size_t o) const { return &outputs_[o].type->get(); }
 
   void run(const void* const* inputs, void* const* outputs) {
     Request request = take();
@@ -154,9 +134,9 @@ class Compiled {
                      "a tensor");
     };
     for (size_t i = 0; i < inputs_.size(); ++i) set(inputs_[i], const_cast<void*>(inputs[varying_[i]]));
-    for (size_t o = 0; o < outputs_.size(); ++o) set(*outputs_[o], outputs[o]);
+    for (size_t o = 0; o < outputs_.size(); ++o) set(outputs_[o], outputs[o]);
     runtime_.check(runtime_.ov_infer_request_infer(request.get()), "a run");
-    give_back(std::move(request));
+    requests_.give(std::move(request));
   }
 
  private:
@@ -164,75 +144,36 @@ class Compiled {
   void look_at(Value& output) const {
     ov_output_const_port_t* port = nullptr;
     runtime_.check(runtime_.ov_compiled_model_output_by_name(compiled_.get(), output.name.c_str(), &port), "an output");
-    const Port owner(port);
+    const Owned<ov_output_const_port_t> owner = owned(port, runtime_.ov_output_const_port_free);
     ov_element_type_e element = DYNAMIC;
     runtime_.check(runtime_.ov_port_get_element_type(port, &element), "an output's type");
-    if (element != output.element) throw std::runtime_error("OpenVINO: an output is no " + output.dtype);
+    if (element != output.element) throw std::runtime_error("OpenVINO: an output is no " + output.type->dtype());
     ov_shape_t shape{};
     runtime_.check(runtime_.ov_const_port_get_shape(port, &shape), "an output's shape");
-    output.shape.assign(shape.dims, shape.dims + shape.rank);
+    std::vector<int64_t> dims(shape.dims, shape.dims + shape.rank);
     runtime_.ov_shape_free(&shape);
-    output.type = {sizeof output.type, output.dtype.c_str(), output.type.item_bytes, output.shape.data(),
-                   output.shape.size()};
+    output.type = std::make_unique<adapter::Type>(output.type->get(), std::move(dims));
   }
 
   Request take() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (!free_.empty()) {
-        Request request = std::move(free_.back());
-        free_.pop_back();
-        return request;
-      }
-    }
-    ov_infer_request_t* made = nullptr;
-    runtime_.check(runtime_.ov_compiled_model_create_infer_request(compiled_.get(), &made), "a request");
-    return Request(made);
-  }
-  void give_back(Request request) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    free_.push_back(std::move(request));
+    return requests_.take([this] {
+      ov_infer_request_t* made = nullptr;
+      runtime_.check(runtime_.ov_compiled_model_create_infer_request(compiled_.get(), &made), "a request");
+      return owned(made, runtime_.ov_infer_request_free);
+    });
   }
 
   const Runtime& runtime_ = Runtime::instance();
   std::vector<size_t> varying_;  // inputs that are no constants
   std::vector<Value> inputs_;    // these
-  std::vector<std::unique_ptr<Value>> outputs_;
-  CompiledModel compiled_;
-  std::mutex mutex_;
-  std::vector<Request> free_;  // that nobody runs
+  std::vector<Value> outputs_;
+  Owned<ov_compiled_model_t> compiled_;
+  adapter::Spares<Request> requests_;  // go before what is compiled
 };
-
-// OpenVINO says by compiling whether it has the op.
-const char* supports(const sluice_offload_graph* one) {
-  static adapter::Answers answers;
-  if (one->onnx == nullptr) return "no model of ONNX";
-  return answers.of({static_cast<const char*>(one->onnx), one->onnx_bytes}, [&] {
-    sluice_offload_graph plain = *one;  // options are for compile
-    plain.num_options = 0;
-    Compiled{plain};
-  });
-}
-
-const char* compile(const sluice_offload_graph* cluster, void** handle) {
-  return guarded([&] { *handle = new Compiled(*cluster); });
-}
-
-const sluice_offload_type* output_type(void* handle, size_t output) {
-  return static_cast<Compiled*>(handle)->output_type(output);
-}
-
-const char* run(void* handle, const void* const* inputs, void* const* outputs) {
-  return guarded([&] { static_cast<Compiled*>(handle)->run(inputs, outputs); });
-}
-
-void destroy(void* handle) { delete static_cast<Compiled*>(handle); }
 
 }  // namespace
 
 extern "C" const sluice_offload_backend* sluice_offload(void) {
-  static const sluice_offload_backend backend = {
-      SLUICE_OFFLOAD_ABI, sizeof backend, "openvino",  "1", SLUICE_OFFLOAD_ONNX | SLUICE_OFFLOAD_CONSTANTS,
-      supports,           compile,        output_type, run, destroy};
-  return &backend;
+  using Backend = adapter::Backend<Compiled>;
+  return Backend::of("openvino", "1", SLUICE_OFFLOAD_ONNX | SLUICE_OFFLOAD_CONSTANTS, Backend::supports_model);
 }

@@ -1,11 +1,16 @@
 """backends.LIBRARY.NET: inference as a graph whose clusters a foreign backend computes, against the library alone on the same
 model (of ONNX Runtime and OpenVINO, by their Python), or against our own kernels (of oneDNN Graph, which has no front end). NET is
 resnet50, one image at a time, or mlp, three layers of 256 on 32 rows. `difference` is the largest of the outputs over their largest
-value, by our own kernels."""
+value, by our own kernels.
+
+backends.first.NET: from the file model.onnx to the first result, each time in a process of its own that has imported its library, against
+ONNX Runtime; `also` has seconds of the whole process, and of a graph whose clusters ONNX Runtime computes."""
 import functools
+import json
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 
@@ -78,14 +83,18 @@ def exported(net, folder):
     return path, x.numpy()
 
 
+def onnxruntime_session(onnxruntime, path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = THREADS, 1, 3
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
 def onnxruntime_alone(net, folder):
     sys.path.append(str(ROOT / BESIDE["onnxruntime"]))
     import onnxruntime
 
     path, x = exported(net, folder)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = THREADS, 1, 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(onnxruntime, path)
     given = {session.get_inputs()[0].name: x}
 
     def run(steps):
@@ -118,7 +127,75 @@ def difference(net, adapter):
     return float(np.abs(theirs - own).max() / np.abs(own).max())
 
 
+def first_result(way, path):
+    """Prints what the way from a file to its first result takes, here, on an input of zeros."""
+    import time
+
+    import numpy as np
+
+    shape = json.loads(pathlib.Path(path).with_suffix(".json").read_text())
+    if way == "alone":
+        sys.path.append(str(ROOT / BESIDE["onnxruntime"]))
+        import onnxruntime
+    else:
+        import sluice as sl
+        import sluice.onnx  # modules that are loaded when they are first asked for, which ONNX Runtime's import has behind it
+
+        sl.nn.Graph
+    begin = time.perf_counter()
+    if way == "alone":
+        result = onnxruntime_session(onnxruntime, path).run(None, {"input": np.zeros(shape, np.float32)})[0]
+    else:
+        module = sl.onnx.load(path).eval()
+
+        class Infer(sl.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.module = module
+                self.config.set_cores(THREADS)
+                if way == "within":
+                    sys.path.append(str(ROOT / BESIDE["onnxruntime"]))
+                    self.config.enable_onnxruntime()
+
+            def build(self, x):
+                return self.module(x)
+
+        with sl.no_grad():
+            result = Infer()(sl.tensor(np.zeros(shape, np.float32))).numpy()
+    print(json.dumps({"first": time.perf_counter() - begin, "result": float(np.abs(result).sum())}))
+
+
+def first_results(name, net, rounds):
+    """backends.first.NET: the ways in turn, once before that for the disk's sake."""
+    import time
+
+    times = {way: [] for way in ("ours", "alone", "within")}
+    wholes, results = {way: [] for way in times}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        path, x = exported(net, folder)
+        pathlib.Path(path).with_suffix(".json").write_text(json.dumps(x.shape))
+        for turn in range(rounds + 1):
+            for way in times:
+                begin = time.perf_counter()
+                done = subprocess.run([sys.executable, __file__, "--first", way, path], capture_output=True, text=True, check=False)
+                if done.returncode:
+                    raise RuntimeError(done.stderr)
+                found = json.loads(done.stdout.splitlines()[-1])
+                results[way] = found["result"]
+                if turn > 0:
+                    times[way].append(found["first"])
+                    wholes[way].append(time.perf_counter() - begin)
+    apart = max(abs(result - results["alone"]) for result in results.values()) / results["alone"]
+    assert apart < 1e-3, f"{name}: other results: {results}"
+    middle = {way: statistics.median(t) for way, t in times.items()}
+    report(name, middle["ours"], middle["alone"], PEERS["onnxruntime"], "s", rounds, max(map(spread, times.values())),
+           also={"within_s": middle["within"], **{f"process_{way}_s": statistics.median(t) for way, t in wholes.items()}})
+
+
 def main():
+    for net in ("resnet50", "mlp"):
+        if wanted(name := f"backends.first.{net}"):
+            first_results(name, net, 7)
     for adapter, peer in PEERS.items():
         for net in ("resnet50", "mlp"):
             name = f"backends.{adapter}.{net}"
@@ -133,4 +210,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--first"]:
+        first_result(*sys.argv[2:])
+    else:
+        main()

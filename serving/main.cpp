@@ -258,11 +258,12 @@ void apply(Arguments& args, const Texts& texts) {
         "serve a plan that it has compiled by --backend (docs/backends.md)",
         texts.tensorrt.front()));
   if (!texts.openvino.empty())
-    refuse(
-        fmt::format("--enable-openvino {}: the server writes no models of ONNX, which the adapter to OpenVINO reads; "
-                    "leave the option out, or load the graph in Python: sl.load_graph(path, backend=\"openvino\") "
-                    "(docs/backends.md)",
-                    texts.openvino.front()));
+    refuse(fmt::format(
+        "--enable-openvino {}: the server writes no models of ONNX, which the adapter to OpenVINO reads; "
+        "leave the option out, or load the graph in Python: sl.load_graph(path, backend=\"openvino\"), or serve "
+        "a plan for oneDNN: sluice-compile MODEL --backend onednn_graph --to bundle, and --backend "
+        "onednn_graph here (docs/backends.md)",
+        texts.openvino.front()));
   if (!texts.backends.empty()) {  // the process has them, whichever engine runs the models
     sluice::api::Engine engine({.cores = 1});
     for (const std::string& backend : texts.backends) engine.load_backend(backend);

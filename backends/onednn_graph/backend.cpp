@@ -11,7 +11,6 @@
 namespace {
 
 using namespace onednn_graph;
-using adapter::guarded;
 using Tensor = Owned<dnnl_graph_tensor_t>;
 using Logical = dnnl_graph_logical_tensor_t;
 
@@ -76,25 +75,27 @@ class Room {
   size_t end_ = 0;
 };
 
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
-};
-
 // Each run has these for itself.
 struct Frame {
-  std::unique_ptr<void, Free> memory;
+  adapter::Owned<void> memory;
   std::vector<std::vector<Tensor>> inputs, outputs;  // by partition
   Owned<dnnl_stream_t> stream;
 };
 
+dnnl_fpmath_mode_t precision_of(const sluice_offload_graph& graph) {
+  std::map<std::string, std::string> none;
+  return adapter::options(graph, {"fp32", "bf16"}, none) == "bf16" ? dnnl_fpmath_mode_bf16 : dnnl_fpmath_mode_strict;
+}
+
 class Compiled {
  public:
-  Compiled(const sluice_offload_graph& cluster, dnnl_fpmath_mode_t precision) : threads_(cluster.threads) {
+  explicit Compiled(const sluice_offload_graph& cluster) : threads_(cluster.threads) {
     const Threads scope(threads_);
-    Drawing drawing(cluster, precision);
+    Drawing drawing(cluster, precision_of(cluster));
     outputs_.assign(cluster.outputs, cluster.outputs + cluster.num_outputs);
     inputs_ = cluster.num_inputs;
-    for (size_t o = 0; o < outputs_.size(); ++o) keep_type(*cluster.values[outputs_[o]]);
+    for (size_t o = 0; o < outputs_.size(); ++o)
+      types_.push_back(std::make_unique<adapter::Type>(*cluster.values[outputs_[o]]));
     std::vector<Partition> left;
     for (Owned<dnnl_graph_partition_t>& each : drawing.partitions()) left.push_back({std::move(each)});
     for (Partition& p : left) {
@@ -107,10 +108,10 @@ class Compiled {
       known_[id] = tensor_of(id, drawing.dims(id), dnnl_graph_layout_type_strided, drawing.is_constant(id));
     compile_in_order(left, drawing);
     place();
-    give_back(take_frame());  // so that what cannot be made is said here
+    frames_.give(take_frame());  // so that what cannot be made is said here
   }
 
-  const sluice_offload_type* output_type(size_t o) const { return &types_[o]->type; }
+  const sluice_offload_type* output_type(size_t o) const { return &types_[o]->get(); }
 
   void run(const void* const* inputs, void* const* outputs) {
     const Threads scope(threads_);
@@ -124,23 +125,10 @@ class Compiled {
                      "a run");
     }
     Library::check(library_.dnnl_stream_wait(frame->stream.get()), "a run");
-    give_back(std::move(frame));
+    frames_.give(std::move(frame));
   }
 
  private:
-  struct Kept {
-    std::string dtype;
-    std::vector<int64_t> shape;
-    sluice_offload_type type;
-  };
-  void keep_type(const sluice_offload_type& type) {
-    types_.push_back(std::make_unique<Kept>(Kept{type.dtype, {type.shape, type.shape + type.rank}, type}));
-    Kept& kept = *types_.back();
-    kept.type.size = sizeof kept.type;
-    kept.type.dtype = kept.dtype.c_str();
-    kept.type.shape = kept.shape.data();
-  }
-
   bool is_output(Id id) const { return std::find(outputs_.begin(), outputs_.end(), id) != outputs_.end(); }
 
   // A partition is compiled when it is known how all lies that it reads.
@@ -200,16 +188,11 @@ class Compiled {
   }
 
   std::unique_ptr<Frame> take_frame() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (!frames_.empty()) {
-        std::unique_ptr<Frame> frame = std::move(frames_.back());
-        frames_.pop_back();
-        return frame;
-      }
-    }
+    return frames_.take([this] { return new_frame(); });
+  }
+  std::unique_ptr<Frame> new_frame() const {
     auto frame = std::make_unique<Frame>();
-    frame->memory.reset(std::aligned_alloc(kAlignment, bytes_));
+    frame->memory = owned(std::aligned_alloc(kAlignment, bytes_), std::free);
     if (frame->memory == nullptr) throw std::runtime_error("no memory for " + std::to_string(bytes_) + " bytes");
     dnnl_stream_t stream = nullptr;
     Library::check(library_.dnnl_stream_create(&stream, library_.engine(), dnnl_stream_default_flags), "a stream");
@@ -219,10 +202,6 @@ class Compiled {
       frame->outputs.push_back(tensors(p.outputs, *frame));
     }
     return frame;
-  }
-  void give_back(std::unique_ptr<Frame> frame) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    frames_.push_back(std::move(frame));
   }
 
   std::vector<Tensor> tensors(const std::vector<Logical>& ports, const Frame& frame) const {
@@ -258,19 +237,13 @@ class Compiled {
   const int threads_;
   size_t inputs_ = 0;
   std::vector<Id> outputs_;
-  std::vector<std::unique_ptr<Kept>> types_;
+  std::vector<std::unique_ptr<adapter::Type>> types_;
   std::vector<Partition> partitions_;  // in an order in which they can run
   std::map<Id, Logical> known_;
   std::map<Id, size_t> places_;  // of values between partitions, in a frame's memory
   size_t bytes_ = 0;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Frame>> frames_;  // that nobody runs in; goes before the partitions
+  adapter::Spares<std::unique_ptr<Frame>> frames_;  // go before the partitions
 };
-
-dnnl_fpmath_mode_t precision_of(const sluice_offload_graph& graph) {
-  std::map<std::string, std::string> none;
-  return adapter::options(graph, {"fp32", "bf16"}, none) == "bf16" ? dnnl_fpmath_mode_bf16 : dnnl_fpmath_mode_strict;
-}
 
 // The node in words: nodes with the same words have the same answer.
 std::string words_of(const sluice_offload_graph& one) {
@@ -287,31 +260,12 @@ std::string words_of(const sluice_offload_graph& one) {
   return words;
 }
 
-// Compiling it says whether oneDNN has code for it.
 const char* supports(const sluice_offload_graph* one) {
-  static adapter::Answers answers;
-  return answers.of(words_of(*one), [&] { Compiled(*one, dnnl_fpmath_mode_strict); });
+  return adapter::Backend<Compiled>::supports(*one, words_of(*one));
 }
-
-const char* compile(const sluice_offload_graph* cluster, void** handle) {
-  return guarded([&] { *handle = new Compiled(*cluster, precision_of(*cluster)); });
-}
-
-const sluice_offload_type* output_type(void* handle, size_t output) {
-  return static_cast<Compiled*>(handle)->output_type(output);
-}
-
-const char* run(void* handle, const void* const* inputs, void* const* outputs) {
-  return guarded([&] { static_cast<Compiled*>(handle)->run(inputs, outputs); });
-}
-
-void destroy(void* handle) { delete static_cast<Compiled*>(handle); }
 
 }  // namespace
 
 extern "C" const sluice_offload_backend* sluice_offload(void) {
-  static const sluice_offload_backend backend = {
-      SLUICE_OFFLOAD_ABI, sizeof backend, "onednn_graph", "1", SLUICE_OFFLOAD_CONSTANTS,
-      supports,           compile,        output_type,    run, destroy};
-  return &backend;
+  return adapter::Backend<Compiled>::of("onednn_graph", "1", SLUICE_OFFLOAD_CONSTANTS, supports);
 }

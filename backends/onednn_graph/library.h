@@ -3,7 +3,6 @@
 // them.
 #include <oneapi/dnnl/dnnl_graph.h>
 
-#include <memory>
 #include <string>
 #include <type_traits>
 
@@ -20,7 +19,7 @@ inline constexpr int kOwnSymbols = RTLD_LOCAL | RTLD_DEEPBIND;
 
 // Its functions keep their names.
 class Library {
-  const adapter::Library library_ = adapter::library("SLUICE_ONEDNN_LIBRARY", {"libdnnl.so.3"},
+  const adapter::Library library_ = adapter::library("SLUICE_ONEDNN_LIBRARY", {"libdnnl.so.3"}, "oneDNN 3 with graphs",
                                                      "install oneDNN 3, or name its libdnnl.so.3", kOwnSymbols);
 
  public:
@@ -30,48 +29,45 @@ class Library {
     return *library;
   }
 
-#define SLUICE_OF_ONEDNN(name) \
-  decltype(&::name) const name = reinterpret_cast<decltype(&::name)>(library_.symbol(#name, "oneDNN 3 with graphs"))
-  SLUICE_OF_ONEDNN(dnnl_engine_create);
-  SLUICE_OF_ONEDNN(dnnl_stream_create);
-  SLUICE_OF_ONEDNN(dnnl_stream_wait);
-  SLUICE_OF_ONEDNN(dnnl_stream_destroy);
-  SLUICE_OF_ONEDNN(dnnl_graph_graph_create_with_fpmath_mode);
-  SLUICE_OF_ONEDNN(dnnl_graph_graph_destroy);
-  SLUICE_OF_ONEDNN(dnnl_graph_graph_finalize);
-  SLUICE_OF_ONEDNN(dnnl_graph_graph_filter);
-  SLUICE_OF_ONEDNN(dnnl_graph_graph_get_partition_num);
-  SLUICE_OF_ONEDNN(dnnl_graph_graph_get_partitions);
-  SLUICE_OF_ONEDNN(dnnl_graph_add_op);
-  SLUICE_OF_ONEDNN(dnnl_graph_op_create);
-  SLUICE_OF_ONEDNN(dnnl_graph_op_destroy);
-  SLUICE_OF_ONEDNN(dnnl_graph_op_add_input);
-  SLUICE_OF_ONEDNN(dnnl_graph_op_add_output);
-  SLUICE_OF_ONEDNN(dnnl_graph_op_set_attr_f32);
-  SLUICE_OF_ONEDNN(dnnl_graph_op_set_attr_bool);
-  SLUICE_OF_ONEDNN(dnnl_graph_op_set_attr_s64);
-  SLUICE_OF_ONEDNN(dnnl_graph_op_set_attr_str);
-  SLUICE_OF_ONEDNN(dnnl_graph_logical_tensor_init_with_dims);
-  SLUICE_OF_ONEDNN(dnnl_graph_logical_tensor_get_mem_size);
-  SLUICE_OF_ONEDNN(dnnl_graph_partition_destroy);
-  SLUICE_OF_ONEDNN(dnnl_graph_partition_is_supported);
-  SLUICE_OF_ONEDNN(dnnl_graph_partition_get_op_num);
-  SLUICE_OF_ONEDNN(dnnl_graph_partition_get_ops);
-  SLUICE_OF_ONEDNN(dnnl_graph_partition_get_input_ports_num);
-  SLUICE_OF_ONEDNN(dnnl_graph_partition_get_input_ports);
-  SLUICE_OF_ONEDNN(dnnl_graph_partition_get_output_ports_num);
-  SLUICE_OF_ONEDNN(dnnl_graph_partition_get_output_ports);
-  SLUICE_OF_ONEDNN(dnnl_graph_partition_compile);
-  SLUICE_OF_ONEDNN(dnnl_graph_compiled_partition_create);
-  SLUICE_OF_ONEDNN(dnnl_graph_compiled_partition_destroy);
-  SLUICE_OF_ONEDNN(dnnl_graph_compiled_partition_execute);
-  SLUICE_OF_ONEDNN(dnnl_graph_compiled_partition_query_logical_tensor);
-  SLUICE_OF_ONEDNN(dnnl_graph_tensor_create);
-  SLUICE_OF_ONEDNN(dnnl_graph_tensor_destroy);
-  SLUICE_OF_ONEDNN(dnnl_graph_tensor_set_data_handle);
-  SLUICE_OF_ONEDNN(dnnl_graph_set_constant_tensor_cache);
-  SLUICE_OF_ONEDNN(dnnl_graph_set_compiled_partition_cache_capacity);
-#undef SLUICE_OF_ONEDNN
+  SLUICE_ADAPTED(dnnl_engine_create);
+  SLUICE_ADAPTED(dnnl_stream_create);
+  SLUICE_ADAPTED(dnnl_stream_wait);
+  SLUICE_ADAPTED(dnnl_stream_destroy);
+  SLUICE_ADAPTED(dnnl_graph_graph_create_with_fpmath_mode);
+  SLUICE_ADAPTED(dnnl_graph_graph_destroy);
+  SLUICE_ADAPTED(dnnl_graph_graph_finalize);
+  SLUICE_ADAPTED(dnnl_graph_graph_filter);
+  SLUICE_ADAPTED(dnnl_graph_graph_get_partition_num);
+  SLUICE_ADAPTED(dnnl_graph_graph_get_partitions);
+  SLUICE_ADAPTED(dnnl_graph_add_op);
+  SLUICE_ADAPTED(dnnl_graph_op_create);
+  SLUICE_ADAPTED(dnnl_graph_op_destroy);
+  SLUICE_ADAPTED(dnnl_graph_op_add_input);
+  SLUICE_ADAPTED(dnnl_graph_op_add_output);
+  SLUICE_ADAPTED(dnnl_graph_op_set_attr_f32);
+  SLUICE_ADAPTED(dnnl_graph_op_set_attr_bool);
+  SLUICE_ADAPTED(dnnl_graph_op_set_attr_s64);
+  SLUICE_ADAPTED(dnnl_graph_op_set_attr_str);
+  SLUICE_ADAPTED(dnnl_graph_logical_tensor_init_with_dims);
+  SLUICE_ADAPTED(dnnl_graph_logical_tensor_get_mem_size);
+  SLUICE_ADAPTED(dnnl_graph_partition_destroy);
+  SLUICE_ADAPTED(dnnl_graph_partition_is_supported);
+  SLUICE_ADAPTED(dnnl_graph_partition_get_op_num);
+  SLUICE_ADAPTED(dnnl_graph_partition_get_ops);
+  SLUICE_ADAPTED(dnnl_graph_partition_get_input_ports_num);
+  SLUICE_ADAPTED(dnnl_graph_partition_get_input_ports);
+  SLUICE_ADAPTED(dnnl_graph_partition_get_output_ports_num);
+  SLUICE_ADAPTED(dnnl_graph_partition_get_output_ports);
+  SLUICE_ADAPTED(dnnl_graph_partition_compile);
+  SLUICE_ADAPTED(dnnl_graph_compiled_partition_create);
+  SLUICE_ADAPTED(dnnl_graph_compiled_partition_destroy);
+  SLUICE_ADAPTED(dnnl_graph_compiled_partition_execute);
+  SLUICE_ADAPTED(dnnl_graph_compiled_partition_query_logical_tensor);
+  SLUICE_ADAPTED(dnnl_graph_tensor_create);
+  SLUICE_ADAPTED(dnnl_graph_tensor_destroy);
+  SLUICE_ADAPTED(dnnl_graph_tensor_set_data_handle);
+  SLUICE_ADAPTED(dnnl_graph_set_constant_tensor_cache);
+  SLUICE_ADAPTED(dnnl_graph_set_compiled_partition_cache_capacity);
 
   dnnl_engine_t engine() const { return engine_; }
 
@@ -98,17 +94,8 @@ class Library {
   dnnl_engine_t engine_ = nullptr;
 };
 
-// An object of the library, closed by one of its functions.
 template <class Handle>
-struct Closer {
-  dnnl_status_t (*close)(Handle) = nullptr;
-  void operator()(Handle handle) const { close(handle); }
-};
-template <class Handle>
-using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Closer<Handle>>;
-template <class Handle>
-Owned<Handle> owned(Handle handle, dnnl_status_t (*close)(Handle)) {
-  return {handle, Closer<Handle>{close}};
-}
+using Owned = adapter::Owned<std::remove_pointer_t<Handle>, dnnl_status_t>;
+using adapter::owned;
 
 }  // namespace onednn_graph

@@ -48,6 +48,8 @@ def _packages(results: dict[str, Any]) -> list[str]:
         example = {None: "", "": "right"}.get(results["examples"].get(name), "see below")
         lines.append(f"| {name} | {found['version']} | {found['import']} of {found['of']} | {example} | {'; '.join(_why(found['lacking'])[:3])} |")
     wrong = {name: why for name, why in results["examples"].items() if why}
+    if others := sorted(n for n, why in results["examples"].items() if not why and n not in results["packages"]):
+        lines += ["", f"The examples of {', '.join(others[:-1])} and {others[-1]} have torch's results, too."]
     return lines + ([""] if wrong else []) + [f"- The example of {name}: {why}" for name, why in sorted(wrong.items())]
 
 

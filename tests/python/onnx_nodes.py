@@ -1,8 +1,8 @@
 """onnx's own tests of nodes, on Sluice: which pass, which are refused and why, which are wrong.
 
-usage: PYTHONPATH=build/release/python:tests/python .venv/bin/python -m onnx_nodes [--graph] [--peer] [--every N] [--only PART] [--table]
+usage: PYTHONPATH=build/release/python:tests/python .venv/bin/python -m onnx_nodes [--graph] [--peers] [--every N] [--only PART] [--table]
 
---graph: each case also as an nn.Graph, which must give the same or be refused. --peer: ONNX Runtime on the same cases.
+--graph: each case also as an nn.Graph, which must give the same or be refused. --peers: ONNX Runtime and OpenVINO on the same cases.
 --table: the exclusions as docs/onnx.md has them.
 """
 
@@ -16,8 +16,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BESIDE = ROOT / ".venv/onnx"
-if BESIDE.is_dir():
-    sys.path.append(str(BESIDE))
+PAGE = ROOT / "docs/onnx.md"
+for folder in (BESIDE, ROOT / ".venv/openvino"):
+    if folder.is_dir():
+        sys.path.append(str(folder))
 
 # Cases whose expected values are one draw of random numbers, which no definition fixes: their shapes and dtypes count.
 RANDOM = re.compile(r"test_(bernoulli|randomuniformlike|training_dropout(_default)?(_mask)?$)")
@@ -142,6 +144,37 @@ def run_by_peer(case):
     return "pass", ""
 
 
+def run_by_openvino(case):
+    import numpy as np
+    import openvino
+
+    try:
+        core = openvino.Core()
+        model = core.read_model(case.model.SerializeToString())
+        options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
+        compiled = core.compile_model(model, "CPU", options)
+        for inputs, wanted in case.data_sets:
+            said = compiled([np.asarray(v) for v in inputs])
+            why = differs(case, [said[i] for i in range(len(compiled.outputs))], list(wanted))
+            if why:
+                return "wrong", why
+    except Exception as e:  # noqa: BLE001
+        return "refused", type(e).__name__
+    return "pass", ""
+
+
+PEERS = [("ONNX Runtime", run_by_peer), ("OpenVINO", run_by_openvino)]
+
+
+def documented():
+    """What docs/onnx.md says: how many cases there are, how many are right, and {reason: cases} of the others."""
+    text = PAGE.read_text()
+    said = re.search(r"Of the ([\d,]+) tests of nodes that onnx [\d.]+ has, ([\d,]+) are right and none is wrong", text)
+    table = text[said.end():].partition("| why | cases |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (.+?) \| (\d+) \|$", table, re.M)
+    return *(int(number.replace(",", "")) for number in said.groups()), {why: int(n) for why, n in rows}
+
+
 def summary(results):
     return collections.Counter(state for _, state, _ in results)
 
@@ -149,13 +182,13 @@ def summary(results):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--graph", action="store_true")
-    parser.add_argument("--peer", action="store_true")
+    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     failed = False
-    of = [("eager", run)] + [("graph", run_as_graph)] * options.graph + [("ONNX Runtime", run_by_peer)] * options.peer
+    of = [("eager", run)] + [("graph", run_as_graph)] * options.graph + PEERS * options.peers
     chosen = cases(options.every, options.only)
     for name, runner in of:
         start = time.monotonic()
@@ -166,7 +199,7 @@ def main():
         why = collections.Counter(w for _, state, w in results if state == "refused")
         for text, n in why.most_common():
             print(f"| {text} | {n} |" if options.table else f"  refused: {n} {text}")
-        if runner is not run_by_peer:
+        if runner in (run, run_as_graph):
             for case, state, w in results:
                 if state == "wrong":
                     failed = True

@@ -82,6 +82,12 @@ def test_the_tree_passes():
     assert importlib.import_module("check_readmes").check(ROOT) == []
 
 
+def test_what_is_not_implemented_says_what_must_be():
+    bare = [f"{file.relative_to(ROOT)}:{number}" for file in sorted((ROOT / "python/sluice").rglob("*.py"))
+            for number, line in enumerate(file.read_text().splitlines(), 1) if re.search(r"raise NotImplementedError(\(\))?\s*$", line)]
+    assert bare == []
+
+
 COUNTER = """#include "base/mutex.h"
 
 namespace sluice {

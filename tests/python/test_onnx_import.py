@@ -1,5 +1,6 @@
 """Models of ONNX as modules: onnx's own tests of nodes, weights, gradients, graphs, control flow, the backend of onnx's runner."""
 
+import collections
 import subprocess
 
 import numpy as np
@@ -15,6 +16,12 @@ pytestmark = needs_onnx
 if INSTALLED:
     from onnx import helper
 
+# Reasons that docs/onnx.md says in more words.
+SAID = {"an op that Sluice has not": "an op that Sluice has not: of strings, of `ai.onnx.ml`, `ImageDecoder`, `FlexAttention`",
+        "a seed of its own": "a seed of its own (`RandomUniform`, `Bernoulli`): Sluice's generator draws other numbers",
+        "Scan of opset 8": "`Scan` of opset 8"}
+
+
 def node(op, inputs, outputs, **attributes):
     return helper.make_node(op, inputs.split(), outputs.split(), name=attributes.pop("name", f"a_{op}"), **attributes)
 
@@ -26,13 +33,16 @@ def rows(shape, seed=0):
 @pytest.mark.soak
 @pytest.mark.parametrize(("name", "runner"), [("eager", onnx_nodes.run), ("graph", onnx_nodes.run_as_graph)])
 def test_nodes_are_right_or_refused(name, runner, repetitions, count):
-    cases = onnx_nodes.cases(every=repetitions({"eager": 5, "graph": 15}[name], 1))
+    cases = onnx_nodes.cases(every=repetitions({"eager": 1, "graph": 15}[name], 1))
     results = [(case.name, *runner(case)) for case in cases]
     wrong = [(case, why) for case, state, why in results if state == "wrong"]
     passed = sum(state == "pass" for _, state, _ in results)
     count(f"onnx nodes, {name}", passed, f"of {len(results)} right")
     assert not wrong
     assert passed / len(results) > {"eager": 0.82, "graph": 0.6}[name]
+    if name == "eager":  # all cases, so the page's numbers are these
+        refused = collections.Counter(why for _, state, why in results if state == "refused")
+        assert onnx_nodes.documented() == (len(results), passed, {SAID.get(why, why): n for why, n in refused.items()})
 
 
 def mlp():

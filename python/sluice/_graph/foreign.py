@@ -35,7 +35,7 @@ class ForeignOptions:
     _options: dict[str, Any]
 
     def _set(self, name: Any, value: Any) -> None:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _set(); a class with options of backends must define it")
 
     def enable_backend(self, backend: Any, **options: Any) -> None:
         """Has parts of the graph computed by a foreign backend: the path of a library for sluice/offload.h, or the name of one

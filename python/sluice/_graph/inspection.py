@@ -18,11 +18,11 @@ class Inspection:
 
     def _compiled_call(self, what: Any) -> Any:
         """The plans' side; throws where there is none yet."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _compiled_call(); a graph must define it")
 
     def synchronize(self) -> None:
         """Waits for the steps."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no synchronize(); a graph must define it")
 
     @property
     def inputs(self) -> Any:

@@ -28,7 +28,7 @@ class PassOptions:
         self._asked: dict[str, str] = {}  # options that were switched on by name, and the passes that do them
 
     def _set(self, name: Any, value: Any) -> None:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _set(); a class with options of passes must define it")
 
     def disable_pass(self, name: Any) -> None:
         """Skip one compiler pass."""

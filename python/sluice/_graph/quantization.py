@@ -15,7 +15,7 @@ class QuantizationOptions:
     _options: dict[str, Any]
 
     def _set(self, name: Any, value: Any) -> None:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _set(); a class with options of rounding must define it")
 
     def enable_quantization_aware_training(self, mode: bool = True) -> None:
         """Convolutions and linear layers of the graph's modules compute with inputs and weights rounded to 8-bit integers, and gradients

@@ -37,7 +37,7 @@ class Source:
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         """Shapes and dtypes of what read() gives."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no parts(); a source must define it")
 
     def begin(self, coming: Any, policy: str) -> None:
         """Told before the first read(): the ids and keys of all batches to come, for those who make them ahead of time, and what becomes of
@@ -45,7 +45,7 @@ class Source:
 
     def read(self, ids: Any, batch: int) -> list[Any]:
         """The arrays of a batch of these samples, which may be fewer than `batch`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no read(); a source must define it")
 
     def settled(self) -> tuple[Any, list[tuple[int, str]]]:
         """Of the last read(): which of its samples stand in the rows (None: all, in order), and which are bad, with causes."""
@@ -61,7 +61,7 @@ class Source:
 
     def gathered(self, tables: Any, ids: Any, there: Any) -> list[Any]:
         """read() as ops of a plan, whose `tables` have these arrays as tensors: the samples `ids`, zeros where one is not `there`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no gathered(); a source must define it")
 
     def name(self, i: int) -> str:
         """What errors call a sample."""
@@ -69,7 +69,7 @@ class Source:
 
     def sample(self, i: int, key: int = 0) -> Any:
         """A sample for functions of Python; `key` is that of the epoch."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no sample(); a source must define it")
 
 
 def padded(rows: Any, batch: int) -> Any:

@@ -17,7 +17,7 @@ class Constraint:
     event_dim = 0
 
     def check(self, value: Tensor) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no check(); a constraint must define it")
 
     def __repr__(self) -> str:
         name = type(self).__name__.lstrip("_")

@@ -27,7 +27,7 @@ class _LocationScale(Distribution):
     mode = property(lambda self: self.loc)
 
     def _standard(self, shape: Any) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _standard(); a distribution by location and scale must define it")
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)

@@ -167,10 +167,10 @@ class _Several(Transform):
         self.transforms, self.dim = list(tseq), dim
 
     def _parts(self, z: Tensor) -> list[Tensor]:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _parts(); a transform of parts must define it")
 
     def _joined(self, parts: list[Tensor]) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _joined(); a transform of parts must define it")
 
     def _call(self, x: Tensor) -> Tensor:
         return self._joined([t(part) for t, part in zip(self.transforms, self._parts(x))])

@@ -58,14 +58,14 @@ class Transform:
         return x
 
     def _call(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _call(); a transform that is asked for it must define it")
 
     def _inverse(self, y: Tensor) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _inverse(); a transform that is asked for it must define it")
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """log |dy / dx|, without the dims of an event."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no log_abs_det_jacobian(); a transform that is asked for it must define it")
 
     def forward_shape(self, shape: Any) -> Size:
         return Size(shape)

@@ -57,21 +57,21 @@ class SparseTensor:
 
     def _like(self, values: Any) -> Any:
         """The same places with other values."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _like(); a layout must define it")
 
     def _indices_of_all(self) -> Any:
         """(dims, nnz)"""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _indices_of_all(); a layout must define it")
 
     def _moved(self, place: Any, values: Any) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _moved(); a layout must define it")
 
     def to_sparse_coo(self) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no to_sparse_coo(); a layout must define it")
 
     def _as(self, coo: Any) -> Any:
         """A COO tensor in this one's layout."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _as(); a layout must define it")
 
     # Facts
 
@@ -306,7 +306,7 @@ class SparseTensor:
         return self
 
     def __repr__(self) -> str:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no __repr__(); a layout must define it")
 
     def __radd__(self, other: Any) -> Any:
         if isinstance(other, Tensor):

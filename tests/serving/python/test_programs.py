@@ -61,6 +61,7 @@ def words(text):
     (["--model-repository", "{models}", "--enable-tensorrt", "net"], 2, "cmake -DSLUICE_FOREIGN_BACKENDS=NAME=SOURCE"),
     (["--model-store", "{models}", "--enable-openvino", "net"], 2, "--enable-openvino net: the server writes no models of ONNX"),
     (["--model-store", "{models}", "--enable-openvino", "net"], 2, 'sl.load_graph(path, backend="openvino")'),
+    (["--model-store", "{models}", "--enable-openvino", "net"], 2, "sluice-compile MODEL --backend onednn_graph --to bundle"),
     (["--model-repository", "{models}", "--backend", "/no/such/library.so"], 2, "the backend '/no/such/library.so' could not be loaded"),
     (["--model-repository", "{models}", "--memory-limit", "2 elephants"], 2, "--memory-limit: '2 elephants'; it must be a number of bytes"),
     (["--model-repository", "{models}", "--load-model", "net"], 2, "--load-model: it needs --model-control-mode explicit"),

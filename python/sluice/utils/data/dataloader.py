@@ -247,7 +247,7 @@ class _Iterator:
         return batch
 
     def _next(self) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: no _next(); an iterator of batches must define it")
 
     def _check_length(self) -> None:
         expected = len(self._loader)
