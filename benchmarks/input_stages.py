@@ -230,8 +230,8 @@ def followed(kind: str, scratch: str):
 def advice() -> None:
     """Eight plans with what was advised of them: how far the forecast is from what a step then takes, at worst."""
     found = []
-    with tempfile.TemporaryDirectory() as scratch:
-        for kind in MADE:
+    for kind in MADE:
+        with tempfile.TemporaryDirectory() as scratch:  # costs of one kind: functions of all have the same names
             found += followed(kind, scratch)
     errors = [abs(then / told - 1) for _, told, then in found]
     plans = {what: {"forecast_ms": told * 1e3, "measured_ms": then * 1e3} for what, told, then in found}
