@@ -9,6 +9,7 @@
 #include <numeric>
 #include <string>
 
+#include "base/files/data_roots.h"
 #include "base/files/image_call.h"
 #include "base/files/packed_files.h"
 #include "kernels/cpu/families.h"
@@ -30,6 +31,7 @@ class DecodeImages final : public PreparedKernel {
       : op_(q.op),
         formats_(formats),
         call_(formats == ImageFormats::kJpeg ? ImageCall() : ImageCall(q.attrs)),
+        roots_(q.attrs),
         count_(q.outputs[0].shape[0]),
         channels_(static_cast<int>(q.outputs[0].shape[1])),
         height_(q.outputs[0].shape[2]),
@@ -93,7 +95,7 @@ class DecodeImages final : public PreparedKernel {
       if (threads_ == 1) continue;
       sizes[i] = std::max(static_cast<int64_t>(file.content.size()), file.length);
       struct stat facts;
-      if (sizes[i] == 0 && file.there() && ::stat(std::string(file.name).c_str(), &facts) == 0)
+      if (sizes[i] == 0 && file.there() && ::stat(roots_.moved(file.name).c_str(), &facts) == 0)
         sizes[i] = facts.st_size;
     }
     if (threads_ == 1) return;
@@ -121,7 +123,9 @@ class DecodeImages final : public PreparedKernel {
   };
 
   ImageStatus decode(const KernelArgs& args, int64_t i, int worker) const {
-    const PackedFile file = file_of(args, i);
+    PackedFile file = file_of(args, i);
+    const std::string name = roots_.moved(file.name);
+    file.name = name;
     if (!file.there()) {
       std::memset(image(args, i), 0, static_cast<size_t>(image_bytes_));
       return ImageStatus::kAbsent;
@@ -204,6 +208,7 @@ class DecodeImages final : public PreparedKernel {
   const std::string op_;
   const ImageFormats formats_;
   const ImageCall call_;
+  const DataRoots roots_;
   const int64_t count_;
   const int channels_;
   const int64_t height_, width_;
