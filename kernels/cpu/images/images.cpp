@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <utility>
 
+#include "base/core_offer.h"
 #include "base/files/data_roots.h"
 #include "base/files/image_call.h"
 #include "base/files/packed_files.h"
@@ -63,8 +66,7 @@ class DecodeImages final : public PreparedKernel {
     Status first;
     int64_t failed = count_;
     std::mutex mutex;
-    parallel_jobs(threads_, count_, [&](int64_t job, int worker) {
-      const int64_t i = order[job];
+    in_turns(order, [&](int64_t i, int worker) {
       try {
         const ImageStatus got = decode(args, i, worker);
         if (status != nullptr) status[i] = static_cast<uint8_t>(got);
@@ -87,6 +89,25 @@ class DecodeImages final : public PreparedKernel {
   }
 
  private:
+  // make(i, worker) for all images, in their order. Where others wait for cores, they have a turn between images.
+  template <class Make>
+  void in_turns(int64_t* order, const Make& make) const {
+    CoreOffer* const offer = CoreOffer::here();
+    for (int64_t left = count_; left > 0;) {
+      std::atomic<bool> over{false};
+      const int64_t begin_ns = now_ns();
+      parallel_jobs(threads_, left, [&](int64_t job, int worker) {
+        if (job >= threads_ && offer != nullptr) {  // each thread makes one in a turn, at least
+          if (!over.load(std::memory_order_relaxed) && offer->ends_turn(begin_ns)) over = true;
+          if (over.load(std::memory_order_relaxed)) return;
+        }
+        make(std::exchange(order[job], -1), worker);
+      });
+      left = std::remove(order, order + left, int64_t{-1}) - order;
+      if (left > 0) offer->give_way();
+    }
+  }
+
   // Threads end at about the same time where the last images are small ones.
   void largest_first(const KernelArgs& args, int64_t* order, int64_t* sizes) const {
     std::iota(order, order + count_, 0);
