@@ -16,7 +16,7 @@ from common import Side, measure, report, spread, traced_kernels, wanted
 from images import MEAN, STD, photographs
 from input_pipelines import folder_of
 
-RUNG, SIDES = 16, (16, 24, 32, 48, 64, 96, 128, 160, 192, 256)  # images of a step; pixels of a side that are tried
+RUNG, SIDES = 16, (16, 24, 32, 48, 64, 96, 104, 112, 120, 128, 160, 192, 256)  # images of a step; pixels of a side that are tried
 
 
 def files_of(count: int) -> tempfile.TemporaryDirectory:
