@@ -6,6 +6,7 @@
 #include "actors/build.h"
 #include "actors/node.h"
 #include "actors/observer.h"
+#include "base/core_offer.h"
 #include "kernels/kernel.h"
 
 namespace sluice::actors {
@@ -315,6 +316,19 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
     }
   } catch (...) {
     status = Status::from_current_exception();
+  }
+  if (const int64_t waited_ns = CoreOffer::take_waited_ns(); waited_ns != 0) {
+    program.leasing_ns += waited_ns;
+    if (begin_ns != 0) {  // told as if it had waited before it began, so that kernels last as long as they compute
+      run_->trace.add({.stream = run_->plan->actors[actor_].stream,
+                       .actor = actor_,
+                       .step = step,
+                       .begin_ns = begin_ns,
+                       .end_ns = begin_ns + waited_ns,
+                       .wait = true,
+                       .cause = {TraceCause::Kind::kCores, 0}});
+      begin_ns += waited_ns;
+    }
   }
   const size_t done = status.ok() ? runs.size() : now != nullptr ? static_cast<size_t>(now - runs.data()) : 0;
   for (const KernelRun& run : runs.first(done)) {

@@ -39,6 +39,7 @@
 
 #include "actors/message_log.h"
 #include "actors/node.h"
+#include "base/core_offer.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "kernels/worker_threads.h"
@@ -55,6 +56,8 @@ thread_local WakeLater* wake_later = nullptr;
 
 // How often it looks for messages before it does so by the clock: those of streams that take turns come sooner.
 constexpr int kSpins = 60;
+// A kernel that could give its cores back computes so long first.
+constexpr int64_t kTurnNs = 1'000'000;
 // How many messages of its own a stream handles before it looks for others'.
 constexpr int kBatch = 64;
 // Who stands in for a stream fires so many actors: it has messages of its own, and they could have run meanwhile.
@@ -281,6 +284,24 @@ void StreamExecutor::remove_tracer(TraceRings* rings) {
 }
 
 void StreamExecutor::run() {
+  // What its kernels see of its lease.
+  class Offer final : public CoreOffer {
+   public:
+    explicit Offer(StreamExecutor& executor) : CoreOffer(kTurnNs), executor_(executor) {}
+    bool wanted() const override {
+      return executor_.leased_.load(std::memory_order_relaxed) != 0 && executor_.options_.leases->contended();
+    }
+
+   private:
+    int64_t give() override {
+      const int held = executor_.leased_.load(std::memory_order_relaxed);
+      if (held == 0 || standing_in != 0) return 0;
+      executor_.give_up_lease();
+      return executor_.lease(held);
+    }
+    StreamExecutor& executor_;
+  } offer(*this);
+  const CoreOffer::Scope offered(offer);
   int spins = 0;
   clock_.resume();
   while (!stopping_.load(std::memory_order_relaxed)) {

@@ -16,7 +16,7 @@ from common import Side, measure, report, spread, traced_kernels, wanted
 from images import MEAN, STD, photographs
 from input_pipelines import folder_of
 
-RUNG, SIDES = 16, (16, 24, 32, 48, 64, 96, 128, 160, 192, 256)  # images of a step; pixels of a side that are tried
+RUNG, SIDES = 16, (16, 24, 32, 48, 64, 96, 104, 112, 120, 128, 160, 192, 256)  # images of a step; pixels of a side that are tried
 
 
 def files_of(count: int) -> tempfile.TemporaryDirectory:
@@ -230,8 +230,8 @@ def followed(kind: str, scratch: str):
 def advice() -> None:
     """Eight plans with what was advised of them: how far the forecast is from what a step then takes, at worst."""
     found = []
-    with tempfile.TemporaryDirectory() as scratch:
-        for kind in MADE:
+    for kind in MADE:
+        with tempfile.TemporaryDirectory() as scratch:  # costs of one kind: functions of all have the same names
             found += followed(kind, scratch)
     errors = [abs(then / told - 1) for _, told, then in found]
     plans = {what: {"forecast_ms": told * 1e3, "measured_ms": then * 1e3} for what, told, then in found}

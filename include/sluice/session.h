@@ -5,6 +5,7 @@
 //   auto session = sluice::api::Session::load(engine, "out/digits");
 //   std::vector<Tensor> logits = session.run({images});
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -78,6 +79,10 @@ struct SessionOptions {
   // memory is used as it is if it lies at a multiple of 64 bytes and no step writes to it, and is kept; nobody may
   // change it.
   std::vector<NamedTensor> weights = {};
+  // Of a bundle whose plan opens files, as a saved input pipeline does: where they are on this machine. Names that
+  // begin with a folder are looked for in the other one, {"train", "/srv/train"}; "" stands for the folder of relative
+  // names. Throws kValue where the plan opens no files.
+  std::map<std::string, std::string> data_roots = {};
 };
 
 // The options of one step.

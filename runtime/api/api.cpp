@@ -264,8 +264,8 @@ struct Session::Loader {
   static Session load(Engine& engine, const BundleSource& source, SessionOptions options) {
     sluice::SessionOptions o = options_of(options);
     o.arenas = options.arenas.impl_;
-    return Session(std::make_unique<SessionFamily>(
-        SessionFamily::load(inside(engine), source, std::move(o), weights_of(options.weights))));
+    return Session(std::make_unique<SessionFamily>(SessionFamily::load(
+        inside(engine), source, std::move(o), weights_of(options.weights), DataRoots(options.data_roots))));
   }
 };
 

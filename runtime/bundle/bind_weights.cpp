@@ -7,6 +7,7 @@
 #include "plan/pack/ledger.h"
 #include "runtime/bundle/bundle.h"
 #include "runtime/bundle/bundle_source.h"
+#include "runtime/bundle/moved_data.h"
 #include "runtime/extension.h"
 #include "runtime/session/engine.h"
 #include "runtime/session/load_ranks.h"
@@ -77,6 +78,17 @@ void share_constants(Engine& engine, const plan::Plan& plan, VariableBindings& b
   }
 }
 
+// Tells the kernels that open files.
+void find_files_at(plan::Plan& plan, const DataRoots& roots) {
+  bool any = false;
+  for (plan::Kernel& kernel : plan.kernels) {
+    if (kernel.op != "decode_image" && kernel.op != "decode_jpeg") continue;
+    roots.put_into(kernel.attrs);
+    any = true;
+  }
+  SLUICE_CHECK(any, "data_roots: plan '{}' opens no files; must be none", plan.name);
+}
+
 }  // namespace
 
 VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
@@ -98,6 +110,11 @@ Session load_session(Engine& engine, const BundleSource& source, SessionOptions 
 
 Session load_session(Engine& engine, Bundle bundle, const std::string& directory, SessionOptions options,
                      BoundWeights* bound) {
+  return load_session(engine, std::move(bundle), directory, std::move(options), DataRoots(), bound);
+}
+
+Session load_session(Engine& engine, Bundle bundle, const std::string& directory, SessionOptions options,
+                     const DataRoots& roots, BoundWeights* bound) {
   check_extensions(directory, bundle.meta, [&](const std::string& op) {
     return engine.kernels().find(op, DeviceKind::kCpu) != nullptr ||
            std::none_of(bundle.plan.kernels.begin(), bundle.plan.kernels.end(),
@@ -105,6 +122,7 @@ Session load_session(Engine& engine, Bundle bundle, const std::string& directory
   });
   const plan::Plan here = about_file(directory, kPlanFile, [&] {
     if (const PlanCheck check = plan_check) check(bundle.plan);
+    if (!roots.empty()) find_files_at(bundle.plan, roots);  // after the check: no op has such an attribute
     return plan_here(engine, bundle.plan);
   });
   std::map<std::string, const Storage*> sources;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/interrupt.h"
+#include "runtime/bundle/moved_data.h"
 #include "runtime/family/family_bundle.h"
 #include "runtime/family/family_parts.h"
 #include "runtime/session/engine.h"
@@ -144,9 +145,12 @@ SessionFamily::SessionFamily(Session session) : core_(std::make_unique<Core>()) 
 }
 
 SessionFamily SessionFamily::load(Engine& engine, const BundleSource& source, SessionOptions options,
-                                  const Weights& given) {
-  if (!is_family_bundle(source)) return SessionFamily(load_session(engine, source, std::move(options), given));
+                                  const Weights& given, const DataRoots& roots) {
   const std::string& directory = source.name();
+  if (!is_family_bundle(source)) {
+    return SessionFamily(
+        load_session(engine, load_bundle(source, engine.allocator({}), given), directory, std::move(options), roots));
+  }
   FamilyBundle bundle = load_family_bundle(source, engine.allocator({}), given);
   auto core = std::make_unique<Core>();
   const size_t n = bundle.members.size();
@@ -169,7 +173,7 @@ SessionFamily SessionFamily::load(Engine& engine, const BundleSource& source, Se
   for (const size_t m : order) {
     Bundle& member = bundle.members[m];
     member.meta = bundle.meta;
-    members[m] = load_session(engine, std::move(member), member_directory(directory, m), options, &bound);
+    members[m] = load_session(engine, std::move(member), member_directory(directory, m), options, roots, &bound);
     about_file(directory, kFamilyFile, [&] {
       const auto named = [](const std::vector<PortInfo>& ports) {
         std::vector<plan::NamedType> types;

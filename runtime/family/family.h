@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files/data_roots.h"
 #include "plan/family/family.h"
 #include "runtime/bundle/bundle_source.h"
 #include "runtime/family/family_trace.h"
@@ -42,9 +43,9 @@ class FamilyStep {
 // Thread safety: as Session's.
 class SessionFamily {
  public:
-  // Throws as load_session() does.
+  // Throws as load_session() does. roots: where files of plans lie here.
   static SessionFamily load(Engine& engine, const BundleSource& source, SessionOptions options = {},
-                            const Weights& given = {});
+                            const Weights& given = {}, const DataRoots& roots = {});
   // Makes a family of a plan alone.
   explicit SessionFamily(Session session);
   ~SessionFamily();

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "plan/plan.h"
+#include "streams/cuda/near_node.h"
 
 namespace sluice::cuda {
 namespace {
@@ -44,6 +45,9 @@ static_assert(sizeof(LateFailure) == 40 && offsetof(LateFailure, values) == 8 &&
               "as the code above has it");
 
 constexpr size_t kWordsPerPage = 128;
+
+// CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, which older headers do not name.
+constexpr auto kNodeOfHost = static_cast<CUdevice_attribute>(134);
 
 // After these the driver refuses all further work in the context.
 bool is_sticky(CUresult result) {
@@ -197,6 +201,9 @@ void* CudaContext::allocate_pinned(uint64_t bytes) {
     pinned_bytes_ += bytes;
   }
   const CurrentContext current(*this);
+  int node = kNoNode;
+  if (driver.cuDeviceGetAttribute(&node, kNodeOfHost, device_) != CUDA_SUCCESS) node = kNoNode;  // an older driver
+  const NearNode near(node);
   void* data = nullptr;
   const CUresult result =
       driver.cuMemHostAlloc(&data, std::max<uint64_t>(bytes, plan::kAlignment), CU_MEMHOSTALLOC_PORTABLE);

@@ -1,5 +1,6 @@
 // A CUDA device's additions to the conformance suite: limits of memory, poison, nothing left behind.
 #include <gmock/gmock.h>
+#include <linux/mempolicy.h>
 
 #include "conformance/fixture.h"
 #include "cuda/fake_driver/fake_driver.h"
@@ -34,6 +35,48 @@ TEST_P(CudaDevice, PinnedMemoryHasAQuota) {
       "batch or lower quotas");
   small->deallocate(pinned, most, 4000);
   small->deallocate(pinned, small->allocate(pinned, 100), 100);
+}
+
+// On a machine of two nodes, which is the fake driver's, as are the system calls that ask for one.
+TEST_P(CudaDevice, PinnedMemoryLiesNextToTheDevice) {  // ACT-21
+  const auto node_of = [](const char* name) {
+    const auto device = make_device(parse_device(name), {.cores = 1});
+    const plan::Space pinned{plan::SpaceKind::kPinned, parse_device(name)};
+    void* const data = device->allocate(pinned, 1 << 16);
+    const int node = fake_cuda::node_of(data);
+    device->deallocate(pinned, data, 1 << 16);
+    return node;
+  };
+  const auto wish = [] {
+    int mode = -1;
+    unsigned long nodes[1] = {};
+    EXPECT_TRUE(fake_cuda::get_policy(&mode, nodes, 8 * sizeof(nodes)));
+    return std::pair<int, unsigned long>(mode, nodes[0]);
+  };
+  const std::pair<int, unsigned long> none(MPOL_DEFAULT, 0), interleaved(MPOL_INTERLEAVE, 3);
+  fake_cuda::set_nodes({1, 0});
+  EXPECT_EQ(node_of("cuda:0"), 1);
+  EXPECT_EQ(node_of("cuda:1"), 0);
+  EXPECT_EQ(wish(), none);  // a wish of the thread's own is as it was
+  ASSERT_TRUE(fake_cuda::set_policy(interleaved.first, &interleaved.second, 8 * sizeof(unsigned long)));
+  EXPECT_EQ(node_of("cuda:0"), 1);
+  EXPECT_EQ(wish(), interleaved);
+  ASSERT_TRUE(fake_cuda::set_policy(MPOL_DEFAULT, nullptr, 0));
+  fake_cuda::set_nodes({1});
+  EXPECT_EQ(node_of("cuda:1"), 0);  // of which the driver says nothing: where the thread is
+  fake_cuda::set_nodes({});
+  EXPECT_EQ(node_of("cuda:0"), 0);  // a machine without nodes, whose driver knows nothing of them
+}
+
+TEST_P(CudaDevice, PinnedMemoryIsThereWhereTheSystemRefusesToSayWhere) {
+  fake_cuda::set_nodes({1});
+  fake_cuda::refuse_policies(true);
+  const plan::Space pinned{plan::SpaceKind::kPinned, id()};
+  void* const data = device().allocate(pinned, 4096);
+  EXPECT_EQ(fake_cuda::node_of(data), 0);
+  device().deallocate(pinned, data, 4096);
+  fake_cuda::refuse_policies(false);
+  fake_cuda::set_nodes({});
 }
 
 TEST_P(CudaDevice, TellsItsMemoryFromOthers) {

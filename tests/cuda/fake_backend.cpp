@@ -1,5 +1,6 @@
 // A CUDA backend for tests, in place of libsluice_cuda.so: the same devices and streams on the fake driver, and every
-// kernel of the cpu as a kernel of cuda. An exception of such a kernel is a failure that a running kernel finds.
+// kernel of the cpu as a kernel of cuda. An exception of such a kernel is a failure that a running kernel finds. The
+// nodes of the machine are those of the fake driver's.
 #include <cstring>
 #include <mutex>
 
@@ -7,6 +8,7 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "streams/backend.h"
 #include "streams/cuda/cuda_device.h"
+#include "streams/cuda/near_node.h"
 
 namespace sluice::cuda {
 namespace {
@@ -127,6 +129,8 @@ extern "C" __attribute__((visibility("default"))) const sluice::Backend* sluice_
   static const sluice::Backend backend{
       SLUICE_BACKEND_ABI, "cuda",
       [](const sluice::DeviceId& id, const sluice::DeviceOptions& options) -> std::unique_ptr<sluice::Device> {
+        static constexpr sluice::cuda::NodeCalls kNodes{fake_cuda::get_policy, fake_cuda::set_policy};
+        sluice::cuda::use_node_calls(&kNodes);
         return std::make_unique<sluice::cuda::CudaDevice>(id, options);
       },
       sluice::cuda::add_kernels, sluice::cuda::nccl_collectives()};

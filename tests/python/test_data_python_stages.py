@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -39,6 +40,23 @@ def test_batches_come_in_order_whatever_their_functions_take():
     want = plain(samples().shuffle().map(busy).repeat(2).batch(5))
     for workers in (1, 3):
         assert plain(samples().shuffle().map(busy, workers=workers, timeout=LIMIT).repeat(2).batch(5)) == want
+
+
+def test_batches_are_stacked_where_they_are_handed_over():
+    """A worker's batch lies in shared memory from the beginning: nothing copies it there."""
+    from sluice.utils.data import _worker, collate
+
+    memory, sample = _worker.Memory(), np.arange(1 << 17, dtype=np.uint16)
+    with collate.outputs(memory.output):
+        for _ in range(3):
+            batch = [collate.stacked([sample + k for k in range(8)]), collate.stacked([sample[:2]] * 8)]
+            packed, places = memory.pack(batch)
+            assert places == [(0, 0, 8 * sample.nbytes)]  # the other array is small, and part of the message
+            got = pickle.loads(packed, buffers=[memoryview(memory._segments[0].buffer()).cast("B")[:8 * sample.nbytes]])
+            assert (got[0] == np.stack([sample + k for k in range(8)])).all() and (got[1] == sample[:2]).all()
+            del batch, got
+            memory.give_back([0])
+    assert len(memory.new) == 1
 
 
 def failing(sample):

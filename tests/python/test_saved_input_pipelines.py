@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import shutil
 import subprocess
 import tarfile
 
@@ -49,6 +50,12 @@ def digest_of(batches):
 
 def run(bundle, *options):
     return subprocess.run([find_tool("sluice-run"), bundle, *options], capture_output=True, text=True, check=True).stdout
+
+
+def failing(bundle, *options):
+    done = subprocess.run([find_tool("sluice-run"), bundle, *options], capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
 
 
 def same(a, b):
@@ -116,6 +123,31 @@ def test_a_saved_pipeline_goes_on_where_it_stood_without_python(folder, tmp_path
     assert digests == {digest_of(got)}
     run(tmp_path / "input", "--steps=10", "--hash", f"--output=output1=@{tmp_path / 'labels.npy'}")  # of the last step
     assert (np.load(tmp_path / "labels.npy") == got[-1][1].numpy()).all()
+
+
+@pytest.mark.parametrize("source", ["images", "tar"])
+def test_files_may_lie_elsewhere_than_where_the_plan_was_made(folder, tmp_path, monkeypatch, source):
+    here, there, bundle = tmp_path / "here", tmp_path / "there", tmp_path / "input"
+    shutil.copytree(folder, here)
+    monkeypatch.chdir(tmp_path)
+    for root in (here, "here"):  # names that are absolute, and relative ones
+        pipeline = data.images(f"{root}/files") if source == "images" else data.tar(f"{root}/train.tar")
+        sl.save(decoded(pipeline.shuffle().repeat()), bundle)
+        wanted = run(bundle, "--steps=5", "--hash")
+        here.rename(there)
+        assert run(bundle, "--steps=5", "--hash", f"--data-root={root}={there}") == wanted
+        assert f"{root}/" in failing(bundle)
+        assert f"{tmp_path}/nowhere/" in failing(bundle, f"--data-root={root}={tmp_path}/nowhere")
+        there.rename(here)
+    monkeypatch.chdir(folder)
+    assert run(bundle, "--steps=5", "--hash", f"--data-root=={tmp_path}") == wanted
+
+
+def test_folders_of_files_that_say_nothing_are_errors(tmp_path):
+    sl.save(data.arrays(np.arange(10)).batch(5), tmp_path / "input")
+    assert "data_roots: plan 'input' opens no files; must be none" in failing(tmp_path / "input", "--data-root=a=b")
+    assert "data_roots: 'a' is to be found in ''; must be a folder" in failing(tmp_path / "input", "--data-root=a=")
+    assert "--data-root a: must be FOLDER=FOLDER" in failing(tmp_path / "input", "--data-root=a")
 
 
 def test_broken_images_are_replaced_without_python(folder, tmp_path):

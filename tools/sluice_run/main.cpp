@@ -42,7 +42,7 @@ constexpr const char* kAbout =
 struct Arguments {
   std::string bundle;
   run::InputArguments input;
-  std::vector<std::string> outputs, expected, extensions, backends;
+  std::vector<std::string> outputs, expected, extensions, backends, data_roots;
   double tolerance = 1e-5;
   int cores = 0;
   int64_t steps = 1;
@@ -58,6 +58,16 @@ void print_ports(const char* what, const std::vector<api::Port>& ports) {
 void load_code(api::Engine& engine, const Arguments& args) {
   for (const std::string& path : args.backends) engine.load_backend(path);
   for (const std::string& path : args.extensions) engine.load_extension(path);
+}
+
+api::SessionOptions session_options(const Arguments& args) {
+  api::SessionOptions options;
+  for (const std::string& root : args.data_roots) {
+    const size_t equals = root.find('=');
+    SLUICE_CHECK(equals != std::string::npos, "--data-root {}: must be FOLDER=FOLDER", root);
+    options.data_roots[root.substr(0, equals)] = root.substr(equals + 1);
+  }
+  return options;
 }
 
 void print_info(const Arguments& args) {
@@ -101,7 +111,7 @@ Ran run_steps(const Arguments& args, bool audited) {
                       .replay_messages = args.replay,
                       .shuffle_messages = args.shuffle});
   load_code(engine, args);
-  api::Session session = api::Session::load(engine, args.bundle);
+  api::Session session = api::Session::load(engine, args.bundle, session_options(args));
   const std::map<size_t, std::string> files = run::by_port(session.outputs(), args.outputs, "--output");
   const std::vector<api::Tensor> inputs = run::make_inputs(session.inputs(), args.input);
   Ran ran{run::ResultDigest(args.steps), {}, {}};
@@ -216,7 +226,7 @@ int run_capture(const Arguments& args) {
                       .replay_messages = args.replay,
                       .shuffle_messages = args.shuffle});
   load_code(engine, args);
-  api::Session session = api::Session::load(engine, capture.bundle());
+  api::Session session = api::Session::load(engine, capture.bundle(), session_options(args));
   run::ResultDigest all(capture.steps());
   int64_t differ = 0, first = -1;
   for (int64_t step = 0; step < capture.steps(); ++step) {
@@ -238,11 +248,10 @@ int run_capture(const Arguments& args) {
 void check_options_of_capture(const Arguments& args) {
   const bool given = !args.input.inputs.empty() || !args.input.dims.empty() || !args.input.fill.empty() ||
                      !args.outputs.empty() || !args.expected.empty() || args.steps != 1;
-  SLUICE_CHECK(
-      !given && args.audit.empty() && args.capture.empty() && !args.info,
-      "{}: this is a capture, which has its inputs and steps; only --cores, --hash, --quiet, --record, --replay, "
-      "--shuffle, --extension and --backend go with it. {}/bundle is its bundle",
-      args.bundle, args.bundle);
+  SLUICE_CHECK(!given && args.audit.empty() && args.capture.empty() && !args.info,
+               "{}: this is a capture, which has its inputs and steps; only --cores, --data-root, --hash, --quiet, "
+               "--record, --replay, --shuffle, --extension and --backend go with it. {}/bundle is its bundle",
+               args.bundle, args.bundle);
 }
 
 void add_run_options(CLI::App& app, Arguments& args) {
@@ -271,7 +280,13 @@ void add_run_options(CLI::App& app, Arguments& args) {
       ->excludes(replay);
   app.add_option("--capture", args.capture, "FOLDER: write what runs the same steps again, alone: sluice-run FOLDER")
       ->excludes(replay);
-  app.add_option("--audit", args.audit, "FILE.json: write what was run, on what, and digests of all results");
+  CLI::Option* const audit =
+      app.add_option("--audit", args.audit, "FILE.json: write what was run, on what, and digests of all results");
+  app.add_option(
+         "--data-root", args.data_roots,
+         "FOLDER=FOLDER: files whose names begin with the first are in the second; =FOLDER: those of relative names")
+      ->take_all()
+      ->excludes(audit);
 }
 
 }  // namespace

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <utility>
 
+#include "base/core_offer.h"
+#include "base/files/data_roots.h"
 #include "base/files/image_call.h"
 #include "base/files/packed_files.h"
 #include "kernels/cpu/families.h"
@@ -30,6 +34,7 @@ class DecodeImages final : public PreparedKernel {
       : op_(q.op),
         formats_(formats),
         call_(formats == ImageFormats::kJpeg ? ImageCall() : ImageCall(q.attrs)),
+        roots_(q.attrs),
         count_(q.outputs[0].shape[0]),
         channels_(static_cast<int>(q.outputs[0].shape[1])),
         height_(q.outputs[0].shape[2]),
@@ -61,8 +66,7 @@ class DecodeImages final : public PreparedKernel {
     Status first;
     int64_t failed = count_;
     std::mutex mutex;
-    parallel_jobs(threads_, count_, [&](int64_t job, int worker) {
-      const int64_t i = order[job];
+    in_turns(order, [&](int64_t i, int worker) {
       try {
         const ImageStatus got = decode(args, i, worker);
         if (status != nullptr) status[i] = static_cast<uint8_t>(got);
@@ -85,6 +89,25 @@ class DecodeImages final : public PreparedKernel {
   }
 
  private:
+  // make(i, worker) for all images, in their order. Where others wait for cores, they have a turn between images.
+  template <class Make>
+  void in_turns(int64_t* order, const Make& make) const {
+    CoreOffer* const offer = CoreOffer::here();
+    for (int64_t left = count_; left > 0;) {
+      std::atomic<bool> over{false};
+      const int64_t begin_ns = now_ns();
+      parallel_jobs(threads_, left, [&](int64_t job, int worker) {
+        if (job >= threads_ && offer != nullptr) {  // each thread makes one in a turn, at least
+          if (!over.load(std::memory_order_relaxed) && offer->ends_turn(begin_ns)) over = true;
+          if (over.load(std::memory_order_relaxed)) return;
+        }
+        make(std::exchange(order[job], -1), worker);
+      });
+      left = std::remove(order, order + left, int64_t{-1}) - order;
+      if (left > 0) offer->give_way();
+    }
+  }
+
   // Threads end at about the same time where the last images are small ones.
   void largest_first(const KernelArgs& args, int64_t* order, int64_t* sizes) const {
     std::iota(order, order + count_, 0);
@@ -93,7 +116,7 @@ class DecodeImages final : public PreparedKernel {
       if (threads_ == 1) continue;
       sizes[i] = std::max(static_cast<int64_t>(file.content.size()), file.length);
       struct stat facts;
-      if (sizes[i] == 0 && file.there() && ::stat(std::string(file.name).c_str(), &facts) == 0)
+      if (sizes[i] == 0 && file.there() && ::stat(roots_.moved(file.name).c_str(), &facts) == 0)
         sizes[i] = facts.st_size;
     }
     if (threads_ == 1) return;
@@ -121,7 +144,9 @@ class DecodeImages final : public PreparedKernel {
   };
 
   ImageStatus decode(const KernelArgs& args, int64_t i, int worker) const {
-    const PackedFile file = file_of(args, i);
+    PackedFile file = file_of(args, i);
+    const std::string name = roots_.moved(file.name);
+    file.name = name;
     if (!file.there()) {
       std::memset(image(args, i), 0, static_cast<size_t>(image_bytes_));
       return ImageStatus::kAbsent;
@@ -204,6 +229,7 @@ class DecodeImages final : public PreparedKernel {
   const std::string op_;
   const ImageFormats formats_;
   const ImageCall call_;
+  const DataRoots roots_;
   const int64_t count_;
   const int channels_;
   const int64_t height_, width_;

@@ -17,6 +17,7 @@ import numpy as np
 from sluice._C import Tensor
 from sluice.data._sources import Source, dtype_of, padded
 from sluice.data._tuning import START_SECONDS, Spent, own_bytes
+from sluice.utils.data.collate import stacked
 
 _TRIED = 10  # samples that are asked what samples are like
 _program_ends = threading.Event()
@@ -127,7 +128,7 @@ class _Maker:
         """Arrays with a row for each sample, which sample stands in each row, which are bad, with causes, and what was spent."""
         bad = [(k, sample.cause) for k, sample in enumerate(samples) if isinstance(sample, _Bad)]
         rows = standing(len(samples), bad, self._policy)
-        arrays = [np.stack(parts) for parts in zip(*(samples[k] for k in rows))]
+        arrays = [stacked(parts) for parts in zip(*(samples[k] for k in rows))]
         return arrays or [np.zeros((0, *shape), dtype) for shape, dtype in self._kinds], rows, bad, self._spent()
 
     def _spent(self) -> Spent:

@@ -6,6 +6,7 @@
 
 #include "cuda/fake_driver/calls.h"
 #include "cuda/fake_driver/modules.h"
+#include "cuda/fake_driver/nodes.h"
 
 using namespace fake_cuda;
 
@@ -121,8 +122,9 @@ FAKE_CUDA_API CUresult cuDeviceTotalMem(size_t* bytes, CUdevice) {
   return CUDA_SUCCESS;
 }
 
-FAKE_CUDA_API CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
-  switch (attribute) {
+FAKE_CUDA_API CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  switch (static_cast<int>(attribute)) {
+    case kNodeOfHost: return node_of_device(device, value);
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; return CUDA_SUCCESS;
     default: return CUDA_ERROR_INVALID_VALUE;
@@ -308,6 +310,7 @@ FAKE_CUDA_API CUresult cuMemHostAlloc(void** data, size_t bytes, unsigned) {
   *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   if (*data == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   call.m.pinned[*data] = bytes;
+  call.m.pinned_node[*data] = preferred_node();
   return CUDA_SUCCESS;
 }
 
@@ -322,6 +325,7 @@ FAKE_CUDA_API CUresult cuMemFreeHost(void* data) {
   if (!who.empty()) call.m.violation(fmt::format("cuMemFreeHost: {} may still be using the memory", who));
   call.m.races.forget(data, block->second);
   call.m.pinned.erase(block);
+  call.m.pinned_node.erase(data);
   std::free(data);
   return CUDA_SUCCESS;
 }

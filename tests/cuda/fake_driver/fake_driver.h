@@ -52,6 +52,15 @@ FAKE_CUDA_API void fail_call(const std::string& function, int nth, CUresult resu
 FAKE_CUDA_API int calls_to_fail();
 // The nth kernel executed from now on breaks its context: every later call on that device returns `result`.
 FAKE_CUDA_API void break_kernel(int nth, CUresult result);
+// The nodes of the machine (NUMA). Devices are attached to one, the first to that of `nodes[0]`; a device that none is
+// said for has none. A thread's memory lies on the node that it prefers, and without a wish on node 0.
+FAKE_CUDA_API void set_nodes(const std::vector<int>& nodes);
+// get_mempolicy(2) and set_mempolicy(2) of that machine, for the calling thread. With no nodes they refuse, and where
+// refuse_policies() says so, as in a container that may not ask.
+FAKE_CUDA_API bool get_policy(int* mode, unsigned long* nodes, unsigned long bits);
+FAKE_CUDA_API bool set_policy(int mode, const unsigned long* nodes, unsigned long bits);
+FAKE_CUDA_API void refuse_policies(bool refuse);
+FAKE_CUDA_API int node_of(const void* pinned);  // on which pinned memory lies; -1: it is not pinned
 // As a new process would: forgets what broke. REQUIRES: nothing of the device is in use.
 FAKE_CUDA_API void repair();
 

@@ -81,6 +81,9 @@ class Machine {
   Races races;
   Clock host;
   std::map<void*, uint64_t> pinned;
+  std::vector<int> nodes;  // of devices
+  bool refuses_policies = false;
+  std::map<const void*, int> pinned_node;          // on which it lies
   std::vector<std::unique_ptr<Context>> contexts;  // per device
   std::vector<std::unique_ptr<StreamState>> streams;
   std::vector<std::unique_ptr<EventState>> events;

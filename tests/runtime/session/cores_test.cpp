@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <latch>
 #include <set>
 
+#include "base/core_offer.h"
 #include "kernels/kernel.h"
 #include "runtime/bundle_fixture.h"
 
@@ -136,6 +138,59 @@ TEST(Cores, KernelsOfALoadedPlanArePreparedForThoseThatThereAre) {
     EXPECT_EQ(threads, expected);
     EXPECT_EQ(cores, expected);
   }
+}
+
+// It has all cores, and offers them between its parts: a kernel of another session has its turn meanwhile. What it
+// waits for them is no part of the time that it takes.
+TEST(Cores, ALongKernelThatOffersItsCoresLetsOthersRunWithinIt) {
+  class Does final : public PreparedKernel {
+   public:
+    explicit Does(std::function<void()> what) : what_(std::move(what)) {}
+    void run(const KernelArgs& args) const override {
+      what_();
+      std::copy_n(static_cast<const float*>(args.inputs[0]), kN, static_cast<float*>(args.outputs[0]));
+    }
+
+   private:
+    const std::function<void()> what_;
+  };
+  Engine engine({.cores = 2});
+  std::latch begun(1);
+  std::atomic<bool> ran{false};
+  bool within = false;
+  const std::map<std::string, std::function<void()>> ops = {
+      {"quick", [&] { ran = true; }}, {"patient", [&] {
+                                         begun.count_down();
+                                         const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+                                         while (!ran && std::chrono::steady_clock::now() < limit) {
+                                           if (CoreOffer::here()->wanted())
+                                             CoreOffer::here()->give_way();
+                                           else
+                                             std::this_thread::yield();
+                                         }
+                                         within = ran;
+                                       }}};
+  for (const auto& [op, what] : ops)
+    engine.kernels().add(DeviceKind::kCpu, {.op = op, .prepare = [&](const KernelQuery&, const PrepareContext&) {
+                                              return std::make_unique<Does>(what);
+                                            }});
+  Session patient = Session::load(engine, on_cores(2, "patient"), {}, {.trace = true});
+  Session quick = Session::load(engine, on_cores(1, "quick"));
+  StepHandle first = submit(patient, filled(1));
+  begun.wait();
+  StepHandle second = submit(quick, filled(2));
+  EXPECT_EQ(result(second), filled(2));
+  EXPECT_EQ(result(first), filled(1));
+  EXPECT_TRUE(within);
+  const Trace trace = patient.take_trace();
+  const auto kernel = std::find_if(trace.events.begin(), trace.events.end(),
+                                   [](const TraceEvent& event) { return event.kernel == 0 && !event.wait; });
+  ASSERT_NE(kernel, trace.events.end());
+  const auto before = [&](const TraceEvent& event) {
+    return event.wait && event.cause.kind == TraceCause::Kind::kCores && event.actor == kernel->actor &&
+           event.end_ns == kernel->begin_ns && event.begin_ns < event.end_ns;
+  };
+  EXPECT_TRUE(std::any_of(trace.events.begin(), trace.events.end(), before));
 }
 
 TEST(Cores, StreamsKeepToTheProcessorsTheyAreGiven) {

@@ -65,6 +65,16 @@ class Recycled:
         return lent
 
 
+def stacked(arrays: Any) -> Any:
+    """NumPy arrays of one shape and dtype, stacked; a large result lies in the memory of outputs(), where there is some."""
+    first, make = arrays[0], getattr(_memory, "output", None)
+    nbytes = len(arrays) * first.nbytes
+    if make is None or nbytes < _LARGE:
+        return _numpy().stack(arrays)
+    target = make((nbytes,), _C.uint8).numpy().view(first.dtype).reshape(len(arrays), *first.shape)
+    return _numpy().stack(arrays, out=target)
+
+
 def default_convert(data: Any) -> Any:
     """A sample with its arrays as tensors that share their memory: what a loader without batches gives."""
     if isinstance(data, Tensor):
