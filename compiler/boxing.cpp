@@ -32,8 +32,8 @@ class Boxer {
     const Sbp target = effective(to_);
     if (by_collectives()) return met();
     if (const std::optional<Row> middle = between()) {
-      const Shards there = box_row(builder_, type_, shards_, from_, *middle, section_);
-      return box_row(builder_, type_, there, *middle, to_, section_);
+      const Shards halfway = box_row(builder_, type_, shards_, from_, *middle, section_);
+      return box_row(builder_, type_, halfway, *middle, to_, section_);
     }
     if (target.kind == kBroadcast && effective(from_).kind == kPartialSum && to_.size() > 2) return reduced_by_parts();
     Shards result;
