@@ -1,15 +1,18 @@
 """mesh.*: a step of training of a small GPT on ranks of one thread each: data, tensor and pipeline parallel by two, and all three
-on eight ranks, against torch over Gloo; what of the communication is behind computing."""
+on eight ranks, against torch over Gloo; what of the communication is behind computing; plans for up to 4,096 devices on paper."""
 import json
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 
 import numpy as np
 from common import measure, report, spread, wanted
 from data_parallel import Ranks
+
+BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", pathlib.Path(__file__).resolve().parent.parent / "build/release"))
 
 LAYERS, WIDTH, HEADS, LENGTH, VOCABULARY = 4, 256, 8, 64, 512
 BATCH, MICRO = 16, 4  # sequences of a step; micro-batches where there is a pipeline
@@ -243,6 +246,15 @@ def overlap(name, sizes):
            spread(shares) if statistics.median(shares) > 0 else 0.0)
 
 
+def scale(ranks):
+    """Seconds to compile, verify and simulate a plan of classes of ranks."""
+    facts = [json.loads(subprocess.check_output([BUILD / "benchmarks/mesh_scale", str(ranks)])) for _ in range(3)]
+    seconds = [one["total_s"] for one in facts]
+    middle = sorted(facts, key=lambda one: one["total_s"])[1]
+    report(f"mesh.scale.{ranks}", middle["total_s"], None, "none", "s to compile, verify and simulate", len(facts), spread(seconds),
+           **{key: middle[key] for key in ("compile_s", "verify_s", "simulate_s", "peak_mb", "kernels", "step_ms")})
+
+
 if __name__ == "__main__":
     peers = {"dp2": "torch DDP, gloo", "tp2": "torch DTensor, gloo", "pp2": "torch Schedule1F1B, gloo",
              "2x2x2": "torch Schedule1F1B with DTensor, gloo"}
@@ -251,3 +263,6 @@ if __name__ == "__main__":
             compare(case, sizes, peers[case])
         if wanted(f"mesh.{case}.overlap") and case in ("dp2", "2x2x2"):
             overlap(case, sizes)
+    for ranks in (8, 64, 512, 4096):
+        if wanted(f"mesh.scale.{ranks}"):
+            scale(ranks)

@@ -4,6 +4,8 @@
 
 #include "compiler/boxing_path.h"
 #include "compiler/collectives.h"
+#include "compiler/rank_classes.h"
+#include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
@@ -18,37 +20,68 @@ Sbp effective(const Row& row) { return row.size() == 1 ? Sbp::broadcast() : row.
 bool is_row(const Spread& spread) { return spread.sbp.size() == 1; }
 Row row_of(const Spread& spread) { return {spread.devices, spread.sbp[0]}; }
 
+constexpr int kFew = 8;  // parts that are added up by a node each, which may become a part of others
+
 class Boxer {
  public:
-  Boxer(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Row& from, const Row& to)
-      : builder_(builder), type_(type), shards_(shards), from_(from), to_(to) {}
+  Boxer(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Row& from, const Row& to,
+        const Section* section)
+      : builder_(builder), type_(type), shards_(shards), from_(from), to_(to), section_(section) {}
 
   Shards run() {
     const Sbp target = effective(to_);
     if (by_collectives()) return met();
+    if (const std::optional<Row> middle = between()) {
+      const Shards halfway = box_row(builder_, type_, shards_, from_, *middle, section_);
+      return box_row(builder_, type_, halfway, *middle, to_, section_);
+    }
     if (target.kind == kBroadcast && effective(from_).kind == kPartialSum && to_.size() > 2) return reduced_by_parts();
     Shards result;
     for (int t = 0; t < to_.size(); ++t) {
+      if (!is_made(to_.devices[t], section_)) {
+        result.emplace_back();
+        continue;
+      }
       if (target.kind == kSplit) result.push_back(part(t, target.axis));
       if (target.kind == kBroadcast) result.push_back(whole(t));
-      if (target.kind == kPartialSum) result.push_back(t == 0 ? whole(0) : zeros(t));
+      if (target.kind == kPartialSum) result.push_back(section_ ? own_of_sum(t) : t == 0 ? whole(0) : zeros(t));
     }
     return result;
   }
 
  private:
   void at(const std::optional<DeviceId>& device) { builder_.context.placement.device = device; }
+  const Value& shard(int s) const { return there(shards_, s, from_.devices[s]); }
+  // Of shards of one type: one that is there.
+  static const Value& any(const Shards& shards) {
+    return *std::find_if(shards.begin(), shards.end(), [](const Value& v) { return v.defined(); });
+  }
   // The copy that device `t` reads: the next one in turn, unless another lies on it, or on its rank.
   int near(int t) const {
     const int turn = t % from_.size();
     const std::optional<DeviceId>& device = to_.devices[t];
-    const auto distance = [&](int s) {
-      return from_.devices[s] == device ? 0 : rank_of(from_.devices[s]) == rank_of(device) ? 1 : 2;
-    };
+    const auto distance = [&](int s) { return distance_of(from_.devices[s], device, section_); };
     int best = turn;
     for (int s = 0; s < from_.size(); ++s)
       if (distance(s) < distance(best)) best = s;
     return best;
+  }
+
+  // In a section each rank does what the others of its class do, so some conversions take two steps, of which each is
+  // by collectives, or from a rank to the one at its position.
+  std::optional<Row> between() const {
+    const Sbp source = effective(from_), target = effective(to_);
+    if (section_ == nullptr || source.kind == kBroadcast) return {};
+    const bool one_size = from_.size() == to_.size();
+    bool same_ranks = one_size;
+    for (int i = 0; same_ranks && i < to_.size(); ++i)
+      same_ranks = rank_of(from_.devices[i]) == rank_of(to_.devices[i]);
+    if (target.kind == kPartialSum && source != target) return Row{to_.devices, Sbp::broadcast()};
+    if (same_ranks) return {};
+    if (source.kind == kPartialSum)
+      return Row{from_.devices, target.kind == kSplit && one_size ? target : Sbp::broadcast()};
+    if (source == target && one_size) return {};
+    return one_size ? Row{to_.devices, source} : Row{from_.devices, Sbp::broadcast()};
   }
 
   // The same ranks in their order, one device on each, that exchange parts of one size.
@@ -67,7 +100,7 @@ class Boxer {
   Shards met() {
     const Sbp source = effective(from_), target = effective(to_);
     if (target.kind == kSplit) return exchanged(shards_, target.axis);
-    if (source.kind == kSplit) return joined(gathered(from_, shards_), shards_[0].shape(), source.axis);
+    if (source.kind == kSplit) return joined(gathered(from_, shards_), any(shards_).shape(), source.axis);
     const int64_t elements = numel(type_.shape);
     if (to_.size() == 2 || elements % to_.size() != 0) return summed(gathered(from_, shards_), type_.shape);
     const Shards parts = exchanged(reshaped(from_, shards_, {elements}), 0);
@@ -76,18 +109,22 @@ class Boxer {
 
   // All ranks' shards on each, flat, one behind the other.
   Shards gathered(const Row& where, const Shards& shards) {
-    return meet(all_gather_op(), where, reshaped(where, shards, {numel(shards[0].shape())}));
+    return meet(all_gather_op(), where, reshaped(where, shards, {numel(any(shards).shape())}));
   }
 
   // Part t of `axis` of all ranks' shards on the t-th: added up, or side by side.
   Shards exchanged(const Shards& shards, int axis) {
-    Shape part = shards[0].shape();
+    Shape part = any(shards).shape();
     const int64_t length = part[axis] /= to_.size();
     Shards sent;
     for (int s = 0; s < from_.size(); ++s) {
+      if (!shards[s].defined()) {
+        sent.emplace_back();
+        continue;
+      }
       at(from_.devices[s]);
       std::vector<Value> parts;
-      for (int t = 0; t < to_.size(); ++t) {
+      for (int t = 0; t < to_.size() && (axis > 0 || to_.size() <= kFew); ++t) {
         const Value cut = ops::slice_axis(shards[s], axis, t * length, (t + 1) * length);
         parts.push_back(ops::reshape(cut, {numel(part)}));
       }
@@ -101,14 +138,15 @@ class Boxer {
   // devices.
   Shards joined(const Shards& all, Shape part, int axis) {
     Shards result;
-    for (int t = 0; axis > 0 && t < to_.size(); ++t) result.push_back(ops::concat(parts_of(all[t], part, t), axis));
+    for (int t = 0; axis > 0 && t < to_.size(); ++t)
+      result.push_back(all[t].defined() ? ops::concat(parts_of(all[t], part, t), axis) : Value());
     if (axis > 0) return result;
     part[0] *= to_.size();
     return reshaped(to_, all, part);
   }
   Shards summed(const Shards& all, const Shape& part) {
     Shards result;
-    for (int t = 0; t < to_.size(); ++t) result.push_back(sum(parts_of(all[t], part, t), t));
+    for (int t = 0; t < to_.size(); ++t) result.push_back(all[t].defined() ? sum_of(all[t], part, t) : Value());
     return result;
   }
 
@@ -120,7 +158,8 @@ class Boxer {
     Shards result;
     for (int s = 0; s < where.size(); ++s) {
       at(where.devices[s]);
-      result.push_back(builder_.call(op, std::vector{operands[s]}, {ranks, meeting})[0]);
+      result.push_back(operands[s].defined() ? builder_.call(op, std::vector{operands[s]}, {ranks, meeting})[0]
+                                             : Value());
     }
     return result;
   }
@@ -129,9 +168,15 @@ class Boxer {
     Shards result;
     for (int i = 0; i < where.size(); ++i) {
       at(where.devices[i]);
-      result.push_back(ops::reshape(shards[i], shape.vec()));
+      result.push_back(shards[i].defined() ? ops::reshape(shards[i], shape.vec()) : Value());
     }
     return result;
+  }
+  // The sum of the parts of all ranks, in their order.
+  Value sum_of(const Value& all, const Shape& part, int t) {
+    if (from_.size() <= kFew) return sum(parts_of(all, part, t), t);
+    at(to_.devices[t]);
+    return ops::reshape(builder_.call(sum_parts_op(), std::vector{all}, {int64_t{from_.size()}})[0], part.vec());
   }
   // On the t-th device, which is left as the one where nodes are made.
   std::vector<Value> parts_of(const Value& all, const Shape& part, int t) {
@@ -148,7 +193,11 @@ class Boxer {
     int axis = 0;
     while (axis < type_.shape.rank() && type_.shape[axis] < to_.size()) ++axis;
     Shards parts, result;
-    for (int t = 0; t < to_.size(); ++t) parts.push_back(axis < type_.shape.rank() ? part(t, axis) : whole(t));
+    for (int t = 0; t < to_.size(); ++t) {
+      SLUICE_CHECK_KIND(kUnsupported, is_made(to_.devices[t], section_),
+                        "classes of ranks: a sum of {} in {} parts; {}", type_.str(), to_.size(), kWithoutClasses);
+      parts.push_back(axis < type_.shape.rank() ? part(t, axis) : whole(t));
+    }
     if (axis == type_.shape.rank()) return parts;
     for (int t = 0; t < to_.size(); ++t) {
       at(to_.devices[t]);
@@ -162,9 +211,18 @@ class Boxer {
     return ops::zeros(type_.shape, type_.dtype);
   }
 
+  // Of a sum, of which the first device has the whole: that, or zeros. Each device asks which it is.
+  Value own_of_sum(int t) {
+    const Value& copy = shard(near(t));
+    at(to_.devices[t]);
+    const Value first = ops::full({}, t == 0 ? 1 : 0, DType::kBool);
+    return ops::where(first, copy, ops::zeros({}, type_.dtype));
+  }
+
   Value whole(int t) {
     const Sbp source = effective(from_);
-    if (source.kind == kBroadcast) return shards_[near(t)];
+    if (source.kind == kBroadcast) return shard(near(t));
+    for (int s = 0; s < from_.size(); ++s) (void)shard(s);  // all must be there
     if (source.kind == kSplit) {
       at(to_.devices[t]);
       return ops::concat(shards_, source.axis);
@@ -194,10 +252,11 @@ class Boxer {
     return ops::concat(pieces, source.axis);
   }
 
-  Value cut(int shard, int axis, int64_t start, int64_t stop) {
-    if (start == 0 && stop == shards_[shard].shape()[axis]) return shards_[shard];
-    at(from_.devices[shard]);
-    return ops::slice_axis(shards_[shard], axis, start, stop);
+  Value cut(int s, int axis, int64_t start, int64_t stop) {
+    const Value& whole = shard(s);
+    if (start == 0 && stop == whole.shape()[axis]) return whole;
+    at(from_.devices[s]);
+    return ops::slice_axis(whole, axis, start, stop);
   }
 
   Value sum(const std::vector<Value>& terms, int t) {
@@ -212,6 +271,7 @@ class Boxer {
   const Shards& shards_;
   const Row& from_;
   const Row& to_;
+  const Section* const section_;
 };
 
 }  // namespace
@@ -266,21 +326,40 @@ const char* boxing_kind(const Spread& from, const Spread& to) {
   return target == kBroadcast ? "all_gather" : "all_to_all";
 }
 
+bool is_made(const std::optional<DeviceId>& device, const Section* section) {
+  return section == nullptr || section->has(rank_of(device));
+}
+
+int distance_of(const std::optional<DeviceId>& from, const std::optional<DeviceId>& to, const Section* section) {
+  if (from == to) return 0;
+  if (rank_of(from) == rank_of(to)) return 1;
+  return section != nullptr && section->position_of(rank_of(from)) == section->position_of(rank_of(to)) ? 2 : 3;
+}
+
+const Value& there(const Shards& shards, int i, const std::optional<DeviceId>& device) {
+  const Value& shard = shards[static_cast<size_t>(i)];
+  SLUICE_CHECK_KIND(kUnsupported, shard.defined(),
+                    "classes of ranks: a part of rank {} goes to a rank at another position; {}", rank_of(device),
+                    kWithoutClasses);
+  return shard;
+}
+
 Shards box_row(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Row& from,
-               const Row& to) {
+               const Row& to, const Section* section) {
   if (from.devices == to.devices && effective(from) == effective(to)) return shards;
-  return Boxer(builder, type, shards, from, to).run();
+  return Boxer(builder, type, shards, from, to, section).run();
 }
 
 Shards box(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Spread& from,
-           const Spread& to) {
+           const Spread& to, const Section* section, const std::vector<BoxingStep>* path) {
   const bool rows = is_row(from) && is_row(to);
   if (rows && from.devices == to.devices && effective(row_of(from)) == effective(row_of(to))) return shards;
   const graph::NodeContext outer = builder.context;
   builder.context.placement = {};
   if (rows) builder.context.module += fmt::format("{}{}", outer.module.empty() ? "" : "/", boxing_kind(from, to));
   Shards result =
-      rows ? box_row(builder, type, shards, row_of(from), row_of(to)) : box_along_path(builder, type, shards, from, to);
+      rows ? box_row(builder, type, shards, row_of(from), row_of(to), section)
+           : box_along_path(builder, type, shards, from, path ? *path : boxing_path(type, from, to, section), section);
   builder.context = outer;
   return result;
 }

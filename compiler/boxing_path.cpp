@@ -1,9 +1,11 @@
 #include "compiler/boxing_path.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "compiler/rank_classes.h"
 #include "compiler/sbp_infer.h"
 #include "graph/ops/movement.h"
 
@@ -60,6 +62,18 @@ bool fits(const TensorType& type, const MeshShape& mesh, const NdSbp& sbp) {
   return true;
 }
 
+// Is every device's part of one size.
+bool is_even(const TensorType& type, const MeshShape& mesh, const NdSbp& sbp) {
+  std::vector<int64_t> parts(type.shape.begin(), type.shape.end());
+  for (int k = 0; k < sbp.size(); ++k) {
+    if (sbp[k].kind != kSplit) continue;
+    int64_t& size = parts[static_cast<size_t>(sbp[k].axis)];
+    if (size % mesh[static_cast<size_t>(k)] != 0) return false;
+    size /= mesh[static_cast<size_t>(k)];
+  }
+  return true;
+}
+
 // Is one device's part of a value beside another device, or the host memory beside it.
 bool beside(const std::optional<DeviceId>& a, const std::optional<DeviceId>& b, bool host) {
   return host ? rank_of(a) == rank_of(b) : a == b;
@@ -99,8 +113,9 @@ double axis_bytes(const TensorType& type, const Spread& from, int axis, const Sb
 
 class Search {
  public:
-  Search(const TensorType& type, const Spread& from, const Spread& to)
-      : type_(type),
+  Search(const TensorType& type, const Spread& from, const Spread& to, const Section* section)
+      : section_(section),
+        type_(type),
         from_(plain(from)),
         to_(plain(to)),
         arrival_(without_sums(to_)),
@@ -161,11 +176,33 @@ class Search {
       cross(key, cost, sums, 0);
     }
     if (here.sbp.any(kPartialSum)) return;
-    if (!same_devices_) return cross(key, cost, arrival_, moved_bytes(type_, here, arrival_));
+    if (!same_devices_) return send(key, cost, here);
     const std::vector<Spans> spans = all_spans(type_, here);
     for (const Spread& other : others()) {
       if (spans == all_spans(type_, other)) cross(key, cost, other, 0);
     }
+  }
+
+  // To other devices: as it has to lie there, unless that is for a section, where ranks send to their own position.
+  // There it may also come as it lies here, and be converted there.
+  void send(const Key& key, const Cost& cost, const Spread& here) {
+    if (section_ == nullptr || comes_from_own(here, arrival_))
+      cross(key, cost, arrival_, moved_bytes(type_, here, arrival_));
+    if (section_ == nullptr || here.off_mesh || to_.off_mesh || here.shape() != to_.shape()) return;
+    const Spread lies{to_.devices, here.sbp, false, to_.mesh};
+    cross(key, cost, lies, moved_bytes(type_, here, lies));
+  }
+  // Is what each rank has to get at one of the same position.
+  bool comes_from_own(const Spread& from, const Spread& to) const {
+    const std::vector<Spans> there = all_spans(type_, from), here = all_spans(type_, to);
+    std::map<int, std::vector<int>> at;
+    for (int s = 0; s < from.size(); ++s) at[section_->position_of(rank_of(from.devices[s]))].push_back(s);
+    for (int t = 0; t < to.size(); ++t) {
+      const std::vector<int>& own = at[section_->position_of(rank_of(to.devices[t]))];
+      if (std::none_of(own.begin(), own.end(), [&](int s) { return common(there[s], here[t]) == here[t]; }))
+        return false;
+    }
+    return true;
   }
 
   static bool all(const Spread& spread, Sbp::Kind kind) {
@@ -215,7 +252,7 @@ class Search {
     for (const Sbp& way : ways) {
       if (way == now || nested(way)) continue;
       const Spread next = with(here, axis, way);
-      if (!fits(type_, shape, next.sbp)) continue;
+      if (!fits(type_, shape, next.sbp) || (section_ != nullptr && !is_even(type_, shape, next.sbp))) continue;
       const double bytes = axis_bytes(type_, here, axis, way);
       reach({key.first, next.sbp.str()}, {cost.bytes + bytes, cost.between, cost.steps + 1}, next, key, bytes);
     }
@@ -228,6 +265,7 @@ class Search {
     return steps;
   }
 
+  const Section* const section_;
   const TensorType& type_;
   const Spread from_, to_;
   const Spread arrival_;  // `to` without partial sums
@@ -241,17 +279,19 @@ class Search {
 class Mover {
  public:
   Mover(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Spread& from,
-        const Spread& to)
-      : builder_(builder),
+        const Spread& to, const Section* section)
+      : section_(section),
+        builder_(builder),
         shards_(shards),
         from_(from),
         to_(to),
-        there_(all_spans(type, from)),
+        lies_(all_spans(type, from)),
         here_(all_spans(type, to)) {}
 
   Shards run() {
     Shards result;
-    for (int t = 0; t < to_.size(); ++t) result.push_back(assembled(t, here_[t], 0));
+    for (int t = 0; t < to_.size(); ++t)
+      result.push_back(is_made(to_.devices[t], section_) ? assembled(t, here_[t], 0) : Value());
     return result;
   }
 
@@ -263,7 +303,7 @@ class Mover {
     const auto [start, stop] = wanted[d];
     if (start == stop) return assembled(t, wanted, dim + 1);
     std::set<int64_t> bounds = {start, stop};
-    for (const Spans& spans : there_)
+    for (const Spans& spans : lies_)
       for (const int64_t at : {spans[d].first, spans[d].second})
         if (at > start && at < stop) bounds.insert(at);
     std::vector<Value> pieces;
@@ -281,18 +321,16 @@ class Mover {
     int best = -1, best_distance = 0;
     for (int i = 0; i < from_.size(); ++i) {
       const int s = (i + t) % from_.size();
-      if (!common(there_[s], wanted) || volume(*common(there_[s], wanted)) < volume(wanted)) continue;
-      const int distance = from_.devices[s] == to_.devices[t]                     ? 0
-                           : rank_of(from_.devices[s]) == rank_of(to_.devices[t]) ? 1
-                                                                                  : 2;
+      if (!common(lies_[s], wanted) || volume(*common(lies_[s], wanted)) < volume(wanted)) continue;
+      const int distance = distance_of(from_.devices[s], to_.devices[t], section_);
       if (best < 0 || distance < best_distance) {
         best = s;
         best_distance = distance;
       }
     }
-    Value value = shards_[static_cast<size_t>(best)];
+    Value value = there(shards_, best, from_.devices[best]);
     for (size_t d = 0; d < wanted.size(); ++d) {
-      const auto [first, last] = there_[best][d];
+      const auto [first, last] = lies_[best][d];
       if (wanted[d] == std::pair{first, last}) continue;
       builder_.context.placement.device = from_.devices[best];
       value = ops::slice_axis(value, static_cast<int>(d), wanted[d].first - first, wanted[d].second - first);
@@ -300,24 +338,26 @@ class Mover {
     return value;
   }
 
+  const Section* const section_;
   graph::GraphBuilder& builder_;
   const Shards& shards_;
   const Spread& from_;
   const Spread& to_;
-  const std::vector<Spans> there_, here_;
+  const std::vector<Spans> lies_, here_;
 };
 
 // One step along one axis: the lines in their order.
 Shards along_axis(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Spread& from,
-                  const Spread& to, int axis) {
+                  const Spread& to, int axis, const Section* section) {
   const MeshShape shape = from.shape();
   const Spread rest = with(from, axis, Sbp::broadcast());
   Shards result(shards.size());
   for (int i = 0; i < from.size(); ++i) {
     if (coordinates(shape, i)[static_cast<size_t>(axis)] != 0) continue;
+    const std::vector<int> line = line_through(shape, axis, i);
+    if (std::none_of(line.begin(), line.end(), [&](int at) { return is_made(from.devices[at], section); })) continue;
     Row row{{}, from.sbp[axis]};
     Shards parts;
-    const std::vector<int> line = line_through(shape, axis, i);
     for (const int at : line) {
       row.devices.push_back(from.devices[at]);
       parts.push_back(shards[static_cast<size_t>(at)]);
@@ -326,7 +366,7 @@ Shards along_axis(graph::GraphBuilder& builder, const TensorType& type, const Sh
     const Spans spans = spans_of(type.shape, shape, rest.sbp, i);
     for (int d = 0; d < type.shape.rank(); ++d)
       whole.shape[d] = spans[static_cast<size_t>(d)].second - spans[static_cast<size_t>(d)].first;
-    const Shards made = box_row(builder, whole, parts, row, {row.devices, to.sbp[axis]});
+    const Shards made = box_row(builder, whole, parts, row, {row.devices, to.sbp[axis]}, section);
     for (size_t j = 0; j < line.size(); ++j) result[static_cast<size_t>(line[j])] = made[j];
   }
   return result;
@@ -343,24 +383,25 @@ std::vector<int> line_through(const MeshShape& shape, int axis, int i) {
   return line;
 }
 
-std::vector<BoxingStep> boxing_path(const TensorType& type, const Spread& from, const Spread& to) {
-  return Search(type, from, to).run();
+std::vector<BoxingStep> boxing_path(const TensorType& type, const Spread& from, const Spread& to,
+                                    const Section* section) {
+  return Search(type, from, to, section).run();
 }
 
 Shards box_along_path(graph::GraphBuilder& builder, const TensorType& type, Shards shards, const Spread& from,
-                      const Spread& to) {
+                      const std::vector<BoxingStep>& path, const Section* section) {
   const std::string module = builder.context.module;
   Spread here = plain(from);
-  for (const BoxingStep& step : boxing_path(type, from, to)) {
+  for (const BoxingStep& step : path) {
     builder.context.module = fmt::format("{}{}{}", module, module.empty() ? "" : "/", boxing_kind(here, step.to));
     const bool one_mesh =
         here.off_mesh == step.to.off_mesh && here.devices == step.to.devices && here.shape() == step.to.shape();
     if (one_mesh) {
       int axis = 0;
       while (here.sbp[axis] == step.to.sbp[axis]) ++axis;
-      shards = along_axis(builder, type, shards, here, step.to, axis);
+      shards = along_axis(builder, type, shards, here, step.to, axis, section);
     } else if (!here.sbp.any(kPartialSum)) {  // sums stay where they are
-      shards = Mover(builder, type, shards, here, step.to).run();
+      shards = Mover(builder, type, shards, here, step.to, section).run();
     }
     here = step.to;
   }

@@ -16,13 +16,14 @@ struct BoxingStep {
 // ones with the fewest bytes from mesh to mesh, then the fewest. None where nothing changes. An axis that changes must
 // have no later axis that splits the same dimension. Between meshes, parts alone travel: partial sums are added up
 // before, and made after. On equal devices in equal order that is a mere change of names: of parts that are the same.
-std::vector<BoxingStep> boxing_path(const TensorType& type, const Spread& from, const Spread& to);
+std::vector<BoxingStep> boxing_path(const TensorType& type, const Spread& from, const Spread& to,
+                                    const Section* section = nullptr);
 
 // The devices along `axis` through device `i` of a mesh of `shape`, in order.
 std::vector<int> line_through(const MeshShape& shape, int axis, int i);
 
-// Makes the nodes of a path's steps. REQUIRES: as box().
+// Makes the nodes of a path's steps, which begin at `from`. REQUIRES: as box().
 Shards box_along_path(graph::GraphBuilder& builder, const TensorType& type, Shards shards, const Spread& from,
-                      const Spread& to);
+                      const std::vector<BoxingStep>& path, const Section* section);
 
 }  // namespace sluice::compiler

@@ -160,7 +160,8 @@ class Fusion {
   }
 
   void fuse(const Bucket& bucket) {
-    const int ranks = bucket[0].count;
+    const int made = bucket[0].count;  // of the ranks that meet, those of which there are nodes
+    const int ranks = static_cast<int>(ranks_of(node(bucket[0].first)).size());
     const bool exchanges = node(bucket[0].first).op == &all_to_all_op();
     std::vector<int64_t> parts;  // elements that a rank gives another, of each
     int64_t all = 0;
@@ -170,7 +171,7 @@ class Fusion {
       all += parts.back();
     }
     std::vector<Value> given;
-    for (int r = 0; r < ranks; ++r) {
+    for (int r = 0; r < made; ++r) {
       at(bucket, r);
       std::vector<Value> pieces;
       for (int part = 0; part < (exchanges ? ranks : 1); ++part)
@@ -181,12 +182,12 @@ class Fusion {
       given.push_back(ops::concat(pieces));
     }
     std::vector<Value> got;
-    for (int r = 0; r < ranks; ++r) {
+    for (int r = 0; r < made; ++r) {
       at(bucket, r);
       const Node& last = node(bucket.back().first + r);
       got.push_back(builder_.call(*last.op, std::vector{given[static_cast<size_t>(r)]}, last.attrs)[0]);
     }
-    for (int r = 0; r < ranks; ++r) {
+    for (int r = 0; r < made; ++r) {
       at(bucket, r);
       int64_t offset = 0;
       for (size_t j = 0; j < bucket.size(); ++j) {

@@ -1,5 +1,8 @@
 #include "compiler/collectives.h"
 
+#include "graph/ops/elementwise.h"
+#include "graph/ops/movement.h"
+
 namespace sluice::compiler {
 namespace {
 
@@ -28,6 +31,31 @@ const OpDef& all_gather_op() {
 const OpDef& all_to_all_op() {
   static const OpDef op = collective("all_to_all", "Part r along dimension 0 of every rank, on rank r.",
                                      [](TensorType type, int64_t) { return type; });
+  return op;
+}
+
+const OpDef& sum_parts_op() {
+  static const OpDef op = [] {
+    OpDef sum{.name = "sum_parts", .doc = "The sum of parts along dimension 0, in their order.", .inputs = {"x"}};
+    sum.params = {{.name = "parts", .default_value = int64_t{1}, .required = true}};
+    sum.infer = [](Types in, std::span<const bool>, const Attrs& attrs) -> std::vector<TensorType> {
+      const int64_t parts = attr<int64_t>(attrs, 0);
+      SLUICE_CHECK(in[0].shape.rank() == 1 && parts >= 1 && in[0].shape[0] % parts == 0,
+                   "sum_parts: {} in {} parts; must be one dimension of a multiple of them", in[0].str(), parts);
+      return {TensorType{in[0].dtype, {in[0].shape[0] / parts}}};
+    };
+    sum.decompose = [](std::span<const Value> inputs, const Attrs& attrs) -> std::vector<Value> {
+      const int64_t parts = attr<int64_t>(attrs, 0), size = inputs[0].shape()[0] / parts;
+      const auto part = [&](int64_t i) { return ops::slice_axis(inputs[0], 0, i * size, (i + 1) * size); };
+      Value total = part(0);
+      for (int64_t i = 1; i < parts; ++i) total = ops::add(total, part(i));
+      return {total};
+    };
+    sum.cost = [](Types inputs, Types outputs, const Attrs&) -> Cost {
+      return {static_cast<double>(numel(inputs[0].shape)), operand_bytes(inputs, outputs)};
+    };
+    return sum;
+  }();
   return op;
 }
 

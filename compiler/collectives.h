@@ -9,6 +9,9 @@ namespace sluice::compiler {
 // meeting}: part r goes to the r-th of them. The nodes of one call have one number of `meeting` and follow one another.
 const OpDef& all_gather_op();
 const OpDef& all_to_all_op();
+// sum_parts {parts}: of x, which is so many parts one behind the other, the sum of part 0 and part 1, then of part 2
+// and so on: what a node for each addition gives, to the bit. One node, however many ranks there are.
+const OpDef& sum_parts_op();
 
 bool is_collective(const OpDef& op);
 const Ints& ranks_of(const graph::Node& collective);

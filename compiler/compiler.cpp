@@ -13,6 +13,8 @@
 #include "base/log.h"
 #include "compiler/lowered.h"
 #include "compiler/pass.h"
+#include "compiler/rank_classes.h"
+#include "compiler/sbp_infer.h"
 #include "plan/json/json.h"
 #include "plan/pack/ledger.h"
 #include "plan/pack/spilled.h"
@@ -147,9 +149,12 @@ namespace {
 class Compilation {
  public:
   Compilation(const plan::Target& target, const CompileOptions& options, const CompileOptions& asked,
-              const ConstantLookup& constants, const ConstantEvaluator& evaluate)
+              const ConstantLookup& constants, const ConstantEvaluator& evaluate,
+              const compiler::Section* section = nullptr)
       : options_(options), asked_(asked), dump_(options), context_{target,   options,           constants,
-                                                                   evaluate, result_.constants, result_.partition} {}
+                                                                   evaluate, result_.constants, result_.partition} {
+    context_.section = section;
+  }
 
   CompileResult run(graph::Graph graph) {
     check_ports_of(graph);
@@ -261,10 +266,21 @@ class Compilation {
       if (known_costs_ > 0) result_.plan.options.emplace_back("costs", known_costs_);
       if (const plan::Spilled spilled = plan::spilled(result_.plan); spilled.values > 0)
         result_.plan.options.emplace_back("spill.bytes", static_cast<int64_t>(spilled.bytes));
+      if (context_.section != nullptr && !context_.section->all()) plan::set_classes(result_.plan, classes());
       result_.plan.target = context_.target.fingerprint();
       result_.plan.certificate = plan::find_schedule(result_.plan);
       return 0;
     });
+  }
+
+  // The classes of a section's plan, with the ranks that meet in each group.
+  plan::Classes classes() const {
+    plan::Classes classes = context_.section->classes();
+    const std::vector<int> groups = compiler::meeting_groups(lowered_);
+    for (size_t t = 0; t < groups.size(); ++t)
+      if (groups[t] >= 0)
+        classes.groups[groups[t]].assign(lowered_.tasks[t].ranks.begin(), lowered_.tasks[t].ranks.end());
+    return classes;
   }
 
   void check() {
@@ -339,6 +355,8 @@ std::optional<int64_t> needed_budget(const Error& error) {
 CompileResult compile(graph::Graph graph, const plan::Target& target, const CompileOptions& options,
                       const ConstantLookup& constants, const ConstantEvaluator& evaluate) {
   check_options(options);
+  if (options.rank_classes && options.ranks > 1 && compiler::is_global(graph))
+    return compile_classes(std::move(graph), target, options, options.rank, constants, evaluate);
   const bool adaptive = options.auto_memory == "adaptive", spills = options.spill && options.memory_budget > 0;
   if (!adaptive && !spills) return Compilation(target, options, options, constants, evaluate).run(std::move(graph));
   struct Refusal {
@@ -372,6 +390,29 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     }
   }
   std::rethrow_exception(nearest->error);
+}
+
+CompileResult compile_classes(graph::Graph graph, const plan::Target& target, const CompileOptions& options, int rank,
+                              const ConstantLookup& constants, const ConstantEvaluator& evaluate) {
+  check_options(options);
+  SLUICE_CHECK(rank >= kEveryRank && rank < options.ranks,
+               "classes of ranks: rank {} of a job of {}; must be one of it", rank, options.ranks);
+  SLUICE_CHECK_KIND(kUnsupported, options.auto_memory != "adaptive",
+                    "classes of ranks: auto_memory is \"adaptive\"; name a level, or compile all ranks, which is what "
+                    "enable_rank_classes(False) does");
+  SLUICE_CHECK_KIND(kUnsupported, !options.spill,
+                    "classes of ranks: spill; must be off, or compile all ranks, which is what "
+                    "enable_rank_classes(False) does");
+  const bool all = rank == kEveryRank;
+  const compiler::Section section(compiler::find_classes(graph, options, std::max(rank, 0)), all);
+  CompileOptions of_classes = options;
+  if (!all) of_classes.ranks = static_cast<int>(section.classes().ranks.size());
+  CompileResult result = Compilation(target, of_classes, options, constants, evaluate, &section).run(std::move(graph));
+  for (std::vector<plan::Shard>* shards :
+       {&result.partition.inputs, &result.partition.outputs, &result.partition.shards})
+    for (plan::Shard& shard : *shards)
+      if (!all) shard.device.rank = section.classes().rank_at(shard.device.rank);
+  return result;
 }
 
 }  // namespace sluice

@@ -80,6 +80,9 @@ Programs make_programs(const Lowered& lowered, Granularity granularity);
 // all ranks' tasks of the call, and what comes before these on their streams. Per task, ascending.
 std::vector<std::vector<int>> predecessors(const Lowered& lowered);
 
+// Per task: the number of the group of ranks that run it together, or -1.
+std::vector<int> meeting_groups(const Lowered& lowered);
+
 // Puts the tasks of micro-batches between those that run once a step. A step of one micro-batch stays as it is.
 void order_by_rate(Lowered& lowered);
 

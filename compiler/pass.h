@@ -13,6 +13,8 @@
 
 namespace sluice::compiler {
 
+class Section;
+
 struct PassContext {
   const plan::Target& target;
   const CompileOptions& options;
@@ -24,6 +26,7 @@ struct PassContext {
   int fused_adds = 0;                          // additions that have become a part of what makes one of their operands
   std::map<std::string, int> applied = {};     // how often each of the caller's patterns was found
   Offload offload = {};                        // what pass "offload" has found
+  const Section* section = nullptr;            // the ranks of which nodes are made; null: of all (rank_classes.h)
 
   // The device on which a node runs, or would run by the order of devices.
   DeviceId device_of(const graph::Node& node) const { return device_for(*node.op, node.placement); }

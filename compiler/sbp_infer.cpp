@@ -140,8 +140,9 @@ class Inference final : public graph::GraphBuilder {
       return boxing_bytes(static_cast<double>(bytes_of(type)), from.sbp[0], source.size(), to[0], target.size(),
                           from.mesh != next_.mesh);
     if (from.mesh == next_.mesh && from.sbp == to) return 0;
+    // Trials know the same meshes by the same numbers.
     const auto key =
-        fmt::format("{} {} on {} to {} on {}", type.str(), from.sbp.str(), source.str(), to.str(), target.str());
+        fmt::format("{} {} on {} to {} on {}", type.str(), from.sbp.str(), from.mesh, to.str(), next_.mesh);
     const auto [known, fresh] = prices_->emplace(key, 0.0);
     if (fresh)
       for (const BoxingStep& step : boxing_path(type, spread_over(source, from.sbp), spread_over(target, to)))
@@ -231,7 +232,7 @@ class Inference final : public graph::GraphBuilder {
                                           std::span<const bool> present, const SbpRow& row, int n) {
     std::vector<LocalCall> shards;
     for (const LocalCall& call : calls)
-      for (int i = 0; i < n; ++i) {
+      for (const int i : different_parts({*node.op, call.attrs, call.inputs, present, call.outputs}, row, n)) {
         LocalCall shard = local_call({*node.op, call.attrs, call.inputs, present, call.outputs}, row, n, i);
         if (std::find(shards.begin(), shards.end(), shard) == shards.end()) shards.push_back(std::move(shard));
       }

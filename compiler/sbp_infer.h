@@ -70,6 +70,8 @@ struct LocalCall {
   std::vector<TensorType> inputs, outputs;
   bool operator==(const LocalCall&) const = default;
 };
+// Parts that stand for all: what a part's call is depends on its sizes alone, of which there are few.
+std::vector<int> different_parts(const WholeCall& call, const SbpRow& row, int n);
 // Of shard `i` of `n`. Throws as local_attrs().
 LocalCall local_call(const WholeCall& call, const SbpRow& row, int n, int i);
 

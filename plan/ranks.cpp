@@ -220,7 +220,7 @@ std::map<int, std::vector<int>> ranks_of_groups(const Plan& plan) {
 }
 
 bool together(const Plan& plan) {
-  return rank_count(plan) > 1 ||
+  return job_ranks(plan) > 1 ||
          std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const Kernel& k) { return k.collective >= 0; });
 }
 

@@ -99,8 +99,8 @@ CREATION_AND_MOVEMENT = {
     "full": lambda a, x, out: np.full(a["shape"], a["value"]),
     "iota": lambda a, x, out: a["start"] + np.arange(a["n"]) * a["step"],
     "reshape": lambda a, x, out: np.ascontiguousarray(x[0]).reshape(out[0]["shape"]),
-    "permute": lambda a, x, out: np.transpose(x[0], a["dims"]),
-    "expand": lambda a, x, out: np.broadcast_to(x[0], out[0]["shape"]),
+    "permute": lambda a, x, out: np.transpose(x[0], a["dims"]), "expand": lambda a, x, out: np.broadcast_to(x[0], out[0]["shape"]),
+    "sum_parts": lambda a, x, out: np.add.accumulate(x[0].reshape(a["parts"], -1))[-1],
     "slice": lambda a, x, out: x[0][tuple(map(slice, a["starts"], a["stops"], a["steps"]))],
     "concat": lambda a, x, out: np.concatenate(x, axis=a["dim"]),
     "accumulate": lambda a, x, out: x[1] + x[0] if len(x) > 1 else x[0],  # x[1]: what the slot holds already

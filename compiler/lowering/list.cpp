@@ -21,7 +21,7 @@ std::span<const LoweringPass> lowering_passes() { return kLoweringPasses; }
 const OpRegistry& lowering_ops() {
   static const OpRegistry registry = [] {
     OpRegistry all = builtin_ops();
-    for (const OpDef* op : {&ops::reorder_op(), &all_gather_op(), &all_to_all_op()}) all.add(op);
+    for (const OpDef* op : {&ops::reorder_op(), &all_gather_op(), &all_to_all_op(), &sum_parts_op()}) all.add(op);
     return all;
   }();
   return registry;

@@ -6,6 +6,7 @@
 #include "compiler/boxing_path.h"
 #include "compiler/collective_buckets.h"
 #include "compiler/pass.h"
+#include "compiler/rank_classes.h"
 #include "compiler/sbp_infer.h"
 #include "compiler/sbp_search.h"
 #include "graph/ops/global.h"
@@ -20,12 +21,32 @@ using graph::ValueId;
 
 const Lay kOff{};
 
+// The shards of a value, of which a section has few.
+class Kept {
+ public:
+  Kept() = default;
+  explicit Kept(const Shards& shards) : size_(shards.size()) {
+    for (size_t i = 0; i < shards.size(); ++i)
+      if (shards[i].defined()) made_.emplace_back(i, shards[i]);
+  }
+  Shards all() const {
+    Shards shards(size_);
+    for (const auto& [i, shard] : made_) shards[i] = shard;
+    return shards;
+  }
+
+ private:
+  size_t size_ = 0;
+  std::vector<std::pair<size_t, Value>> made_;
+};
+
 class Partitioner {
  public:
   Partitioner(SbpPlan plan, PassContext& pass)
       : plan_(std::move(plan)),
         pass_(pass),
-        off_mesh_(off_mesh(pass.options.device, pass.options.ranks)),
+        section_(pass.section),
+        off_mesh_(off_mesh(pass.options.device, section_ ? section_->job_ranks() : pass.options.ranks)),
         builder_(target_, pass.options.device),
         made_(plan_.values.size()) {}
 
@@ -48,6 +69,7 @@ class Partitioner {
       builder_.context = {source().provenance(output.value)};
       const Shards shards = get(output.value, kOff);
       for (size_t i = 0; i < shards.size(); ++i) {
+        if (!shards[i].defined()) continue;
         plan::Shard shard = shard_of(output.name, output.value, kOff, off_mesh_, static_cast<int>(i));
         target_.add_output(shard.name, builder_.id(shards[i]), output.extent_of, output.axes);
         pass_.partition.outputs.push_back(std::move(shard));
@@ -57,17 +79,43 @@ class Partitioner {
       if (v.update == kNoValue) continue;
       builder_.context = {source().provenance(v.update)};
       const Shards contents = get(v.update, plan_.values[v.value]);
-      const Shards& old = made_[v.value].at(key_of(plan_.values[v.value]));
+      const Shards old = made_[v.value].at(key_of(plan_.values[v.value])).all();
       for (size_t i = 0; i < contents.size(); ++i) {
+        if (!contents[i].defined()) continue;
         const ValueId content = builder_.id(contents[i]), before = builder_.id(old[i]);
         // A shard that keeps its old content has no update, so that the plan does not copy it to itself.
         if (content != before) target_.set_update(target_.values()[before].index, content);
       }
     }
+    if (section_ != nullptr) renumber();
     return std::move(target_);
   }
 
  private:
+  // Of a section, ranks are numbered by their classes from now on; names keep those of the job.
+  void renumber() {
+    for (Node& node : target_.mutable_nodes())
+      if (node.placement.device) node.placement.device->rank = section_->number(node.placement.device->rank);
+    for (std::vector<plan::Shard>* shards :
+         {&pass_.partition.inputs, &pass_.partition.outputs, &pass_.partition.shards})
+      for (plan::Shard& shard : *shards) shard.device.rank = section_->number(shard.device.rank);
+  }
+  bool is_made(const Spread& where, int i) const { return compiler::is_made(where.devices[i], section_); }
+  // Ranks of a class have parts of one size.
+  void check_even(const TensorType& type, const Lay& lay) const {
+    if (section_ == nullptr || !lay.on_mesh()) return;
+    const MeshShape mesh = shape_of(plan_.meshes[lay.mesh]);
+    TensorType part = type;
+    for (int k = 0; k < lay.sbp.size(); ++k) {
+      if (lay.sbp[k].kind != Sbp::Kind::kSplit) continue;
+      int64_t& size = part.shape[lay.sbp[k].axis];
+      SLUICE_CHECK_KIND(kUnsupported, size % mesh[static_cast<size_t>(k)] == 0,
+                        "classes of ranks: {} as {}: parts of different sizes; {}", type.str(), lay.sbp.str(),
+                        kWithoutClasses);
+      size /= mesh[static_cast<size_t>(k)];
+    }
+  }
+
   using Key = std::tuple<int, std::string, int>;  // a Lay, and how often it is made of a variable; 0: of no other
   const graph::Graph& source() const { return plan_.graph; }
 
@@ -84,14 +132,20 @@ class Partitioner {
     const size_t axes = mesh >= 0 ? plan_.meshes[mesh].axes().size() : 1;
     return {mesh, NdSbp::filled(static_cast<int>(axes), Sbp::broadcast())};
   }
-  Spread spread(const Lay& lay) const {
-    return lay.on_mesh() ? spread_over(plan_.meshes[lay.mesh], lay.sbp) : off_mesh_;
+  const Spread& spread(const Lay& lay) {
+    if (!lay.on_mesh()) return off_mesh_;
+    const auto [known, fresh] = spreads_.try_emplace({lay.mesh, lay.sbp.str()});
+    if (fresh) known->second = spread_over(plan_.meshes[lay.mesh], lay.sbp);
+    return known->second;
   }
   // Names the part on one device of a value that has one part per device.
   static std::string name_at(const std::string& name, const std::optional<DeviceId>& device) {
     return device ? fmt::format("{}@{}", name, device->str()) : name;
   }
-  void define(ValueId value, Shards shards) { made_[value][key_of(plan_.values[value])] = std::move(shards); }
+  void define(ValueId value, const Shards& shards) {
+    check_even(source().type(value), plan_.values[value]);
+    made_[value][key_of(plan_.values[value])] = Kept(shards);
+  }
 
   plan::Shard shard_of(const std::string& name, ValueId value, const Lay& lay, const Spread& where, int i) const {
     const TensorType& type = source().type(value);
@@ -113,26 +167,34 @@ class Partitioner {
 
   void add_input(const graph::Input& input) {
     const Lay& lay = plan_.values[input.value];
-    const Spread where = spread(lay);
+    const Spread& where = spread(lay);
     Shards shards;
     for (int i = 0; i < where.size(); ++i) {
+      if (!is_made(where, i)) {
+        shards.emplace_back();
+        continue;
+      }
       plan::Shard shard = shard_of(input.name, input.value, lay, where, i);
       shards.push_back(builder_.value(target_.add_input(shard.name, shard.type)));
       pass_.partition.inputs.push_back(std::move(shard));
     }
-    define(input.value, std::move(shards));
+    define(input.value, shards);
   }
 
   void add_variable(const graph::Variable& v) {
     const Lay& lay = plan_.values[v.value];
-    const Spread where = spread(lay);
+    const Spread& where = spread(lay);
     Shards shards;
     for (int i = 0; i < where.size(); ++i) {
+      if (!is_made(where, i)) {
+        shards.emplace_back();
+        continue;
+      }
       plan::Shard shard = shard_of(v.name, v.value, lay, where, i);
       shards.push_back(builder_.value(target_.add_variable(shard.name, shard.type, v.constant)));
       if (where.devices[i]) pass_.partition.shards.push_back(std::move(shard));
     }
-    define(v.value, std::move(shards));
+    define(v.value, shards);
   }
 
   // Converts what updates read, in the order in which it is made: gradients of the last layers come first, and
@@ -168,37 +230,55 @@ class Partitioner {
   Shards get(ValueId value, const Lay& wanted) {
     auto& known = made_[value];
     Key key = key_of(wanted);
-    if (const auto it = known.find(key); it != known.end()) return it->second;
+    if (const auto it = known.find(key); it != known.end()) return it->second.all();
     if (plan_.values[value].mesh == Lay::kFree) return make_free(value, wanted);
     // It is converted as often as it is there; a variable, as often as it is read.
     const int reader = builder_.context.every, there = source().every(value);
     if (there == 0) std::get<2>(key) = reader;
-    if (const auto it = known.find(key); it != known.end()) return it->second;
+    if (const auto it = known.find(key); it != known.end()) return it->second.all();
     // The conversion runs as often as its source is made, not as often as its first reader runs: later readers may run
     // more often.
     if (there != 0) builder_.context.every = there;
     const TensorType& type = source().type(value);
-    const Spread from = spread(plan_.values[value]), to = spread(wanted);
-    const Shards shards = box(builder_, type, known.at(key_of(plan_.values[value])), from, to);
+    check_even(type, wanted);
+    const Shards shards = boxed(type, known.at(key_of(plan_.values[value])).all(), plan_.values[value], wanted);
     builder_.context.every = reader;
     report(type, plan_.values[value], wanted);
-    return known[key] = shards;
+    known[key] = Kept(shards);
+    return shards;
+  }
+
+  Shards boxed(const TensorType& type, const Shards& shards, const Lay& from, const Lay& to) {
+    const Spread &source = spread(from), &target = spread(to);
+    const bool rows = source.sbp.size() == 1 && target.sbp.size() == 1;
+    return box(builder_, type, shards, source, target, section_, rows ? nullptr : &path_of(type, from, to));
+  }
+
+  // The steps from one way to lie to another: many values take the same.
+  const std::vector<BoxingStep>& path_of(const TensorType& type, const Lay& from, const Lay& to) {
+    const auto text = [](const Lay& lay) { return fmt::format("{} on {}", lay.sbp.str(), lay.mesh); };
+    const auto [known, fresh] = paths_.try_emplace(fmt::format("{} {} to {}", type.str(), text(from), text(to)));
+    if (fresh) known->second = boxing_path(type, spread(from), spread(to), section_);
+    return known->second;
   }
 
   // Notes the conversion and the bytes that it moves, for the report on the partition.
   void report(const TensorType& type, const Lay& from, const Lay& to) {
     Spread source = spread(from);
-    const Spread target = spread(to);
+    const Spread& target = spread(to);
+    const auto text = [&](const Spread& lies) {  // thousands of devices are not for people
+      return section_ == nullptr ? lies.str() : fmt::format("{} on {} devices", lies.sbp.str(), lies.size());
+    };
     const auto add = [&](const Spread& step, double bytes) {
       pass_.partition.boxings.push_back(
-          {boxing_kind(source, step), builder_.context.module, source.str(), step.str(), bytes});
+          {boxing_kind(source, step), builder_.context.module, text(source), text(step), bytes});
       source = step;
     };
     const double bytes = static_cast<double>(bytes_of(type));
     if (source.sbp.size() == 1 && target.sbp.size() == 1)
       return add(target,
                  boxing_bytes(bytes, source.sbp[0], source.size(), target.sbp[0], target.size(), from.mesh != to.mesh));
-    for (const BoxingStep& step : boxing_path(type, source, target)) add(step.to, step.bytes);
+    for (const BoxingStep& step : path_of(type, from, to)) add(step.to, step.bytes);
   }
 
   // A value that depends on nothing is made where it is read, whole.
@@ -213,9 +293,12 @@ class Partitioner {
       split(node, {wanted.mesh, std::vector(static_cast<size_t>(whole.sbp.size()), row)});
       builder_.context = outer;
     }
-    const Shards shards = known.at(key_of(whole));
+    const Shards shards = known.at(key_of(whole)).all();
     if (key_of(whole) == key_of(wanted)) return shards;
-    return known[key_of(wanted)] = box(builder_, source().type(value), shards, spread(whole), spread(wanted));
+    check_even(source().type(value), wanted);
+    const Shards made = boxed(source().type(value), shards, whole, wanted);
+    known[key_of(wanted)] = Kept(made);
+    return made;
   }
 
   // Makes the shards of a node's outputs.
@@ -224,15 +307,19 @@ class Partitioner {
     const auto out = [&](size_t o) { return call.mesh >= 0 ? Lay{call.mesh, call.output(o)} : kOff; };
     // These ops compute nothing: their result is their operand, converted.
     if (node.op == &ops::to_global_op() || node.op == &ops::global_like_op()) {
-      made_[node.outputs[0]][key_of(out(0))] = get(node.inputs[0], in(0));
+      made_[node.outputs[0]][key_of(out(0))] = Kept(get(node.inputs[0], in(0)));
       return;
     }
-    const Spread where = spread(everywhere(call.mesh));
+    const Spread& where = spread(everywhere(call.mesh));
     const int n = where.size();
     std::vector<Shards> inputs(node.inputs.size()), outputs(node.outputs.size());
     for (size_t i = 0; i < inputs.size(); ++i)
       if (node.inputs[i] != kNoValue) inputs[i] = get(node.inputs[i], in(i));
     for (int shard = 0; shard < n; ++shard) {
+      if (!is_made(where, shard)) {
+        for (Shards& made : outputs) made.emplace_back();
+        continue;
+      }
       std::optional<DeviceId>& device = builder_.context.placement.device;
       // On a mesh the shard's device counts. Outside, a node that names a device keeps its kind and number, on the rank
       // of the copy that is made.
@@ -246,7 +333,10 @@ class Partitioner {
       const std::vector<Value> results = builder_.call(*node.op, operands, attrs);
       for (size_t o = 0; o < results.size(); ++o) outputs[o].push_back(results[o]);
     }
-    for (size_t o = 0; o < outputs.size(); ++o) made_[node.outputs[o]][key_of(out(o))] = std::move(outputs[o]);
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      check_even(source().type(node.outputs[o]), out(o));
+      made_[node.outputs[o]][key_of(out(o))] = Kept(outputs[o]);
+    }
   }
 
   Attrs attrs_of(const Node& node, const SplitCall& call, const MeshShape& mesh, int shard) const {
@@ -262,22 +352,27 @@ class Partitioner {
 
   const SbpPlan plan_;
   PassContext& pass_;
+  const Section* const section_;
   const Spread off_mesh_;
   graph::Graph target_;
   graph::GraphBuilder builder_;
-  std::vector<std::map<Key, Shards>> made_;  // per value: how it lies so far
+  std::vector<std::map<Key, Kept>> made_;  // per value: how it lies so far
+  std::map<std::pair<int, std::string>, Spread> spreads_;
+  std::map<std::string, std::vector<BoxingStep>> paths_;
 };
 
 }  // namespace
 
 int partition(graph::Graph& graph, PassContext& context) {
   if (!is_global(graph)) return 0;
-  SbpPlan plan = choose_sbp(graph, context.options, &context.partition.search);
+  CompileOptions job = context.options;  // of all ranks, also where a section is compiled
+  if (context.section != nullptr) job.ranks = context.section->job_ranks();
+  SbpPlan plan = choose_sbp(graph, job, &context.partition.search);
   int split = 0;
   for (const SplitCall& call : plan.calls) split += call.mesh >= 0;
   graph = Partitioner(std::move(plan), context).run();
-  if (context.options.collective_bytes > 0 && context.options.ranks > 1)
-    split += fuse_collectives(graph, context.options.collective_bytes, context.options.collective_ops);
+  if (job.collective_bytes > 0 && job.ranks > 1)
+    split += fuse_collectives(graph, job.collective_bytes, job.collective_ops);
   return split;
 }
 

@@ -35,9 +35,6 @@ struct ActorSet {
 };
 ActorSet make_actors(const Lowered& lowered, const Programs& programs, int batches, Granularity granularity);
 
-// Per task: the number of the group of ranks that run it together, or -1.
-std::vector<int> meeting_groups(const Lowered& lowered);
-
 // The writer of a store, and its readers.
 struct StoreUse {
   int writer = -1;                             // task; -1 for inputs

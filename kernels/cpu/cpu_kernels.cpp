@@ -4,6 +4,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/kernel.h"
 #include "kernels/libraries.h"
+#include "kernels/sum_parts.h"
 
 namespace sluice {
 
@@ -21,6 +22,7 @@ void add_cpu_kernels(KernelTable& table) {
 #undef KEPT
   const auto has = [&](const char* op) { return table.find(op, DeviceKind::kCpu) != nullptr; };
   if (has("copy") && has("add")) add_accumulate_kernel(table, DeviceKind::kCpu);
+  if (has("add")) add_sum_parts_kernel(table, DeviceKind::kCpu);
   if (!kept.empty()) table.keep_only(DeviceKind::kCpu, kept, "SLUICE_MODELS");
 }
 

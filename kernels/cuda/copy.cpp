@@ -1,5 +1,6 @@
 #include "kernels/accumulate.h"
 #include "kernels/cuda/families.h"
+#include "kernels/sum_parts.h"
 
 namespace sluice::cuda {
 namespace {
@@ -87,6 +88,7 @@ void add_cuda_kernels(KernelTable& table) {
   add_attention_kernels(table);
   add_lines_kernels(table);
   add_accumulate_kernel(table, DeviceKind::kCuda);
+  add_sum_parts_kernel(table, DeviceKind::kCuda);
 }
 
 }  // namespace sluice::cuda

@@ -22,10 +22,34 @@ struct Loading {
   char name[116] = {};
 };
 
+// What all ranks have alike in their plans: everything; of plans of classes, all but names, and where their kernels
+// cut.
+std::string common_text(const plan::Plan& plan) {
+  const std::optional<plan::Classes> classes = plan::classes_of(plan);
+  if (!classes) return plan::to_json(plan);
+  std::string text;
+  for (const std::vector<int>& ranks : classes->ranks) text += plan::ranks_str(ranks) + ";";
+  for (const plan::Actor& a : plan.actors) {
+    text += fmt::format("\n{} {}:", a.stream, static_cast<int>(a.role));
+    for (const plan::Instr& i : a.program) text += fmt::format(" {}/{}", static_cast<int>(i.kind), i.index);
+  }
+  for (const plan::Kernel& k : plan.kernels) {
+    text += fmt::format("\n{} {}", k.op, k.collective);
+    for (const std::vector<plan::View>* views : {&k.inputs, &k.outputs})
+      for (const plan::View& v : *views)
+        text += fmt::format(" {}/{} {} {}", static_cast<int>(v.base), v.index, dtype_name(v.spec.dtype),
+                            v.spec.shape.str());
+  }
+  for (const plan::Register& r : plan.registers)
+    text += fmt::format("\n{} {} {} {} {}", r.producer, r.quota, r.bytes, r.emit_every, r.initial_tokens);
+  for (const plan::Edge& e : plan.edges) text += fmt::format("\n{} {} {} {}", e.reg, e.consumer, e.take, e.hold);
+  return text;
+}
+
 // All ranks load the same plan, and use the same channels for it.
 void agree(collective::World& world, const plan::Plan& plan, uint32_t channel) {
   Loading own;
-  own.content = std::hash<std::string>()(plan::to_json(plan));
+  own.content = std::hash<std::string>()(common_text(plan));
   own.channel = channel;
   std::memcpy(own.name, plan.name.data(), std::min(plan.name.size(), sizeof own.name - 1));
   std::vector<Loading> all(world.size());
@@ -44,9 +68,7 @@ void agree(collective::World& world, const plan::Plan& plan, uint32_t channel) {
 
 // The world whose ranks run the plan; null when this process runs all of it.
 std::shared_ptr<collective::World> world_of(const Engine& engine, const plan::Plan& plan) {
-  SLUICE_CHECK_KIND(kUnsupported, !plan::classes_of(plan),
-                    "plan '{}': is of one rank of each class, for forecasts; load the plan of all ranks", plan.name);
-  const int ranks = plan::rank_count(plan);
+  const int ranks = plan::job_ranks(plan);
   std::shared_ptr<collective::World> world = engine.world();
   if (world == nullptr || (world->size() == 1 && ranks > 1)) return nullptr;
   SLUICE_CHECK(world->size() == ranks, "plan '{}': is for {} ranks; the job has {}", plan.name, ranks, world->size());

@@ -6,6 +6,7 @@
 #include "compiler/sbp_infer.h"
 #include "graph/kernel_check.h"
 #include "kernels/target.h"
+#include "plan/classes.h"
 #include "plan/json/json.h"
 #include "plan/moved.h"
 #include "plan/ranks.h"
@@ -65,6 +66,9 @@ Bundle GraphSession::without_weights() const {
   SLUICE_CHECK_KIND(kUnsupported, !impl.half_copies.any(),
                     "graph '{}': has copies of parameters that only this process keeps up to date "
                     "(enable_fused_model_update_cast); save a graph without them",
+                    name);
+  SLUICE_CHECK_KIND(kUnsupported, !plan::classes_of(impl.result.plan),
+                    "graph '{}': has the plan of one rank of each class; save a graph with enable_rank_classes(False)",
                     name);
   Bundle bundle;
   bundle.plan = impl.result.plan;

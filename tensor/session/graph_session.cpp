@@ -98,6 +98,8 @@ std::vector<plan::DeviceDesc> GraphSession::Impl::devices() const {
     if (node.op != &ops::to_global_op()) continue;
     const DeviceMesh mesh = ops::placement_of(node.attrs).mesh;
     ids.insert(mesh.devices().begin(), mesh.devices().end());
+    if (options.compile.rank_classes)  // whose plans number ranks by their classes
+      for (const DeviceId& device : mesh.devices()) on_each_rank(device);
   }
   if (world != nullptr) return describe_devices(*world, engine, {ids.begin(), ids.end()});
   std::vector<plan::DeviceDesc> devices;
@@ -116,6 +118,7 @@ void GraphSession::Impl::meet_ranks() {
   if (world != nullptr && (world->size() == 1 || !compiler::is_global(captured.graph))) world = nullptr;
   if (world == nullptr) return;
   options.compile.ranks = world->size();
+  options.compile.rank = world->rank();
   for (const graph::Variable& v : captured.graph.variables()) {
     const Tensor tensor = find(v.name);
     if (tensor.defined() && eager_impl(tensor).global) options.compile.components[v.name] = *eager_impl(tensor).global;

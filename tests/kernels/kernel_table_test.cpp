@@ -77,6 +77,7 @@ TEST(KernelTable, KernelsSayWhatTheyAreMadeOf) {
   KernelTable table;
   add_cpu_kernels(table);
   EXPECT_THAT(table.get("accumulate", DeviceKind::kCpu).made_of, testing::ElementsAre("copy", "add"));
+  EXPECT_THAT(table.get("sum_parts", DeviceKind::kCpu).made_of, testing::ElementsAre("add"));
 }
 
 }  // namespace
