@@ -93,7 +93,7 @@ struct NodeProgram {
   bool brief = false;         // it waits for no device, and may run where its messages come from: Bindings::inline_ns
   bool tiny = false;          // it takes less than a wake-up: it holds no cores
   int64_t leasing_ns = 0;     // of this firing: how long it has waited for cores
-  // Of this firing: the time, if it was read since the last message left and the last wait ended; else 0.
+  // The time in this firing, if it was read since the last message left and the last wait ended; else 0.
   int64_t clock_ns = 0;
 };
 

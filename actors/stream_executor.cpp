@@ -284,7 +284,7 @@ void StreamExecutor::remove_tracer(TraceRings* rings) {
 }
 
 void StreamExecutor::run() {
-  // What its kernels see of its lease.
+  // Its kernels see its lease as this.
   class Offer final : public CoreOffer {
    public:
     explicit Offer(StreamExecutor& executor) : CoreOffer(kTurnNs), executor_(executor) {}

@@ -74,7 +74,7 @@ Owned<Object, Result> owned(Object* object, Result (*close)(Object*)) {
   return {object, Closer<Object, Result>{close}};
 }
 
-// What a run needs for itself: taken by it, and given back for another one. Thread-safe.
+// Objects that a run needs for itself: it takes one, and gives it back for another run. Thread-safe.
 template <class Object>
 class Spares {
  public:
@@ -166,7 +166,7 @@ inline std::string options(const sluice_offload_graph& graph, const std::vector<
 template <class Code>
 class Backend {
  public:
-  // What sluice_offload() returns.
+  // Returns the table that sluice_offload() gives.
   static const sluice_offload_backend* of(const char* name, const char* version, uint32_t flags,
                                           decltype(sluice_offload_backend::supports) supports) {
     static const sluice_offload_backend backend = {SLUICE_OFFLOAD_ABI, sizeof backend, name,        version, flags,

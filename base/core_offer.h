@@ -12,7 +12,7 @@ class CoreOffer {
  public:
   // Returns the one of the calling thread; null where it has no cores that it could give back.
   static CoreOffer* here() { return here_; }
-  // Whether somebody waits for cores. Thread-safe: the kernel's other threads may ask.
+  // Says if somebody waits for cores. Thread-safe: the kernel's other threads may ask.
   virtual bool wanted() const = 0;
   // The same, for a turn that began then and is worth what it takes to hand cores over.
   bool ends_turn(int64_t begin_ns) const { return wanted() && now_ns() - begin_ns >= turn_ns_; }

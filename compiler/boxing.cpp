@@ -52,7 +52,7 @@ class Boxer {
  private:
   void at(const std::optional<DeviceId>& device) { builder_.context.placement.device = device; }
   const Value& shard(int s) const { return there(shards_, s, from_.devices[s]); }
-  // Of shards of one type: one that is there.
+  // Returns a shard that is there; all have one type.
   static const Value& any(const Shards& shards) {
     return *std::find_if(shards.begin(), shards.end(), [](const Value& v) { return v.defined(); });
   }
@@ -211,7 +211,7 @@ class Boxer {
     return ops::zeros(type_.shape, type_.dtype);
   }
 
-  // Of a sum, of which the first device has the whole: that, or zeros. Each device asks which it is.
+  // A part of a sum whose first device has the whole: that, or zeros. Each device asks which it is.
   Value own_of_sum(int t) {
     const Value& copy = shard(near(t));
     at(to_.devices[t]);

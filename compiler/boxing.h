@@ -48,7 +48,7 @@ struct BoxingStep;
 
 // Are nodes made for the rank of the device; null: for all ranks.
 bool is_made(const std::optional<DeviceId>& device, const Section* section);
-// How near a device is to another: 0, itself; 1, on its rank; 2, at the position of its rank in a section; 3,
+// The distance of a device to another: 0, itself; 1, on its rank; 2, at the position of its rank in a section; 3,
 // elsewhere.
 int distance_of(const std::optional<DeviceId>& from, const std::optional<DeviceId>& to, const Section* section);
 // The i-th shard, which lies on `device`. Throws kUnsupported where none was made.
@@ -61,7 +61,7 @@ Shards box_row(graph::GraphBuilder& builder, const TensorType& type, const Shard
 // On rows of devices, one conversion. To, from and between meshes of several axes, the steps of boxing_path.h: those of
 // `path`, where it is known.
 //
-// Makes the nodes; each carries the device on which it runs. Of ranks that are not in the section, shards are undefined
+// Makes the nodes; each carries the device on which it runs. Shards of ranks outside the section are undefined
 // and none are made; throws kUnsupported where one of them is needed. REQUIRES: `builder` is the current executor.
 Shards box(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Spread& from,
            const Spread& to, const Section* section = nullptr, const std::vector<BoxingStep>* path = nullptr);

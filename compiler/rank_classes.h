@@ -10,7 +10,7 @@
 
 namespace sluice::compiler {
 
-// How every refusal ends.
+// Every refusal ends so.
 inline constexpr const char* kWithoutClasses = "compile all ranks, which is what enable_rank_classes(False) does";
 
 // The ranks of which nodes are made, and the numbers that they have in the plan: those of their classes. With `all`,

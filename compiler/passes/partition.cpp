@@ -92,7 +92,7 @@ class Partitioner {
   }
 
  private:
-  // Of a section, ranks are numbered by their classes from now on; names keep those of the job.
+  // Ranks of a section are numbered by their classes from now on; names keep those of the job.
   void renumber() {
     for (Node& node : target_.mutable_nodes())
       if (node.placement.device) node.placement.device->rank = section_->number(node.placement.device->rank);

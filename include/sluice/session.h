@@ -79,7 +79,7 @@ struct SessionOptions {
   // memory is used as it is if it lies at a multiple of 64 bytes and no step writes to it, and is kept; nobody may
   // change it.
   std::vector<NamedTensor> weights = {};
-  // Of a bundle whose plan opens files, as a saved input pipeline does: where they are on this machine. Names that
+  // Says where the files are on this machine that a bundle's plan opens, as a saved input pipeline does. Names that
   // begin with a folder are looked for in the other one, {"train", "/srv/train"}; "" stands for the folder of relative
   // names. Throws kValue where the plan opens no files.
   std::map<std::string, std::string> data_roots = {};

@@ -22,7 +22,7 @@ struct Loading {
   char name[116] = {};
 };
 
-// What all ranks have alike in their plans: everything; of plans of classes, all but names, and where their kernels
+// All ranks have this alike in their plans: everything; of plans of classes, all but names, and where their kernels
 // cut.
 std::string common_text(const plan::Plan& plan) {
   const std::optional<plan::Classes> classes = plan::classes_of(plan);

@@ -137,7 +137,7 @@ class GptBuilder {
     return ops::add(x, on(stage, project(h, "down", hidden, 4 * hidden, S(1))));
   }
 
-  // What `make` makes is made once a step.
+  // `make` is called once a step.
   template <class Make>
   Value of_step(Make make) {
     const int before = std::exchange(net_.builder.context.every, sizes_.micro);

@@ -26,14 +26,14 @@ using testing::HasSubstr;
 
 using Groups = std::map<std::vector<int>, int>;
 
-// What a rank runs as text, without the numbers by which names tell ranks apart. Groups are numbered by their ranks, in
-// which order both plans find a schedule does not count.
+// Writes as text what a rank runs, without the numbers by which names tell ranks apart. Groups are numbered by their
+// ranks, in which order both plans find a schedule does not count.
 std::string text_of(plan::RankPart part, Groups& groups) {
   for (plan::Kernel& k : part.plan.kernels) {
     if (k.collective < 0) continue;
     k.collective = groups.emplace(part.groups.at(k.collective), static_cast<int>(groups.size())).first->second;
   }
-  // Where buffers lie is decided for all ranks of a plan together; the verifier proves of each plan that none overlap.
+  // Places of buffers are decided for all ranks of a plan together; the verifier proves of each plan that none overlap.
   for (plan::Buffer& b : part.plan.buffers) b.offset = 0;
   for (plan::Arena& a : part.plan.arenas) a.bytes = a.lower_bound = 0;
   for (plan::Stream& s : part.plan.streams) s.index = std::min(s.index, plan::kFirstLane);

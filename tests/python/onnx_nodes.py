@@ -167,7 +167,7 @@ PEERS = [("ONNX Runtime", run_by_peer), ("OpenVINO", run_by_openvino)]
 
 
 def documented():
-    """What docs/onnx.md says: how many cases there are, how many are right, and {reason: cases} of the others."""
+    """Reads docs/onnx.md: how many cases there are, how many are right, and {reason: cases} of the others."""
     text = PAGE.read_text()
     said = re.search(r"Of the ([\d,]+) tests of nodes that onnx [\d.]+ has, ([\d,]+) are right and none is wrong", text)
     table = text[said.end():].partition("| why | cases |")[2].partition("\n\n")[0]
