@@ -11,9 +11,9 @@
 #include <memory>
 #include <vector>
 
+#include "actors/trace_bell.h"
 #include "base/mutex.h"
 #include "base/trace.h"
-#include "base/trace_bell.h"
 
 namespace sluice::actors {
 

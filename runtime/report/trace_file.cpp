@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include "actors/trace_bell.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "base/trace_bell.h"
 #include "plan/record/recording.h"
 
 namespace sluice {

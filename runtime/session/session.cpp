@@ -87,7 +87,7 @@ void Session::set_trace(bool on, bool wait) { core_->set_trace(on, wait); }
 bool Session::has_fired(uint64_t steps) const { return core_->has_fired(steps); }
 Trace Session::take_trace() { return core_->take_trace(); }
 Trace Session::take_trace_by_stream() { return core_->take_trace_by_stream(); }
-TraceBell& Session::trace_bell() { return core_->trace_bell(); }
+actors::TraceBell& Session::trace_bell() { return core_->trace_bell(); }
 TraceNames Session::trace_names() const { return core_->trace_names(); }
 
 }  // namespace sluice

@@ -27,13 +27,16 @@
 #include "plan/shard.h"
 #include "runtime/options.h"
 
+namespace sluice::actors {
+class TraceBell;
+}  // namespace sluice::actors
+
 namespace sluice {
 
 class Debugger;
 class Engine;
 class SessionCore;
 class StepState;
-class TraceBell;
 
 // Storage of each plan variable, by name: right space, at least the variable's bytes.
 using VariableBindings = std::map<std::string, std::shared_ptr<Storage>>;
@@ -238,7 +241,7 @@ class Session {
   // The same as they are kept, which costs less: by stream, and of each in the order of their ends.
   Trace take_trace_by_stream();
   // Rings whenever a stream has filled half of its ring. It lives as long as the session.
-  TraceBell& trace_bell();
+  actors::TraceBell& trace_bell();
   TraceNames trace_names() const;
 
  private:

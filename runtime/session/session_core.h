@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/trace_bell.h"
+#include "actors/trace_bell.h"
 #include "runtime/live/live.h"
 #include "runtime/session/run_events.h"
 #include "runtime/session/session_state.h"
@@ -66,7 +66,7 @@ class SessionCore final : public StorageUser,
   bool has_fired(uint64_t steps);
   Trace take_trace();
   Trace take_trace_by_stream();
-  TraceBell& trace_bell() { return trace_bell_; }
+  actors::TraceBell& trace_bell() { return trace_bell_; }
   TraceNames trace_names() const;
 
   // Debugging: what it runs, and whether the next submit() has nothing to wait for.
@@ -117,7 +117,7 @@ class SessionCore final : public StorageUser,
   void detach();
   void finish_last(SessionStats stats) SLUICE_REQUIRES(state_.mutex);
 
-  TraceBell trace_bell_;
+  actors::TraceBell trace_bell_;
   RunEvents events_;
   SessionState& state_ = events_.state();
   std::shared_ptr<actors::System::Run> control_;

@@ -5,7 +5,7 @@
 
 #include "base/mutex.h"
 
-namespace sluice {
+namespace sluice::actors {
 
 // Thread safety: every method.
 class TraceBell {
@@ -30,4 +30,4 @@ class TraceBell {
   bool rung_ SLUICE_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::actors
