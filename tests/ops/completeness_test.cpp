@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "compiler/lowering/lowering.h"
 #include "kernels/kernel.h"
 #include "ops/op_cases.h"
 #include "runtime/session/engine.h"
@@ -19,7 +20,7 @@ TEST(Completeness, EveryOpCanRun) {
 
 TEST(Completeness, EveryKernelHasAnOp) {
   for (const std::string& name : test_eager().engine().kernels().ops(DeviceKind::kCpu))
-    EXPECT_NE(builtin_ops().find(name), nullptr) << "kernel '" << name << "' on cpu has no op";
+    EXPECT_NE(compiler::lowering_ops().find(name), nullptr) << "kernel '" << name << "' on cpu has no op";
 }
 
 TEST(Completeness, EveryOpIsDescribedAndSampled) {
