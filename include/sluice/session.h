@@ -5,7 +5,6 @@
 //   auto session = sluice::api::Session::load(engine, "out/digits");
 //   std::vector<Tensor> logits = session.run({images});
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +45,11 @@ class SLUICE_API SharedArenas {
   std::shared_ptr<sluice::SharedArenas> impl_;
 };
 
+// A folder as a plan's names have it, and the one that is there instead on this machine.
+struct DataRoot {
+  std::string folder, found_at;
+};
+
 struct SessionOptions {
   // Steps submitted and not finished. Beyond what the plan has slots for, which is what 0 stands for, each costs the
   // memory of its inputs.
@@ -82,7 +86,7 @@ struct SessionOptions {
   // Says where the files are on this machine that a bundle's plan opens, as a saved input pipeline does. Names that
   // begin with a folder are looked for in the other one, {"train", "/srv/train"}; "" stands for the folder of relative
   // names. Throws kValue where the plan opens no files.
-  std::map<std::string, std::string> data_roots = {};
+  std::vector<DataRoot> data_roots = {};
 };
 
 // The options of one step.

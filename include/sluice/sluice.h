@@ -252,9 +252,13 @@ typedef struct sluice_session_options {
   int64_t on_output_inline;
   /* not 0: kernels of the CPU take denormal numbers for zero, operands and results, whatever the plan says */
   int64_t flush_denormals;
+  /* Of a bundle whose plan opens files, as a saved input pipeline does: pairs of a folder as names have it, and the one
+   * that is there instead on this machine. "" stands for the folder of relative names. */
+  const char* const* data_roots;
+  size_t num_data_roots; /* pairs */
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
-  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2, 5000, 0, 0, 0 }
+  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 2, 5000, 0, 0, 0, NULL, 0 }
 /* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
  */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,

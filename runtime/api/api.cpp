@@ -1,5 +1,6 @@
 // The public C++ API, forwarded to the runtime. Errors change their type at this border, and nothing else does.
 #include <cstring>
+#include <map>
 
 #include "include/sluice/sluice.hpp"
 #include "plan/foreign/foreign.h"
@@ -258,6 +259,12 @@ Weights weights_of(const std::vector<NamedTensor>& tensors) {
   return weights;
 }
 
+DataRoots roots_of(const std::vector<DataRoot>& roots) {
+  std::map<std::string, std::string> found_at;
+  for (const DataRoot& root : roots) found_at[root.folder] = root.found_at;
+  return DataRoots(found_at);
+}
+
 }  // namespace
 
 struct Session::Loader {
@@ -265,7 +272,7 @@ struct Session::Loader {
     sluice::SessionOptions o = options_of(options);
     o.arenas = options.arenas.impl_;
     return Session(std::make_unique<SessionFamily>(SessionFamily::load(
-        inside(engine), source, std::move(o), weights_of(options.weights), DataRoots(options.data_roots))));
+        inside(engine), source, std::move(o), weights_of(options.weights), roots_of(options.data_roots))));
   }
 };
 

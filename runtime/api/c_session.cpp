@@ -57,6 +57,11 @@ api::SessionOptions options_of(const sluice_session_options* options, const char
     given.weights.push_back(
         {check_pointer(name, where, "a name of weight_names"), *get<api::Tensor>(weight, where, "a weight")});
   }
+  for (size_t i = 0; i < o.num_data_roots; ++i) {
+    const char* const* const pair = check_pointer(o.data_roots, where, "data_roots") + 2 * i;
+    given.data_roots.push_back({check_pointer(pair[0], where, "a folder of data_roots"),
+                                check_pointer(pair[1], where, "a folder of data_roots")});
+  }
   return given;
 }
 

@@ -189,7 +189,7 @@ def test_options_and_counters_are_the_same(where):
     assert len(expected) >= 2
     extra = set(fields("sluice.h", c_name)) - expected
     assert expected <= set(fields("sluice.h", c_name))
-    assert extra <= {"size", "num_cpus", "num_weights", "weight_names", "num_outputs", "context", "release", "rank",
+    assert extra <= {"size", "num_cpus", "num_weights", "weight_names", "num_data_roots", "num_outputs", "context", "release", "rank",
                      "stream_name", "actor_name", "kernel_name"}  # of the struct, of arrays, of a callback, of a shape, of indices
 
 

@@ -65,7 +65,7 @@ api::SessionOptions session_options(const Arguments& args) {
   for (const std::string& root : args.data_roots) {
     const size_t equals = root.find('=');
     SLUICE_CHECK(equals != std::string::npos, "--data-root {}: must be FOLDER=FOLDER", root);
-    options.data_roots[root.substr(0, equals)] = root.substr(equals + 1);
+    options.data_roots.push_back({root.substr(0, equals), root.substr(equals + 1)});
   }
   return options;
 }

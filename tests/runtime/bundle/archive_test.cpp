@@ -241,6 +241,16 @@ TEST_F(Packed, InCTheMemoryIsReleasedOnceLoadedAndNotNeeded) {
   options.weight_names = names;
   options.weights = &w;
   options.num_weights = 1;
+  const char* roots[] = {"train", "/srv/train", "", nullptr};
+  options.data_roots = roots;
+  for (const auto& [pairs, why] : {std::pair{size_t{1}, "data_roots: plan 'plain' opens no files; must be none"},
+                                   std::pair{size_t{2}, "a folder of data_roots"}}) {
+    options.num_data_roots = pairs;
+    status = sluice_session_load_memory(engine, kept.get(), bytes.size(), nullptr, nullptr, &options, &session);
+    EXPECT_THAT(sluice_status_message(status), HasSubstr(why));
+    sluice_status_destroy(status);
+  }
+  options.num_data_roots = 0;
   ASSERT_EQ(sluice_session_load_memory(engine, kept.get(), bytes.size(), release, &released, &options, &session),
             nullptr);
   EXPECT_EQ(released, 1) << "its weights were replaced, so that nothing of it is used";
