@@ -22,6 +22,7 @@ class Stages(nn.Graph):
         if cost_file is not None:
             self.config.set_cost_file(cost_file)
         self.config.enable_fast_quotas(fast)
+        self.config.set_cores(1)  # a plan may otherwise give streams other cores, of which nothing was measured
 
     def build(self, x):
         with sl.stream("host"):
@@ -65,7 +66,6 @@ def measured(path):
 
 def test_costs_are_measured_and_read_again(tmp_path):
     graph, path = Stages(), tmp_path / "costs.json"
-    graph.config.set_cores(1)  # what is measured may give streams other cores, of which nothing is known
     graph.config.enable_trace()
     for _ in range(5):
         graph(sl.ones(64, 64))
@@ -74,7 +74,6 @@ def test_costs_are_measured_and_read_again(tmp_path):
     assert set(costs) == {k["op"] for k in graph.plan["kernels"]}
     assert all(float(k["mean_ns"]) >= float(k["min_ns"]) > 0 and 1 <= k["n"] <= 5 for k in costs.values())
     again = Stages(path)
-    again.config.set_cores(1)
     again.compile(sl.ones(64, 64))
     assert {k["op"]: float(k["cost_ns"]) for k in again.plan["kernels"]} == {op: float(k["mean_ns"]) for op, k in costs.items()}
     assert again.plan["options"]["costs"] == len(costs)
@@ -82,6 +81,10 @@ def test_costs_are_measured_and_read_again(tmp_path):
 
 def test_a_history_grows_and_serves_other_graphs(tmp_path):
     class Other(nn.Graph):
+        def __init__(self):
+            super().__init__(name="other")
+            self.config.set_cores(1)  # as in the graph that was measured
+
         def build(self, x):
             with sl.stream("host"):
                 y = x.exp()

@@ -92,7 +92,7 @@ def test_without_a_file_a_summary_is_printed(tmp_path):
 
 def test_a_block_records_what_was_compiled_before_and_within(tmp_path):
     early, late = Net("early"), Net("late")
-    early(sl.ones(8, 16))
+    early(sl.ones(8, 16)).numpy()  # so that no step before the recorded ones is still on its way
     with sl.profiler.trace(tmp_path / "run.slt") as recording:
         for graph in (early, late):
             for _ in range(STEPS):
@@ -144,6 +144,7 @@ class Net(nn.Graph):
 
 net, steps = Net(), 0
 net(sl.ones(8, 16))
+net.synchronize()  # so that no step before the recorded ones is still on its way
 with net.record_trace("run.slt"):
     begin = os.path.getsize("run.slt")
     while os.path.getsize("run.slt") == begin:
