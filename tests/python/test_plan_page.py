@@ -374,6 +374,9 @@ def test_files_are_dropped(pages, browser, tmp_path):
     browser.open(pages / "digits.html")
     drop(browser, pages / "trace.json")
     assert browser.run("planViz.state.plan.runs.map(r => [r.name, r.begin.length > 0])") == [["predicted", True], ["measured", True]]
+    events = json.loads((pages / "trace.json").read_text())["traceEvents"]
+    ran = sum(event.get("cat") == "kernel" for event in events)
+    assert browser.run("planViz.state.plan.runs[1].kernel.length") == ran > 0  # each lies in a firing, in whichever order they stand
     drop(browser, pages / "gpt.json")
     assert "train" in browser.text("#compare") and browser.run("planViz.state.view") == "compare"
     drop(browser, pages / "resnet50.html")

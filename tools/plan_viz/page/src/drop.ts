@@ -61,24 +61,33 @@ function readPlan(p: PlanJson): PlanData {
 
 interface TraceEvent { ph: string; tid?: number; ts?: number; dur?: number; name?: string; cat?: string; args?: { name?: string } }
 
-// The events of a trace, by the names that the plan has. Kernels stand before the firing that they are of.
+// The events of a trace, by the names that the plan has, in any order. A kernel is of the firing of its thread that it lies in.
 function readTrace(name: string, events: TraceEvent[], plan: Plan): RunData {
   const actors = new Map(plan.data.actors.n.map((n, a) => [n, a])), kernels = new Map(plan.data.kernels.n.map((n, k) => [n, k]));
   interface Span { kernel: number; begin: number; end: number; more: number }
-  const firings: { actor: number; begin: number; end: number; spans: Span[] }[] = [], spans = new Map<number, Span[]>();
+  interface Firing { actor: number; begin: number; end: number; spans: Span[] }
+  const threads = new Map<number, { spans: Span[]; firings: Firing[] }>(), firings: Firing[] = [];
   const ns = (us: number): number => Math.round(us * 1000);
   for (const e of events) {
     if (e.ph !== "X" || e.ts === undefined || e.dur === undefined || !e.name) continue;
     const begin = ns(e.ts), end = begin + ns(e.dur), tid = e.tid ?? 0;
+    if (!threads.has(tid)) threads.set(tid, { spans: [], firings: [] });
     if (e.cat === "kernel") {
       const many = / and (\d+) more$/.exec(e.name), kernel = kernels.get(many ? e.name.slice(0, many.index) : e.name);
-      if (kernel === undefined) continue;
-      if (!spans.has(tid)) spans.set(tid, []);
-      spans.get(tid)!.push({ kernel, begin, end, more: many ? +many[1] : 0 });
+      if (kernel !== undefined) threads.get(tid)!.spans.push({ kernel, begin, end, more: many ? +many[1] : 0 });
     } else if (e.cat === "firing") {
-      const actor = actors.get(e.name), own = spans.get(tid) ?? [];
-      spans.delete(tid);
-      if (actor !== undefined) firings.push({ actor, begin, end, spans: own.filter(s => s.begin >= begin && s.end <= end) });
+      const actor = actors.get(e.name);
+      if (actor !== undefined) threads.get(tid)!.firings.push({ actor, begin, end, spans: [] });
+    }
+  }
+  for (const thread of threads.values()) {
+    thread.spans.sort((a, b) => a.begin - b.begin);
+    thread.firings.sort((a, b) => a.begin - b.begin);
+    let at = 0;
+    for (const f of thread.firings) {
+      while (at < thread.spans.length && thread.spans[at].begin < f.begin) ++at;
+      while (at < thread.spans.length && thread.spans[at].end <= f.end) f.spans.push(thread.spans[at++]);
+      firings.push(f);
     }
   }
   if (!firings.length) throw new Error(`${name}: none of the ${events.length} events is of plan '${plan.data.name}'; drop a trace of this plan`);
