@@ -19,7 +19,7 @@ PackedFile packed_file(std::span<const std::byte> bytes, int64_t i) {
   };
   const std::span<const std::byte> bytes_of_name = part(head[0], head[1], "name");
   const std::string_view name(reinterpret_cast<const char*>(bytes_of_name.data()), bytes_of_name.size());
-  if (head[2] < 0 && !name.empty() && head[3] > 0) return {name, {}, -1 - head[2], head[3]};
+  if (head[2] < 0 && !name.empty() && head[3] >= 0) return {name, {}, -1 - head[2], head[3]};
   return {name, part(head[2], head[3], "content")};
 }
 

@@ -22,9 +22,10 @@ void check_names(const plan::Plan& plan, const std::map<std::string, int>& named
                          fmt::format("quota of register '{}': there is no such register; the plan has {}", name, known),
                          fix);
     }
-    fix.back().second = int64_t{1};
-    if (quota < 1) {
-      throw FixableError(ErrorKind::kValue, fmt::format("quota of register '{}': {}; must be at least 1", name, quota),
+    fix.back().second = int64_t{quota < 1 ? 1 : plan::kMaxQuota};
+    if (quota < 1 || quota > plan::kMaxQuota) {
+      throw FixableError(ErrorKind::kValue,
+                         fmt::format("quota of register '{}': {}; must be from 1 to {}", name, quota, plan::kMaxQuota),
                          fix);
     }
   }

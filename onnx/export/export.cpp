@@ -106,6 +106,9 @@ void write_graph(const std::vector<const Graph*>& graphs, const std::vector<cons
 
 // Moves the data of large tensors into a file beside the model.
 void move_data(format::GraphProto& graph, const std::string& path) {
+  SLUICE_CHECK_KIND(kIo, !std::filesystem::is_symlink(path),
+                    "onnx.export: {}: a link; must be a file of its own, or nothing",
+                    path);  // as for whoever loads it
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   size_t at = 0;
   for (auto& tensor : *graph.mutable_initializer()) {
@@ -182,9 +185,9 @@ int64_t export_model(const std::vector<const CapturedGraph*>& traces, const Expo
                      const std::string& path, bool external) {
   format::ModelProto model = model_of(traces, options);
   if (external) move_data(*model.mutable_graph(), path + ".data");
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
   SLUICE_CHECK(model.ByteSizeLong() < size_t{1} << 31,
                "onnx.export: a model of {} bytes; beyond 2 GB it needs external data", model.ByteSizeLong());
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
   const bool written = model.SerializeToOstream(&out);
   out.close();
   SLUICE_CHECK_KIND(kIo, written && out, "onnx.export: {}: cannot be written", path);

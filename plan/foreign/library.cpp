@@ -193,7 +193,8 @@ const ForeignBackend& add_foreign(const sluice_offload_backend& backend, const s
 }
 bool is_foreign(const std::string& given) {
   if (!is_path(given)) return true;
-  void* const library = dlopen(given.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  // It stays in memory: someone loads it next, and a library that has made threads or objects must not go.
+  void* const library = dlopen(given.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return false;
   const bool found = dlsym(library, "sluice_offload") != nullptr;
   dlclose(library);

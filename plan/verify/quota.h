@@ -6,6 +6,8 @@
 
 namespace sluice::plan {
 
+inline constexpr int kMaxQuota = 1 << 16;  // of a register
+
 // Quotas with which the plan is live, per register: those with fixed[r] keep theirs, the others start at the least
 // their own rates allow and grow only where a blocking cycle needs it. Sets no buffers; `plan.registers[r].slots` is
 // not looked at. Throws kValue with the blocking cycle when no quotas would do (a cycle without tokens), or when the

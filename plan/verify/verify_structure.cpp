@@ -6,11 +6,11 @@
 #include <unordered_set>
 
 #include "plan/verify.h"
+#include "plan/verify/quota.h"
 
 namespace sluice::plan {
 namespace {
 
-constexpr int kMaxQuota = 1 << 16;
 constexpr int kMaxRate = 1 << 20;
 
 class Structure {

@@ -443,7 +443,8 @@ TEST(Quota, NamesWinAndMustExist) {
   EXPECT_EQ(test::message_of([&] { compile_fake(graph, options); }),
             "quota of register 'nothing': there is no such register; the plan has x, exp, y");
   options.quotas = {{"exp", 0}};
-  EXPECT_EQ(test::message_of([&] { compile_fake(graph, options); }), "quota of register 'exp': 0; must be at least 1");
+  EXPECT_EQ(test::message_of([&] { compile_fake(graph, options); }),
+            "quota of register 'exp': 0; must be from 1 to 65536");
 }
 
 TEST(Memory, SwitchesGrowIt) {

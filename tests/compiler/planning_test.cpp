@@ -340,7 +340,8 @@ TEST(Planning, NamedQuotasAreOfRegistersThatAreThere) {
     return test::error_of([&] { choose_quotas(plan, Lowered(), {true}, options, 0); });
   };
   EXPECT_EQ(refusal("y", 2), "value: quota of register 'y': there is no such register; the plan has x");
-  EXPECT_EQ(refusal("x", 0), "value: quota of register 'x': 0; must be at least 1");
+  EXPECT_EQ(refusal("x", 0), "value: quota of register 'x': 0; must be from 1 to 65536");
+  EXPECT_EQ(refusal("x", 1'000'000'000), "value: quota of register 'x': 1000000000; must be from 1 to 65536");
 }
 
 }  // namespace

@@ -48,6 +48,20 @@ def changed(content, n):
 GOOD = [part for i in range(4) for part in ((f"{i}.jpg", jpeg(i)), (f"{i}.cls", b"0"))]
 
 
+@pytest.mark.parametrize("kind", ["tar", "rec"])
+def test_a_file_without_content_is_a_bad_sample(tmp_path, kind):
+    path, contents = tmp_path / f"some.{kind}", [jpeg(0), b"", jpeg(2)]
+    if kind == "tar":
+        write_tar(path, [part for i, content in enumerate(contents) for part in ((f"{i}.jpg", content), (f"{i}.cls", str(i).encode()))])
+    else:
+        with data.RecordWriter(path) as file:
+            for i, content in enumerate(contents):
+                file.write(content, i)
+    pipeline = (data.tar if kind == "tar" else data.records)(path).batch(3).decode(8).on_error("skip")
+    assert [label for _, labels in pipeline for label in labels.tolist()] == [0, 2]
+    assert pipeline.errors.counts == {"broken or too large": 1}
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["tar", "rec"])
 def test_changed_tars_and_records_are_errors_or_their_images_are_counted(tmp_path, repetitions, count, kind):

@@ -207,3 +207,11 @@ def test_external_data(tmp_path):
     sl.onnx.export(net, x, path, external_data=True)
     np.testing.assert_allclose(by_onnxruntime(path, [x.numpy()])[0], net(x).detach().numpy(), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(sl.onnx.load(path)(x).detach().numpy(), net(x).detach().numpy())
+
+
+def test_external_data_is_not_written_through_a_link(tmp_path):
+    (tmp_path / "other").write_text("kept")
+    (tmp_path / "m.onnx.data").symlink_to("other")
+    with pytest.raises(OSError, match="m.onnx.data: a link; must be a file of its own, or nothing"):
+        sl.onnx.export(nn.Linear(64, 32), sl.randn(2, 64), tmp_path / "m.onnx", external_data=True)
+    assert (tmp_path / "other").read_text() == "kept" and not (tmp_path / "m.onnx").exists()

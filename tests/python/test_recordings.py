@@ -190,6 +190,23 @@ def test_what_is_no_recording_is_refused(tmp_path):
         assert done.stderr.count("\n") == 1
 
 
+def test_what_a_view_reads_is_not_written(tmp_path):
+    graph = Net()
+    graph(sl.ones(8, 16))
+    with graph.record_trace(tmp_path / "run.slt"):
+        graph(sl.ones(8, 16))
+    sl.save(graph, tmp_path / "bundle")
+    (tmp_path / "run.json").symlink_to("run.slt")
+    for view, file, output in (("trace", "run.slt", "run.json"), ("html", "run.slt", "run.slt"), ("svg", "bundle", "bundle/plan.json"),
+                               ("simulate", "bundle/plan.json", "bundle/plan.json")):
+        before = (tmp_path / output).read_bytes()
+        done = subprocess.run([find_tool("plan-viz"), view, file, "-o", output], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 2 and f"{output}: the view reads this file; -o must name another one" in done.stderr, done.stderr
+        assert (tmp_path / output).read_bytes() == before
+    done = subprocess.run([find_tool("plan-viz"), "trace", "run.slt", "-o", "run.text"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and "run.text: unknown format; must end with .json" in done.stderr, done.stderr
+
+
 def test_views_of_plans_take_recordings_at_their_measured_costs(tmp_path):
     graph = Net()
     graph(sl.ones(8, 16))

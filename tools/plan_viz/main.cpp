@@ -83,7 +83,12 @@ plan::Plan simulated(const plan::Plan& plan, const Arguments& args) {
   return plan::on_machine(std::move(all), plan::machine_from_json(read_file(args.costs), args.costs));
 }
 
-void write_file(const std::string& path, const std::string& text) {
+void write_file(const Arguments& args, const std::string& path, const std::string& text) {
+  for (const std::string& input : {args.path, args.costs, args.plan, args.other, args.trace}) {
+    std::error_code none;  // where one of both is no file
+    const bool same = fs::equivalent(input, path, none) || fs::equivalent(fs::path(input) / "plan.json", path, none);
+    SLUICE_CHECK(!same, "{}: the view reads this file; -o must name another one", path);
+  }
   std::ofstream out(path, std::ios::binary);
   out << text;
   out.flush();
@@ -130,7 +135,7 @@ int show_served(const Arguments& args) {
   const std::vector<plan_viz::ServedModel> models =
       plan_viz::served_models(text, args.path == "-" ? "standard input" : args.path, args.served.model);
   if (!args.output.empty())
-    write_file(args.output, plan_viz::served_svg(models));
+    write_file(args, args.output, plan_viz::served_svg(models));
   else
     std::cout << (args.json ? plan_viz::served_json(models) : plan_viz::served_text(models, args.text));
   return 0;
@@ -152,10 +157,14 @@ int show_recording(const std::string& view, const Arguments& args) {
     const std::string kind = fs::path(args.output).extension().string();
     const bool perfetto = kind == ".perfetto-trace" || kind == ".pftrace";
     const bool tasks = args.output.ends_with(".tasks.json");
-    write_file(args.output, kind == ".csv" ? plan_viz::csv_text(recording)
-                            : perfetto     ? plan_viz::perfetto_trace(recording)
-                            : tasks        ? plan_viz::tasks_json(recording)
-                                           : plan_viz::chrome_text(recording));
+    SLUICE_CHECK(perfetto || kind == ".csv" || kind == ".json",
+                 "{}: unknown format; must end with .json, .tasks.json, .csv, .perfetto-trace or .pftrace",
+                 args.output);
+    write_file(args, args.output,
+               kind == ".csv" ? plan_viz::csv_text(recording)
+               : perfetto     ? plan_viz::perfetto_trace(recording)
+               : tasks        ? plan_viz::tasks_json(recording)
+                              : plan_viz::chrome_text(recording));
     return 0;
   }
   std::string text;
@@ -231,7 +240,7 @@ std::string forecast(const std::string& view, const plan::Plan& plan, Arguments&
   if (view == "svg") {
     const std::string svg = plan_viz::lanes_svg(simulated(plan, args), args.simulate);
     if (!args.output.empty()) {
-      write_file(args.output, svg);
+      write_file(args, args.output, svg);
       return "";
     }
     return args.json ? fmt::format("{{\"svg\": {}}}\n", plan::quoted_json(svg)) : svg;
@@ -239,7 +248,7 @@ std::string forecast(const std::string& view, const plan::Plan& plan, Arguments&
   if (view == "simulate") {
     const plan::Plan all = simulated(plan, args);
     if (!args.output.empty()) {
-      write_file(args.output, plan::recording_of(plan::simulated_recording(all, args.simulate)));
+      write_file(args, args.output, plan::recording_of(plan::simulated_recording(all, args.simulate)));
       return "";
     }
     return args.json ? plan_viz::simulate_json(all, args.simulate)
@@ -248,7 +257,7 @@ std::string forecast(const std::string& view, const plan::Plan& plan, Arguments&
   if (view == "pareto") {
     const plan::Plan all = simulated(plan, args);
     if (!args.output.empty()) {
-      write_file(args.output, plan_viz::pareto_svg(all));
+      write_file(args, args.output, plan_viz::pareto_svg(all));
       return "";
     }
     return args.json ? plan_viz::pareto_json(all) : plan_viz::pareto_text(all, args.text);
@@ -303,7 +312,7 @@ int write_page(Arguments& args) {
   for (const plan::Plan& plan : plans) simulated.push_back(plan::verify(plan).ok() ? ::simulated(plan, args) : plan);
   std::vector<plan_viz::Page> choices;
   for (size_t i = 0; i < plans.size(); ++i) choices.push_back({&plans[i], &simulated[i], first.page.source_roots});
-  write_file(args.output.empty() ? "plan.html" : args.output, plan_viz::html_page(pages, choices));
+  write_file(args, args.output.empty() ? "plan.html" : args.output, plan_viz::html_page(pages, choices));
   return 0;
 }
 
