@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -168,6 +169,8 @@ format::ModelProto parse_model(std::string_view bytes, const std::string& name) 
 }
 
 format::ModelProto read_model(const std::string& path) {
+  std::error_code none;  // the stream says what is missing
+  SLUICE_CHECK_KIND(kIo, !std::filesystem::is_other(path, none), "onnx: {}: a device or a pipe; must be a file", path);
   std::ifstream in(path, std::ios::binary);
   SLUICE_CHECK_KIND(kIo, in, "onnx: {}: {}", path, std::strerror(errno));
   std::ostringstream bytes;

@@ -116,6 +116,8 @@ def test_bytes_that_are_no_model():
             sl.onnx.load(data)
     with pytest.raises(OSError, match="nowhere.onnx: No such file"):
         sl.onnx.load("nowhere.onnx")
+    with pytest.raises(OSError, match="/dev/zero: a device or a pipe; must be a file"):
+        sl.onnx.load("/dev/zero")
 
 
 def external(folder, location, offset=None, length=None):

@@ -130,3 +130,13 @@ def test_json_has_the_form_of_its_view(files, view):  # VIZ-08
     for key, kind in form.items():
         assert isinstance(document[key], kind), (key, document)
         assert not isinstance(document[key], list) or document[key] or view in ("cost", "diff"), key
+
+
+@pytest.mark.parametrize("command, status", [
+    ("plan-viz nothing", 2), ("plan-viz item bundle -1", 2), ("plan-viz debug bundle --steps=0", 2), ("sluice-run bundle --steps=0", 1),
+    ("sluice-run bundle --steps=abc", 1), ("sluice-bench bundle --items=-1", 1), ("sluice-info measure --of", 1)])
+def test_wrong_arguments_end_with_the_status_of_errors(command, status):
+    tool, *arguments = command.split()
+    done = subprocess.run([find_tool(tool), *arguments], capture_output=True, text=True)
+    assert done.returncode == status, (done.returncode, done.stderr)
+    assert len(done.stderr) < 200 and "--help" in done.stderr, done.stderr

@@ -418,7 +418,11 @@ int main(int argc, char** argv) {
   args.text.width = terminal_width();
   args.text.color = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR");
   plan_viz::add_commands(app, args);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {  // help is one, too
+    return app.exit(e) == 0 ? 0 : 2;
+  }
   try {
     std::string name = app.get_subcommands().front()->get_name();
     if (name == "completion") {

@@ -198,7 +198,7 @@ void add_options(CLI::App& app, Arguments& args) {
   app.add_option("--seed", args.input.seed, "of random inputs")->capture_default_str();
   app.add_option("--dim", args.input.dims, "NAME=SIZE: how long an axis is that may differ, as in batch=8")->take_all();
   app.add_option("--items", args.items, "that a step handles, for items_per_second: the batch, say")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1e-9, 1e12))
       ->capture_default_str();
   app.add_option("--cores", args.cores, "that kernels use; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--extension", args.extensions, "a shared library with ops of your own")->take_all();
@@ -231,7 +231,11 @@ int main(int argc, char** argv) {
   CLI::App app(kAbout, "sluice-bench");
   app.set_version_flag("--version", std::string(api::version()));
   add_options(app, args);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {  // help is one, too
+    return app.exit(e) == 0 ? 0 : 1;
+  }
   try {
     return Program(args).run();
   } catch (const std::exception& error) {

@@ -33,7 +33,11 @@ int main(int argc, char** argv) {
       app.add_subcommand("measure", "cores, caches, nodes of memory, and how fast bytes are moved: takes a second");
   measure->add_flag("--json", json, "as one JSON object");
   app.require_subcommand(0, 1);  // words of `explain` that are called like another are words
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {  // help is one, too
+    return app.exit(e) == 0 ? 0 : 1;
+  }
   try {
     const std::string text = *explain   ? sluice::info::explain(CLI::detail::join(words, " "))
                              : *ops     ? ops_of(bundles)

@@ -268,7 +268,7 @@ void add_run_options(CLI::App& app, Arguments& args) {
   app.add_option("--seed", args.input.seed, "of random inputs")->capture_default_str();
   app.add_option("--dim", args.input.dims, "NAME=SIZE: how long an axis is that may differ, as in batch=8")->take_all();
   app.add_option("--steps", args.steps, "how often it is run, on the same inputs; what is shown are the last results")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();
   app.add_option("--cores", args.cores, "that kernels use; 0: all")->check(CLI::NonNegativeNumber);
   app.add_flag("--hash", args.hash, "show nothing but a digest of the bytes of all results of all steps");
@@ -310,7 +310,11 @@ int main(int argc, char** argv) {
   app.footer(
       "Exit status: 0; 1 after an error; 2 where results differ from those expected or captured, or --verify finds a "
       "difference.");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {  // help is one, too
+    return app.exit(e) == 0 ? 0 : 1;
+  }
   try {
     if (!args.verify.empty()) return verify(args);
     SLUICE_CHECK(!args.bundle.empty(), "BUNDLE is not given; it must be a directory that sluice.save wrote");

@@ -192,7 +192,7 @@ TEST(Turns, TwoSessionsTakeLittleMoreThanOne) {
   api::SharedArenas arenas(engine);
   api::Session first = api::Session::load(engine, folder.path(), {.arenas = arenas});
   run(first);
-  const double one = resident_now() - before;
+  [[maybe_unused]] const double one = resident_now() - before;
   EXPECT_EQ(first.counters().mapped, kWeights);
   EXPECT_EQ(static_cast<double>(arenas.bytes()), held() - held_before);
   const double held_one = held() - held_before;
