@@ -1,6 +1,7 @@
 """sluice.data: stages that choose, join, keep and pad samples, against plain lists."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -435,3 +436,69 @@ def test_padded_batches_are_of_full_length_inside_of_a_plan():
 def test_misuse_of_stages_is_told(make, error, text):
     with pytest.raises(error, match=text):
         make()
+
+
+def test_functions_of_batches_see_rows_that_are_there(tmp_path):
+    """Of a smaller last batch, and of one that on_error() has made smaller."""
+    centred = data.arrays(np.array([8.0, 9.0, 10.0], np.float32)).batch(2).map(lambda v: v - v.mean())
+    assert [v.tolist() for v in centred] == [[-0.5, 0.5], [0.0]]
+    images, classes = np.full((5, 1, 2, 2), 50, np.float32), np.full(5, 3)
+    for mix in (data.augment.mixup(classes=5), data.augment.cutmix(classes=5)):
+        for x, y in data.arrays(images, classes).batch(4).map(mix):
+            assert np.allclose(x.numpy(), 50) and np.allclose(y.numpy(), np.eye(5)[3])
+
+    def fails(s):
+        return 1 / (s - 2)
+
+    skipped = data.dataset(range(1, 5)).map(lambda s: fails(s) + 10, out=((), np.float32)).batch(4).on_error("skip").map(lambda v: v.min() + 0 * v)
+    assert [v.tolist() for v in skipped] == [[9, 9, 9]]
+
+
+def test_functions_may_change_what_they_are_given():
+    kept = np.zeros((4, 2), np.float32)
+
+    def add(sample):
+        row = sample[0]
+        row += 1
+        return row
+
+    for _ in range(2):
+        assert [v.tolist() for v in data.arrays(kept).map(add).batch(4)] == [[[1, 1]] * 4]
+    assert not kept.any()
+
+
+def first(sample):
+    return np.float32(np.ravel(sample[0])[0]) if isinstance(sample, tuple) else np.float32(len(sample) if isinstance(sample, str) else sample)
+
+
+def next_of(pipeline):
+    return next(iter(pipeline))
+
+
+def contents(tmp_path):
+    """Pairs of sources whose samples differ in one place, of like names and sizes."""
+    rows = np.zeros((300, 2), np.float32)
+    other = rows.copy()
+    other[150] = 1
+    yield data.arrays(rows), lambda: data.arrays(other)
+    yield data.dataset([1.0, 2.0]), lambda: data.dataset([1.0, 3.0])
+    yield data.zip(data.arrays(rows), data.arrays(rows)), lambda: data.zip(data.arrays(rows), data.arrays(other))
+    (tmp_path / "lines").write_text("aa\nbb\n")
+    lines = data.lines(tmp_path / "lines", 4)
+
+    def written():
+        (tmp_path / "new").write_text("aa\ncc\n")
+        os.utime(tmp_path / "new", ns=(1, 1))
+        os.replace(tmp_path / "new", tmp_path / "lines")
+        return data.lines(tmp_path / "lines", 4)
+
+    yield lines, written
+
+
+def test_a_folder_of_other_samples_is_refused(tmp_path):
+    for number, (source, changed) in enumerate(contents(tmp_path)):
+        folder = tmp_path / str(number)
+        made = [next_of(source.map(first).cache(folder).batch(2)) for _ in range(2)]
+        assert made[0].tolist() == made[1].tolist()
+        with pytest.raises(ValueError, match="remove the folder, or name another"):
+            next_of(changed().map(first).cache(folder).batch(2))

@@ -1,5 +1,7 @@
 """NumPy's arrays where tensors are taken: functions, methods, layers, losses and graphs."""
 
+import operator
+
 import numpy as np
 import pytest
 import torch
@@ -101,10 +103,10 @@ def test_what_is_no_array_of_numbers_is_refused_as_by_torch(bad):
             call()
 
 
-def test_operators_of_arrays_stay_numpys():
+def test_operators_take_arrays_on_either_side():
     t = sl.tensor(A)
     same(t * B, t * sl.tensor(B))
-    assert isinstance(B * t, np.ndarray)
+    same(B * t, sl.tensor(B) * t)
     with pytest.raises(TypeError):
         t & B
 
@@ -231,3 +233,30 @@ def test_gradients_go_to_the_tensors():
     v = torch.ones(3, 6, requires_grad=True)
     (torch.nn.functional.linear(torch.tensor(A), v) * torch.cat([v[:, :1].T, torch.ones(3, 3)])).sum().backward()
     np.testing.assert_allclose(w.grad.numpy(), v.grad.numpy(), rtol=1e-5)
+
+
+OPERATORS = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow, operator.lt, operator.ge,
+             operator.eq, operator.ne]
+
+
+@pytest.mark.parametrize("f", OPERATORS, ids=lambda f: f.__name__)
+def test_numpys_numbers_on_the_left_leave_the_operation_to_the_tensor(f):
+    for left in (np.float32(2.5), np.float64(2.5), np.int64(3), np.int8(3)):
+        for values in ([1.0, 2.0, 3.0], [1, 2, 3]):
+            got, want = f(left, sl.tensor(values)), f(left, torch.tensor(values))
+            assert isinstance(got, sl.Tensor) and str(got.dtype).split(".")[-1] == str(want.dtype).split(".")[-1]
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+    assert isinstance(f(np.array([2.0, 3.0, 4.0]), sl.tensor([1.0, 2.0, 3.0])), sl.Tensor)
+
+
+def test_numpys_numbers_on_the_left_keep_gradients_and_are_captured():
+    x = sl.tensor([1.0, 2.0], requires_grad=True)
+    (np.float32(0.5) * x).sum().backward()
+    assert x.grad.tolist() == [0.5, 0.5]
+
+    class Scaled(nn.Graph):
+        def build(self, x):
+            return np.float32(0.5) * x - np.float64(1) / x
+
+    assert Scaled()(sl.tensor([1.0, 2.0])).tolist() == [-0.5, 0.5]
+    assert sl.compile(lambda x: np.float32(0.5) * x)(sl.tensor([1.0, 2.0])).tolist() == [0.5, 1.0]

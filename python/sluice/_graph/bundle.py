@@ -90,6 +90,9 @@ def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
     functions: the Python functions of its host streams, by name; of sources also generator functions (see host_function).
     options: as GraphConfig sets them; `arenas` is a sluice.SharedArenas.
     """
+    known = {"arenas", *(option["name"] for option in _C.option_table() if option["graphs"])}
+    if unknown := sorted(options.keys() - known):
+        raise TypeError(f"load_graph: option '{unknown[0]}': there is none of this name; must be one of {', '.join(sorted(known))}")
     source = _C.BundleSource(_path("load_graph", directory))
     if source.has(_SHAPES):
         return ShapedGraphs(source, functions or {}, options)

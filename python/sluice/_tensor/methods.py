@@ -152,6 +152,9 @@ def __array__(self, dtype=None, copy=None) -> numpy.ndarray:
     return array.copy() if copy else array
 
 
+Tensor.__array_priority__ = 1000  # above that of NumPy's scalars and arrays: what has one on the left is a tensor, too
+
+
 def _text(self) -> str:
     from sluice._tensor.printing import tensor_text
 

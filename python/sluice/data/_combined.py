@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterable
 
 import numpy as np
 
@@ -14,6 +14,10 @@ def _parts_of(sample: Any) -> tuple[Any, ...]:
     return tuple(sample) if isinstance(sample, (tuple, list)) else (sample,)
 
 
+def _content(fingerprint: str, sources: Iterable[Source]) -> str:
+    return _index.fingerprint(fingerprint, *(s.content() for s in sources))
+
+
 class Selected(Source):
     """The samples of another source that have these numbers."""
 
@@ -23,6 +27,9 @@ class Selected(Source):
         self.boxes = source.boxes
         self.classes, self.room = getattr(source, "classes", None), getattr(source, "room", None)
         self.fingerprint = _index.fingerprint("selected", source.fingerprint, ids)
+
+    def content(self) -> str:
+        return _content(self.fingerprint, (self._source,))
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return self._source.parts(batch)
@@ -53,6 +60,9 @@ class Zipped(Source):
         self.workers, self.random = max(s.workers for s in sources), any(s.random for s in sources)
         self.classes = getattr(sources[0], "classes", None)
         self.fingerprint = _index.fingerprint("zipped", *(s.fingerprint for s in sources))
+
+    def content(self) -> str:
+        return _content(self.fingerprint, self._sources)
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return [part for source in self._sources for part in source.parts(batch)]
@@ -85,6 +95,9 @@ class Joined(Source):
         names = [getattr(s, "classes", None) for s in sources]
         self.classes = names[0] if all(n == names[0] for n in names) else None
         self.fingerprint = _index.fingerprint("joined", *(s.fingerprint for s in sources))
+
+    def content(self) -> str:
+        return _content(self.fingerprint, self._sources)
 
     @property
     def begins(self) -> Any:
@@ -157,6 +170,9 @@ class Windowed(Source):
         self.count = max((source.count - 1 - stride * (size - 1)) // shift + 1, 0)
         self.direct, self.workers, self.random = source.direct, source.workers, source.random
         self.fingerprint = _index.fingerprint("windowed", source.fingerprint, np.array([size, shift, stride]))
+
+    def content(self) -> str:
+        return _content(self.fingerprint, (self._source,))
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return [((batch, len(self._within), *shape[1:]), dtype) for shape, dtype in self._source.parts(1)]

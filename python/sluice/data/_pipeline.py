@@ -349,7 +349,8 @@ class Pipeline(Measured):
         self._check_batches()
         declared = [*self._source.parts(self._size), ((self._size, 2), _C.int64), ((self._size,), _C.int64)]
         *values, keys, ids = host_function(feed, out=declared)
-        batch = Batch(list(values), keys, ids, meter=meter)
+        whole = (self._drop_last or self._epochs is None) and self._policy != "skip"
+        batch = Batch(list(values), keys, ids, meter=meter, whole=whole)
         for number, stage in enumerate(self._stages):
             stage.apply(batch, self._policy, number)
         return (*batch.values, *((batch.status, batch.source) if batch.status is not None else ()), ids)

@@ -63,7 +63,7 @@ class _Input(Graph):
         if order.inner is not None:
             ids = _C.fn.where(there, tables.chosen[ids.clamp(min=0)], -1)
             keys = _C.fn.stack([keys[:, 0], ids.clamp(min=0)], 1)
-        batch = Batch(p._source.gathered(tables, ids.clamp(min=0), there), keys, ids)
+        batch = Batch(p._source.gathered(tables, ids.clamp(min=0), there), keys, ids, whole=self._end < 0 or p._drop_last)
         for number, stage in enumerate(p._stages):
             stage.apply(batch, p._policy, number)
         return (*batch.values, ids)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv as csv_module
 import glob as glob_module
+import hashlib
 import itertools
 import os
+import pickle
 import re
+from types import SimpleNamespace
 from typing import Any, Callable
 
 import numpy as np
@@ -34,6 +37,11 @@ class Source:
     workers = 0
     kept = 0
     fingerprint: str
+
+    def content(self) -> str:
+        """A digest of what the samples are, for those who keep them: of bytes in memory, and of sizes and times of files. `fingerprint` says
+        which samples they are, also of copies elsewhere."""
+        return self.fingerprint
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         """Shapes and dtypes of what read() gives."""
@@ -97,6 +105,10 @@ class Files(Source):
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return [((batch * self.room,), _C.uint8), ((batch,), _C.int64)]
+
+    def content(self) -> str:
+        files = self.containers if self.containers is not None else [self.names.bytes(i) for i in range(self.count)]
+        return _index.fingerprint(self.fingerprint, _stamps([os.fsdecode(f) for f in files], "cache"), np.asarray(self.labels))
 
     def entries(self, ids: Any) -> tuple[list[bytes], Any, Any]:
         """The files' names; where in them the contents lie, int64 (N, 2) as PackedFile has it; and labels."""
@@ -321,6 +333,9 @@ class Arrays(Source):
     def read(self, ids: Any, batch: int) -> list[Any]:
         return [padded(array[ids], batch) for array in self.arrays]
 
+    def content(self) -> str:
+        return _index.fingerprint(self.fingerprint, *self.arrays)
+
     def tables(self) -> dict[str, Any]:
         return {f"array{k}": array for k, array in enumerate(self.arrays)}
 
@@ -329,7 +344,7 @@ class Arrays(Source):
         return [fn.where(there.reshape(-1, *[1] * (row.dim() - 1)), row, 0) for row in rows]
 
     def sample(self, i: int, key: int = 0) -> Any:
-        return tuple(array[i] for array in self.arrays)
+        return tuple(array[i].copy() for array in self.arrays)  # which the function may change
 
 
 def dtype_of(dtype: Any, what: str) -> Any:
@@ -396,6 +411,9 @@ class Lines(Source):
             raise ValueError(f"data.lines: {self.paths[0]}: has no lines; must have some")
         self._data = [np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.empty(0, np.uint8) for path in self.paths]
 
+    def content(self) -> str:
+        return _index.fingerprint(self.fingerprint, _stamps(self.paths, "cache"))
+
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return [((batch, self.width), _C.uint8), ((batch,), _C.int64)]
 
@@ -426,6 +444,15 @@ class Items(Source):
         if not self.count:
             raise ValueError("data.dataset: has no samples; must have at least one")
         self.fingerprint = _index.fingerprint(f"{type(dataset).__qualname__}/{self.count}")
+
+    def content(self) -> str:
+        """The digest of the dataset as pickle writes it, where it can."""
+        digest = hashlib.sha256(self.fingerprint.encode())
+        try:
+            pickle.Pickler(SimpleNamespace(write=digest.update), protocol=4).dump(self.dataset)
+        except Exception:  # noqa: BLE001 anything may be in it
+            return self.fingerprint
+        return digest.hexdigest()[:32]
 
     def sample(self, i: int, key: int = 0) -> Any:
         return self.dataset[i]

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import Tensor, fn
-from sluice._tensor.creation import tensor
+from sluice._tensor.creation import arange, tensor
 
 
 @dataclasses.dataclass
@@ -22,6 +22,16 @@ class Batch:
     status: Any = None
     source: Any = None
     meter: int = 0  # under which decode counts what images take
+    whole: bool = False  # no row is missing, ever
+
+    def fill(self) -> None:
+        """Puts the rows that are there again into the places of those that are not, so that functions see real rows alone."""
+        if self.whole:
+            return
+        there = ((self.ids if self.source is None else self.source) >= 0).long().sum().clamp(min=1)
+        rows = arange(self.ids.shape[0]) % there
+        *self.values, self.keys = (v.index_select(0, rows) for v in (*self.values, self.keys))
+        self.whole = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +125,7 @@ class Function:
             self.takes_keys = False
 
     def apply(self, batch: Batch, policy: str, number: int) -> None:
+        batch.fill()
         got = self.fn(*batch.values, keys=batch.keys) if self.takes_keys else self.fn(*batch.values)
         values = [got] if isinstance(got, Tensor) else list(got)
         for value in values:
@@ -131,6 +142,8 @@ class Branches:
         self._choose, self._functions = Function(choose), [Function(function) for function in functions]
 
     def apply(self, batch: Batch, policy: str, number: int) -> None:
+        batch.fill()
+
         def values_of(function: Function) -> list[Any]:
             other = dataclasses.replace(batch)
             function.apply(other, policy, number)
