@@ -483,6 +483,19 @@ def contents(tmp_path):
     yield data.arrays(rows), lambda: data.arrays(other)
     yield data.dataset([1.0, 2.0]), lambda: data.dataset([1.0, 3.0])
     yield data.zip(data.arrays(rows), data.arrays(rows)), lambda: data.zip(data.arrays(rows), data.arrays(other))
+    (tmp_path / "images" / "a").mkdir(parents=True)
+    image = tmp_path / "images" / "a" / "0.png"
+    image.write_bytes(b"a" * 9)
+
+    def files():
+        return data.images(tmp_path / "images").map(lambda s: (np.frombuffer(s[0], np.uint8)[0],))
+
+    def replaced():
+        image.write_bytes(b"b" * 9)
+        os.utime(image, ns=(1, 1))
+        return files()
+
+    yield files(), replaced
     (tmp_path / "lines").write_text("aa\nbb\n")
     lines = data.lines(tmp_path / "lines", 4)
 

@@ -144,10 +144,13 @@ def test_folders_have_their_images_and_labels(folder, tmp_path):
         assert index.stat().st_mtime_ns > stamp
     finally:
         extra.unlink()
-    for change in (b"", b"junk" * 20, index.read_bytes()[:-40], index.read_bytes()[:100]):
+    whole = index.read_bytes()
+    for change in (b"", b"junk" * 20, whole[:-40], whole[:100], whole[:-1] + bytes([whole[-1] ^ 1])):
         index.write_bytes(change)
         with pytest.raises(ValueError, match=r"data: .*index: (is no index|the index (is broken|ends early)); remove it"):
             data.images(folder, index=index)
+    index.write_bytes(whole.replace(b"sluice-index-2", b"sluice-index-1", 1))  # an older one is made anew
+    assert data.images(folder, index=index)._source.count == N and index.read_bytes().startswith(b"sluice-index-2")
 
 
 def write_tar(path, samples, **options):

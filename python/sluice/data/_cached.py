@@ -116,7 +116,7 @@ class Cached(Source):
         if self._store[0] is None:
             kinds = self._inner.known_kinds()
             self._store[0] = (_Memory(self.count, kinds) if self._path is None else
-                              _Folder(self._path, self.count, kinds, self._inner.content()))
+                              _Folder(self._path, self.count, kinds, self._inner.digest()))
         return self._store[0]
 
     def begin(self, coming: Any, policy: str) -> None:

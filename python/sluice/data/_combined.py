@@ -14,8 +14,8 @@ def _parts_of(sample: Any) -> tuple[Any, ...]:
     return tuple(sample) if isinstance(sample, (tuple, list)) else (sample,)
 
 
-def _content(fingerprint: str, sources: Iterable[Source]) -> str:
-    return _index.fingerprint(fingerprint, *(s.content() for s in sources))
+def _digest(fingerprint: str, sources: Iterable[Source]) -> str:
+    return _index.fingerprint(fingerprint, *(s.digest() for s in sources))
 
 
 class Selected(Source):
@@ -28,8 +28,8 @@ class Selected(Source):
         self.classes, self.room = getattr(source, "classes", None), getattr(source, "room", None)
         self.fingerprint = _index.fingerprint("selected", source.fingerprint, ids)
 
-    def content(self) -> str:
-        return _content(self.fingerprint, (self._source,))
+    def digest(self) -> str:
+        return _digest(self.fingerprint, (self._source,))
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return self._source.parts(batch)
@@ -61,8 +61,8 @@ class Zipped(Source):
         self.classes = getattr(sources[0], "classes", None)
         self.fingerprint = _index.fingerprint("zipped", *(s.fingerprint for s in sources))
 
-    def content(self) -> str:
-        return _content(self.fingerprint, self._sources)
+    def digest(self) -> str:
+        return _digest(self.fingerprint, self._sources)
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return [part for source in self._sources for part in source.parts(batch)]
@@ -96,8 +96,8 @@ class Joined(Source):
         self.classes = names[0] if all(n == names[0] for n in names) else None
         self.fingerprint = _index.fingerprint("joined", *(s.fingerprint for s in sources))
 
-    def content(self) -> str:
-        return _content(self.fingerprint, self._sources)
+    def digest(self) -> str:
+        return _digest(self.fingerprint, self._sources)
 
     @property
     def begins(self) -> Any:
@@ -171,8 +171,8 @@ class Windowed(Source):
         self.direct, self.workers, self.random = source.direct, source.workers, source.random
         self.fingerprint = _index.fingerprint("windowed", source.fingerprint, np.array([size, shift, stride]))
 
-    def content(self) -> str:
-        return _content(self.fingerprint, (self._source,))
+    def digest(self) -> str:
+        return _digest(self.fingerprint, (self._source,))
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return [((batch, len(self._within), *shape[1:]), dtype) for shape, dtype in self._source.parts(1)]

@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 import tempfile
+import zlib
 from typing import Any
 
 import numpy as np
 
-_MAGIC = b"sluice-index-1\n"
+_MAGIC = b"sluice-index-2\n"
 _ALIGNMENT = 64
 
 
@@ -19,7 +20,7 @@ def write(path: str, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
     places, at = {}, 0
     for name, array in arrays.items():
         at = -(-at // _ALIGNMENT) * _ALIGNMENT
-        places[name] = {"dtype": array.dtype.str, "shape": list(array.shape), "at": at}
+        places[name] = {"dtype": array.dtype.str, "shape": list(array.shape), "at": at, "crc32": zlib.crc32(np.ascontiguousarray(array))}
         at += array.nbytes
     head = json.dumps({"facts": facts, "arrays": places}).encode()
     folder = os.path.dirname(path) or "."
@@ -40,10 +41,13 @@ def write(path: str, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 
 def read(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Facts and arrays, as mapped memory. Raises OSError where there is no such file, ValueError where it is none."""
+    """Facts and arrays, as mapped memory. Raises FileNotFoundError where there is no such file, or one of another version, OSError where it
+    cannot be read, ValueError where it is none."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         start = file.read(len(_MAGIC) + 40)
+        if start.startswith(_MAGIC[:-2]) and not start.startswith(_MAGIC):
+            raise FileNotFoundError(f"data: {path}: is an index of another version; it is made again")
         length = int.from_bytes(start[len(_MAGIC):len(_MAGIC) + 8], "little")
         if not start.startswith(_MAGIC) or len(start) < len(_MAGIC) + 40 or length > size:
             raise ValueError(f"data: {path}: is no index; remove it, and it is made again")
@@ -58,6 +62,8 @@ def read(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
         if begin + place["at"] + dtype.itemsize * int(np.prod(shape)) > size:
             raise ValueError(f"data: {path}: the index ends early; remove it, and it is made again")
         arrays[name] = (np.memmap(path, dtype, "r", begin + place["at"], shape) if 0 not in shape else np.empty(shape, dtype))
+        if zlib.crc32(arrays[name]) != place["crc32"]:
+            raise ValueError(f"data: {path}: the index is broken; remove it, and it is made again")
     return described["facts"], arrays
 
 

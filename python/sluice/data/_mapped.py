@@ -242,8 +242,8 @@ class Mapped(Source):
         self._last = Spent()
         self.start_seconds = START_SECONDS  # of a worker
 
-    def content(self) -> str:
-        return self._inner.content()
+    def digest(self) -> str:
+        return self._inner.digest()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_batches": None, "_coming": None}

@@ -38,7 +38,7 @@ class Source:
     kept = 0
     fingerprint: str
 
-    def content(self) -> str:
+    def digest(self) -> str:
         """A digest of what the samples are, for those who keep them: of bytes in memory, and of sizes and times of files. `fingerprint` says
         which samples they are, also of copies elsewhere."""
         return self.fingerprint
@@ -106,7 +106,7 @@ class Files(Source):
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
         return [((batch * self.room,), _C.uint8), ((batch,), _C.int64)]
 
-    def content(self) -> str:
+    def digest(self) -> str:
         files = self.containers if self.containers is not None else [self.names.bytes(i) for i in range(self.count)]
         return _index.fingerprint(self.fingerprint, _stamps([os.fsdecode(f) for f in files], "cache"), np.asarray(self.labels))
 
@@ -333,7 +333,7 @@ class Arrays(Source):
     def read(self, ids: Any, batch: int) -> list[Any]:
         return [padded(array[ids], batch) for array in self.arrays]
 
-    def content(self) -> str:
+    def digest(self) -> str:
         return _index.fingerprint(self.fingerprint, *self.arrays)
 
     def tables(self) -> dict[str, Any]:
@@ -411,7 +411,7 @@ class Lines(Source):
             raise ValueError(f"data.lines: {self.paths[0]}: has no lines; must have some")
         self._data = [np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.empty(0, np.uint8) for path in self.paths]
 
-    def content(self) -> str:
+    def digest(self) -> str:
         return _index.fingerprint(self.fingerprint, _stamps(self.paths, "cache"))
 
     def parts(self, batch: int) -> list[tuple[tuple[int, ...], Any]]:
@@ -445,7 +445,7 @@ class Items(Source):
             raise ValueError("data.dataset: has no samples; must have at least one")
         self.fingerprint = _index.fingerprint(f"{type(dataset).__qualname__}/{self.count}")
 
-    def content(self) -> str:
+    def digest(self) -> str:
         """The digest of the dataset as pickle writes it, where it can."""
         digest = hashlib.sha256(self.fingerprint.encode())
         try:
