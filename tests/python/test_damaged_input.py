@@ -269,3 +269,25 @@ def test_the_bombs_are_bombs():
     content = size_of(jpeg(1, progressive=True), 65000, 65000)
     with pytest.raises(Image.DecompressionBombError, match="4225000000 pixels"):
         Image.open(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("read", [lambda path: data.csv(path), lambda path: data.tar(path), lambda path: data.records(path), lambda path: data.lines(path, 8)],
+                         ids=["csv", "tar", "records", "lines"])
+def test_pipes_are_refused(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe: a folder, a device or a pipe; must be a file"):
+        read(tmp_path / "pipe")
+
+
+def test_a_link_to_nothing_is_a_bad_sample(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "0.jpg").write_bytes(jpeg(0))
+    (tmp_path / "a" / "1.jpg").symlink_to("nothing")
+    pipeline = data.images(tmp_path).batch(2).decode(8).on_error("skip")
+    assert sum(len(labels) for _, labels in pipeline) == 1 and pipeline.errors.counts == {"cannot be read": 1}
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n", encoding="utf-8-sig")
+    (x, y), = data.csv(tmp_path / "x.csv", columns=["a"], label="b").batch(1)
+    assert x.tolist() == [[1]] and y.tolist() == [2]

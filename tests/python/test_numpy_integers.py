@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import sluice as sl
+from sluice._graph.config import GraphConfig
 
 F, nn = sl.nn.functional, sl.nn
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -97,3 +98,35 @@ def test_bools_are_none():
     for refused in (lambda: sl.placement("cpu", [np.True_]), lambda: sl.sbp.split(np.True_), lambda: sl.utils.data.DataLoader([1], batch_size=np.True_)):
         with pytest.raises((TypeError, ValueError)):
             refused()
+
+
+@pytest.mark.parametrize("n", [2, np.int64(2)])
+def test_micro_batches_of_a_step(n):
+    class Training(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+            self.config.set_gradient_accumulation_steps(n)
+            self.add_optimizer(sl.optim.SGD(self.layer.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.layer(x).sum()
+            loss.backward()
+            return loss
+
+    assert Training()(sl.ones(4, 3)).numel() == 2
+
+
+@pytest.mark.parametrize("given", [2**64, None, float("inf"), float("nan"), -1, True, [1]])
+def test_a_memory_budget_that_is_no_number_of_bytes_is_refused(given):
+    with pytest.raises(ValueError, match="set_memory_budget: got .*must be a number of bytes"):
+        GraphConfig().set_memory_budget(given)
+
+
+def test_pipelines_and_quantization_take_numpys_integers(tmp_path):
+    pipeline = sl.data.arrays(np.arange(6)).shuffle(np.int64(7)).batch(np.int64(2))
+    assert [b.tolist() for b in pipeline] == [b.tolist() for b in sl.data.arrays(np.arange(6)).shuffle(7).batch(2)]
+    sl.save(sl.data.arrays(np.arange(6)).shuffle(np.int64(7)).batch(2), tmp_path / "saved")
+    crops = sl.data.arrays(np.zeros((4, 1, 6, 6), np.float32)).batch(2).map(sl.data.augment.random_crop(np.int64(4)))
+    assert next(iter(crops)).shape == (2, 1, 4, 4)
+    GraphConfig().qat_config(moving_min_max_stop_update_after_iters=np.int64(2))

@@ -7,7 +7,7 @@ import difflib
 import os
 import re
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from sluice import _C
@@ -49,8 +49,8 @@ def bytes_of(what: str, given: Any) -> int:
         if text is None:
             raise ValueError(f"{what}: got {given!r}; must be a number of bytes, or one with a unit of {', '.join(_UNITS)}")
         number, unit = float(text[1]) if "." in text[1] else int(text[1]), text[2] or "B"
-    if isinstance(number, bool) or number < 0:
-        raise ValueError(f"{what}: got {given!r}; must be at least 0")
+    if isinstance(number, bool) or not isinstance(number, Real) or not 0 <= number * _UNITS[unit] < 2**63:
+        raise ValueError(f"{what}: got {given!r}; must be a number of bytes, at least 0 and below 2**63")
     return int(number * _UNITS[unit])
 
 

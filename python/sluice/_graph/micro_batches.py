@@ -15,7 +15,7 @@ class MicroBatches:
     def __init__(self, n: int) -> None:
         if not isinstance(n, Integral) or isinstance(n, bool) or not 1 <= n <= 4096:
             raise ValueError(f"set_gradient_accumulation_steps: got {n!r}; must be an int in 1 to 4096")
-        self.n = n
+        self.n = int(n)
 
     def part(self, graph: str, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a micro-batch of an input."""

@@ -102,7 +102,7 @@ class Pipeline(Measured):
         """
         if order not in ("sluice", "torch"):
             raise ValueError(f"shuffle: order: {order!r}; must be 'sluice' or 'torch'")
-        seed = self._order.seed if seed is None else seed
+        seed = self._order.seed if seed is None else int(seed)
         return self._ordered("shuffle", shuffled=True, seed=seed, torchs=TorchOrder(seed) if order == "torch" else None)
 
     def repeat(self, epochs: int | None = None) -> Pipeline:

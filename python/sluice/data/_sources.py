@@ -9,6 +9,7 @@ import itertools
 import os
 import pickle
 import re
+import stat
 from types import SimpleNamespace
 from typing import Any, Callable
 
@@ -182,6 +183,14 @@ def _directories(folder: str) -> tuple[list[str], str]:
     return names, _index.fingerprint(os.path.abspath(folder), *stamps)
 
 
+def _size(entry: os.DirEntry[str]) -> int:
+    """0 of a link to nothing, which whoever reads it finds out."""
+    try:
+        return entry.stat().st_size
+    except OSError:
+        return 0
+
+
 def image_folder(folder: Any, index: Any = None) -> Files:
     folder = os.fspath(folder)
     try:
@@ -195,7 +204,7 @@ def image_folder(folder: Any, index: Any = None) -> Files:
         names, labels, sizes = [], [], []
         for label, name in enumerate(with_progress(classes, "data.images")):
             with os.scandir(os.path.join(folder, name)) as entries:
-                found = sorted((e.name, e.stat().st_size) for e in entries if e.name.lower().endswith(_IMAGES))
+                found = sorted((e.name, _size(e)) for e in entries if e.name.lower().endswith(_IMAGES))
             names += [f"{name}/{file}" for file, _ in found]
             sizes += [size for _, size in found]
             labels += [label] * len(found)
@@ -238,6 +247,9 @@ def _stamps(paths: list[str], what: str) -> str:
         facts = [os.stat(path) for path in paths]
     except OSError as error:
         raise type(error)(f"{what}: {error.filename}: cannot be read: {error.strerror}") from None
+    for path, found in zip(paths, facts):
+        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
+            raise ValueError(f"{what}: {path}: a folder, a device or a pipe; must be a file")
     return _index.fingerprint(*(f"{os.path.abspath(p)}/{f.st_size}/{f.st_mtime_ns}" for p, f in zip(paths, facts)))
 
 
@@ -358,7 +370,8 @@ def dtype_of(dtype: Any, what: str) -> Any:
 
 def csv(path: Any, columns: Any = None, label: Any = None) -> Arrays:
     path = os.fspath(path)
-    with open(path, newline="") as file:
+    _stamps([path], "data.csv")
+    with open(path, newline="", encoding="utf-8-sig") as file:
         rows = csv_module.reader(file)
         head = next(rows, None)
         if head is None:

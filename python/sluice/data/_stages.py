@@ -60,7 +60,7 @@ class Decode:
             raise TypeError(f"decode: crop: {type(crop).__name__}; must be random_resized_crop() or central_crop()")
         if mode not in ("RGB", "GRAY"):
             raise ValueError(f"decode: mode: {mode!r}; must be 'RGB' or 'GRAY'")
-        self.height, self.width = (size, size) if isinstance(size, Integral) else size
+        self.height, self.width = map(int, (size, size) if isinstance(size, Integral) else size)
         self.crop, self.flip, self.channels, self.limits = crop, float(flip), 3 if mode == "RGB" else 1, limits
         self.mean: list[float] = []
         self.std: list[float] = []

@@ -9,6 +9,7 @@ of its own, which come from its key. An augmentation that is used twice needs an
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import Any, Callable
 
 from sluice import _C
@@ -253,7 +254,7 @@ def pad(pixels: int, value: float = 0, mode: str = "constant") -> Callable[..., 
 
 def random_crop(size: Any, padding: int = 0, *, salt: int = 0) -> Callable[..., Any]:
     """A part of this size at a random place, of an image with `padding` zeros around it; torchvision's RandomCrop."""
-    height, width = (size, size) if isinstance(size, int) else size
+    height, width = (size, size) if isinstance(size, Integral) else size
 
     def apply(x: Any, keys: Any) -> Any:
         x = F.pad(x, (padding,) * 4) if padding else x

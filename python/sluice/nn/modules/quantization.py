@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+from numbers import Integral
 from typing import Any, Iterator
 
 from sluice import _C
@@ -223,7 +224,7 @@ class QatConfig:
         if not 0 <= self.moving_min_max_momentum < 1:
             raise ValueError(f"qat_config: moving_min_max_momentum: got {self.moving_min_max_momentum!r}; must be at least 0 and below 1")
         stop = self.moving_min_max_stop_update_after_iters
-        if stop is not None and (isinstance(stop, bool) or not isinstance(stop, int) or stop < 1):
+        if stop is not None and (isinstance(stop, bool) or not isinstance(stop, Integral) or stop < 1):
             raise ValueError(f"qat_config: moving_min_max_stop_update_after_iters: got {stop!r}; must be an int of at least 1, or None")
 
 
