@@ -344,12 +344,12 @@ class Pipeline(Measured):
         if self._source.images and not self._decodes:
             raise ValueError("data: encoded images; decode() must say in which size they are wanted")
 
-    def _traced(self, feed: Any, meter: int = 0) -> tuple[Any, ...]:
-        """The stages, in the graph that is traced: values, and how many rows there are, status of each sample, ids."""
+    def _traced(self, feed: Any, meter: int = 0, whole: bool = False) -> tuple[Any, ...]:
+        """The stages, in the graph that is traced: values, and how many rows there are, status of each sample, ids. whole: no batch is smaller."""
         self._check_batches()
         declared = [*self._source.parts(self._size), ((self._size, 2), _C.int64), ((self._size,), _C.int64)]
         *values, keys, ids = host_function(feed, out=declared)
-        whole = (self._drop_last or self._epochs is None) and self._policy != "skip"
+        whole = whole or ((self._drop_last or self._epochs is None) and self._policy != "skip")
         batch = Batch(list(values), keys, ids, meter=meter, whole=whole)
         for number, stage in enumerate(self._stages):
             stage.apply(batch, self._policy, number)
@@ -369,7 +369,7 @@ class Pipeline(Measured):
             raise ValueError("data: on_error('skip') makes batches smaller, and plans have fixed sizes; use 'replace'")
         moves = running.now.moves
         with contextlib.nullcontext() if moves is None else moves.kernels_of(self._name_in(moves), self):
-            values = self._traced(Feed(self, self._place, counts=True))
+            values = self._traced(Feed(self, self._place, counts=True), whole=True)
         if self._policy == "replace" and self._decodes:
             host_function(self._tallied, values[-3], values[-1], out=((), _C.int64))
         values = values[:-3 if self._decodes else -1]
