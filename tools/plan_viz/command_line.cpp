@@ -144,7 +144,7 @@ class CommandLine {
                              "The way of one step through the graph: where it waited and for whom, and where it ran");
     item->add_option("step", args_.step, "which step, from 0 on")
         ->required()
-        ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53));
+        ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53, "NONNEGATIVE"));
     item->add_option("--to", args_.name, "a sink (default: the one that the step reaches last)");
   }
 
@@ -184,7 +184,7 @@ class CommandLine {
         ->check(CLI::IsMember({"zeros", "random"}));
     debug->add_option("--seed", options.input.seed, "of random inputs")->capture_default_str();
     debug->add_option("--steps", options.steps, "how many are run, on the same inputs")
-        ->check(CLI::Range(1, 1'000'000'000))
+        ->check(CLI::Range(1, 1'000'000'000, "POSITIVE"))
         ->capture_default_str();
     debug->add_option("--shuffle", options.shuffle, "SEED: it chooses who fires next (default: the oldest step first)");
     debug->add_option("--cores", options.cores, "that kernels use; 0: all")->check(CLI::NonNegativeNumber);

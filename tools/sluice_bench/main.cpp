@@ -198,7 +198,7 @@ void add_options(CLI::App& app, Arguments& args) {
   app.add_option("--seed", args.input.seed, "of random inputs")->capture_default_str();
   app.add_option("--dim", args.input.dims, "NAME=SIZE: how long an axis is that may differ, as in batch=8")->take_all();
   app.add_option("--items", args.items, "that a step handles, for items_per_second: the batch, say")
-      ->check(CLI::Range(1e-9, 1e12))
+      ->check(CLI::Range(1e-9, 1e12, "POSITIVE"))
       ->capture_default_str();
   app.add_option("--cores", args.cores, "that kernels use; 0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--extension", args.extensions, "a shared library with ops of your own")->take_all();

@@ -310,7 +310,7 @@ void add_options(CLI::App& app, Arguments& args) {
   app.add_option("--target-qps", args.target_qps,
                  "requests a second that a level must answer, all of them and within --latency-limit-ms; exit status 3 "
                  "where none does")
-      ->check(CLI::Range(1e-9, 1e12));
+      ->check(CLI::Range(1e-9, 1e12, "POSITIVE"));
   app.add_option("--latency-limit-ms", args.latency_limit_ms,
                  "of --tune and --target-qps: a level whose p99 is above it does not count; 0: none")
       ->check(CLI::Range(0.0, 3.6e6))

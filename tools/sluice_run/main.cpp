@@ -268,7 +268,7 @@ void add_run_options(CLI::App& app, Arguments& args) {
   app.add_option("--seed", args.input.seed, "of random inputs")->capture_default_str();
   app.add_option("--dim", args.input.dims, "NAME=SIZE: how long an axis is that may differ, as in batch=8")->take_all();
   app.add_option("--steps", args.steps, "how often it is run, on the same inputs; what is shown are the last results")
-      ->check(CLI::Range(1, 1'000'000'000))
+      ->check(CLI::Range(1, 1'000'000'000, "POSITIVE"))
       ->capture_default_str();
   app.add_option("--cores", args.cores, "that kernels use; 0: all")->check(CLI::NonNegativeNumber);
   app.add_flag("--hash", args.hash, "show nothing but a digest of the bytes of all results of all steps");
