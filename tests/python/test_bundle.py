@@ -213,6 +213,13 @@ def test_damaged_bundles_are_refused_by_file(saved, damage):
         sl.load_graph(directory)
 
 
+def test_options_that_there_are_not_are_refused(saved):
+    path, *_ = saved
+    with pytest.raises(TypeError, match="load_graph: option 'Cores': there is none of this name; must be one of .*cores"):
+        sl.load_graph(path, Cores=2)
+    sl.load_graph(path, cores=1)
+
+
 def test_saving_needs_a_compiled_graph(tmp_path):
     with pytest.raises(RuntimeError, match="not compiled"):
         sl.save(Classify(), tmp_path)
