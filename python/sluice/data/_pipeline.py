@@ -242,7 +242,7 @@ class Pipeline(Measured):
     def cache(self, folder: Any = None) -> Pipeline:
         """Makes each sample once: what map() gave before stays in memory, or in a folder, which later processes use too.
 
-        A folder is refused by pipelines of other files or shapes. That a function has changed it does not know: name another then."""
+        A folder is refused by pipelines of other samples or shapes. That a function has changed it does not know: name another then."""
         if self._source.images or self._size:
             raise ValueError("cache: of encoded images, or behind batch(); must come behind map(), before batch()")
         source = self._source if isinstance(self._source, Mapped) else Mapped(self._source)

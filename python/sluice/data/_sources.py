@@ -459,7 +459,7 @@ class Items(Source):
         self.fingerprint = _index.fingerprint(f"{type(dataset).__qualname__}/{self.count}")
 
     def digest(self) -> str:
-        """The digest of the dataset as pickle writes it, where it can."""
+        """The digest of the dataset as pickle writes it; where it cannot, type and length are all that is known."""
         digest = hashlib.sha256(self.fingerprint.encode())
         try:
             pickle.Pickler(SimpleNamespace(write=digest.update), protocol=4).dump(self.dataset)
